@@ -1,0 +1,98 @@
+"""Approvals: a question to a person, asked once and decided once. The token exists only as its hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+from uuid import UUID
+
+from perdure.model.ids import short_id
+
+OnExpiry = Literal["fail", "deny", "continue"]
+OnDeny = Literal["fail", "resume"]
+
+
+class ApprovalStatus(StrEnum):
+    """PENDING until decided, expired, or closed because its job ended (CANCELLED)."""
+
+    PENDING = "PENDING"
+    APPROVED = "APPROVED"
+    DENIED = "DENIED"
+    EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class NewApproval:
+    """What a job asks. `expires_in` is seconds from database time; None never expires.
+
+    kind: `approval`, or `question` for a side effect whose outcome a crash made unknown.
+    """
+
+    id: UUID
+    key: str
+    title: str
+    payload: str  # JSON text
+    payload_digest: str
+    requester: str
+    kind: str = "approval"
+    assignees: tuple[str, ...] = ()
+    expires_in: float | None = None
+    on_expiry: OnExpiry = "fail"
+    on_deny: OnDeny = "fail"
+    token_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An approval as it stands; times are UTC. `decision_payload` is what the decider changed the payload to, if at all."""
+
+    id: UUID
+    tenant_id: str
+    job_id: UUID
+    key: str
+    kind: str
+    title: str
+    payload: Any
+    payload_digest: str
+    requester: str
+    assignees: tuple[str, ...]
+    status: ApprovalStatus
+    on_expiry: OnExpiry
+    on_deny: OnDeny
+    requested_at: datetime
+    expires_at: datetime | None
+    decided_at: datetime | None = None
+    decided_by: str | None = None
+    decided_door: str | None = None
+    comment: str | None = None
+    edited: bool = False
+    decision_payload: Any = None
+    job_kind: str | None = None
+    job_status: str | None = None
+
+    @property
+    def short_id(self) -> str:
+        """The last 8 hex digits of the id."""
+        return short_id(self.id)
+
+    @property
+    def final_payload(self) -> Any:
+        """What was approved: the edited payload where the decider changed it, else the one asked for."""
+        return self.decision_payload if self.edited else self.payload
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """A decision to be made: addressed by `approval_id` (an operator) or by `token_hash` (the holder of the link)."""
+
+    verdict: Literal["approve", "deny"]
+    by: str
+    door: str
+    approval_id: UUID | None = None
+    token_hash: str | None = None
+    comment: str | None = None
+    edited_payload: str | None = None  # JSON text
+    expected_digest: str | None = None

@@ -1,0 +1,372 @@
+"""Every error perdure raises, each a class with a stable `code` and a message that says what happened, why, and what to do.
+
+PerdureError
+├── ConfigError                  malformed-setting
+│   └── MalformedUrl             malformed-url
+├── StoreError
+│   ├── StoreUnreachable         store-unreachable
+│   ├── SchemaMissing            schema-missing
+│   ├── SchemaOutdated           schema-outdated
+│   ├── SchemaTooNew             schema-too-new
+│   └── MigrationChanged         migration-changed
+├── InvalidInput (ValueError)    invalid-input
+│   ├── NotJson                  not-json
+│   ├── TooLarge                 too-large
+│   ├── InvalidPriority          invalid-priority
+│   └── NegativeDelay            negative-delay
+├── NotFound (LookupError)
+│   ├── JobNotFound              job-not-found
+│   ├── ApprovalNotFound         approval-not-found
+│   ├── WorkerNotFound           worker-not-found
+│   └── AmbiguousId              ambiguous-id
+├── Conflict
+│   ├── IllegalTransition        illegal-transition
+│   ├── VersionMismatch          version-mismatch
+│   ├── JobLeased                job-leased
+│   ├── IdempotencyConflict      idempotency-conflict
+│   ├── AlreadyDecided           already-decided
+│   ├── ApprovalExpired          approval-expired
+│   └── ApprovalChanged          approval-changed
+├── NotPermitted
+│   ├── WrongToken               wrong-token
+│   └── NotAssigned              not-assigned
+├── HandlerError
+│   ├── UnknownHandler           unknown-handler
+│   ├── DuplicateHandler         duplicate-handler
+│   ├── StepChanged              step-changed
+│   ├── UnknownOutcome           unknown-outcome
+│   └── LeaseLost                lease-lost
+├── JobError                     raised by result()
+│   ├── JobFailed                job-failed
+│   ├── JobCancelled             job-cancelled
+│   └── WaitTimeout              wait-timeout
+└── Verdict                      raised by or inside handlers
+    ├── Retry  Fail  Snooze
+    └── Denied                   denied
+
+Suspended is a BaseException on its own: user code that catches Exception must not swallow it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perdure.model.timing import Duration, seconds
+
+if TYPE_CHECKING:
+    from perdure.model.approvals import Approval
+    from perdure.model.jobs import Job
+
+
+class PerdureError(Exception):
+    """Root of all errors. `code` is stable; `hint` says what to do next, where there is something to do."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(PerdureError):
+    """A setting is missing, unknown or makes no sense."""
+
+    code = "malformed-setting"
+
+
+class MalformedUrl(ConfigError):
+    """A database URL is not one of memory:, sqlite:///path, postgresql://..."""
+
+    code = "malformed-url"
+
+
+class StoreError(PerdureError):
+    """The database cannot serve as perdure's store."""
+
+    code = "store-error"
+
+
+class StoreUnreachable(StoreError):
+    """The database does not answer; trying again later may help."""
+
+    code = "store-unreachable"
+
+
+class SchemaMissing(StoreError):
+    """The database has no perdure schema yet."""
+
+    code = "schema-missing"
+
+
+class SchemaOutdated(StoreError):
+    """The database's schema is older than this version of perdure needs."""
+
+    code = "schema-outdated"
+
+
+class SchemaTooNew(StoreError):
+    """The database's schema is newer than this version of perdure knows: an old worker must not touch it."""
+
+    code = "schema-too-new"
+
+
+class MigrationChanged(StoreError):
+    """A migration that was applied differs from the one shipped: its checksum does not match."""
+
+    code = "migration-changed"
+
+
+class InvalidInput(PerdureError, ValueError):
+    """An argument makes no sense; nothing was written."""
+
+    code = "invalid-input"
+
+
+class NotJson(InvalidInput):
+    """A payload, result, checkpoint or event cannot be written as JSON."""
+
+    code = "not-json"
+
+
+class TooLarge(InvalidInput):
+    """A payload, result, checkpoint or event is over 1 MiB of JSON."""
+
+    code = "too-large"
+
+
+class InvalidPriority(InvalidInput):
+    """A priority is a whole number from 1 to 9; 9 is the most urgent."""
+
+    code = "invalid-priority"
+
+
+class NegativeDelay(InvalidInput):
+    """A delay cannot be negative."""
+
+    code = "negative-delay"
+
+
+class NotFound(PerdureError, LookupError):
+    """Nothing has this id."""
+
+    code = "not-found"
+
+
+class JobNotFound(NotFound):
+    """No job has this id."""
+
+    code = "job-not-found"
+
+
+class ApprovalNotFound(NotFound):
+    """No approval has this id."""
+
+    code = "approval-not-found"
+
+
+class WorkerNotFound(NotFound):
+    """No worker has this id."""
+
+    code = "worker-not-found"
+
+
+class AmbiguousId(NotFound):
+    """Several ids end in these digits, or fewer than 6 digits were given."""
+
+    code = "ambiguous-id"
+
+
+class Conflict(PerdureError):
+    """The request does not fit the state the database is in."""
+
+    code = "conflict"
+
+
+class IllegalTransition(Conflict):
+    """The state machine has no such transition."""
+
+    code = "illegal-transition"
+
+
+class VersionMismatch(Conflict):
+    """The log has moved on: `actual` is its head, `expected` what the caller believed."""
+
+    code = "version-mismatch"
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message, hint="read the events after your version and try again")
+        self.expected = expected
+        self.actual = actual
+
+
+class JobLeased(Conflict):
+    """A worker holds the job; only it may append to the log."""
+
+    code = "job-leased"
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before with another payload."""
+
+    code = "idempotency-conflict"
+
+
+class AlreadyDecided(Conflict):
+    """The approval was decided before: the first decision stands."""
+
+    code = "already-decided"
+
+
+class ApprovalExpired(Conflict):
+    """The approval ran out before the decision."""
+
+    code = "approval-expired"
+
+
+class ApprovalChanged(Conflict):
+    """The payload is not the one that was looked at: its digest differs."""
+
+    code = "approval-changed"
+
+
+class NotPermitted(PerdureError):
+    """The caller may not do this."""
+
+    code = "not-permitted"
+
+
+class WrongToken(NotPermitted):
+    """No approval has this token."""
+
+    code = "wrong-token"
+
+
+class NotAssigned(NotPermitted):
+    """The approval names who may decide, and the caller is not among them."""
+
+    code = "not-assigned"
+
+
+class HandlerError(PerdureError):
+    """A handler, its registration or its steps are at fault."""
+
+    code = "handler-error"
+
+
+class UnknownHandler(HandlerError):
+    """No handler of this name is registered."""
+
+    code = "unknown-handler"
+
+
+class DuplicateHandler(HandlerError):
+    """Two handlers were registered under one name."""
+
+    code = "duplicate-handler"
+
+
+class StepChanged(HandlerError):
+    """A recorded step was called with other arguments than when it was recorded."""
+
+    code = "step-changed"
+
+
+class UnknownOutcome(HandlerError):
+    """A crash left open whether a side effect happened, and the policy is to fail."""
+
+    code = "unknown-outcome"
+
+
+class LeaseLost(HandlerError):
+    """The job is no longer this worker's: it was taken over, cancelled or changed by hand. Nothing was written."""
+
+    code = "lease-lost"
+
+
+class JobError(PerdureError):
+    """result() cannot return a result."""
+
+    code = "job-error"
+
+
+class JobFailed(JobError):
+    """The job ended FAILED or DEADLETTER; `job` is its record, `kind` its error_kind."""
+
+    code = "job-failed"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"job …{job.short_id} {job.kind} is {job.status}: {job.error_message}")
+        self.job = job
+        self.kind = job.error_kind
+
+
+class JobCancelled(JobError):
+    """The job was cancelled; `job` is its record."""
+
+    code = "job-cancelled"
+
+    def __init__(self, job: Job) -> None:
+        reason = job.note.get("reason")
+        super().__init__(f"job …{job.short_id} {job.kind} was cancelled" + (f": {reason}" if reason else ""))
+        self.job = job
+
+
+class WaitTimeout(JobError, TimeoutError):
+    """The job had not finished in time; it goes on."""
+
+    code = "wait-timeout"
+
+
+class Verdict(PerdureError):
+    """What a handler raises to say how its attempt ends, or what the runtime tells a handler."""
+
+    code = "verdict"
+
+
+class Retry(Verdict):
+    """Raised by a handler: try again, after `after` (seconds or text) or after the policy's backoff. Uses a retry."""
+
+    code = "retry"
+
+    def __init__(self, reason: str = "the handler asked for a retry", *, after: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.after = None if after is None else seconds(after)
+
+
+class Fail(Verdict):
+    """Raised by a handler: fail for good, no retry."""
+
+    code = "fatal"
+
+
+class Snooze(Verdict):
+    """Raised by a handler: run again after `delay` (seconds or text) without using a retry."""
+
+    code = "snooze"
+
+    def __init__(self, delay: Duration, reason: str = "snoozed") -> None:
+        super().__init__(reason)
+        self.delay = seconds(delay)
+
+
+class Denied(Verdict):
+    """Raised inside a handler whose approval was denied (on_deny="resume") or ran out (on_expiry="deny")."""
+
+    code = "denied"
+
+    def __init__(self, approval: Approval) -> None:
+        by = f" by {approval.decided_by}" if approval.decided_by else ""
+        why = f": {approval.comment}" if approval.comment else ""
+        super().__init__(f"approval '{approval.key}' was {approval.status.value.lower()}{by}{why}")
+        self.approval = approval
+        self.by: str | None = approval.decided_by
+        self.reason: str | None = approval.comment
+
+
+class Suspended(BaseException):
+    """Raised by every call on a context whose attempt is over: parked, cancelled, handed back, or its lease lost."""
+
+    def __init__(self, reason: Any = None) -> None:
+        super().__init__(f"this attempt is over ({reason}); nothing it still does is recorded")
+        self.reason = reason

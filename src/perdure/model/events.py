@@ -1,0 +1,124 @@
+"""Events: the one log of a job, and the taxonomy of what may stand in it.
+
+Every type belongs to one class. Replay depends on lifecycle, step, coordination and recorded events only;
+trace events may be dropped by an export without changing what a job does. Unknown types are kept as trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from perdure.model.ids import uuid7
+from perdure.model.states import Status
+
+
+class EventClass(StrEnum):
+    """What an event is for; see the module docstring."""
+
+    LIFECYCLE = "lifecycle"
+    STEP = "step"
+    COORDINATION = "coordination"
+    RECORDED = "recorded"
+    TRACE = "trace"
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """One line of the taxonomy: its class, what it says, and the keys its payload always carries."""
+
+    cls: EventClass
+    says: str
+    keys: tuple[str, ...] = ()
+
+
+_L, _S, _C, _R, _T = EventClass
+EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
+    {
+        "job_created": EventType(_L, "the job was enqueued; always version 1"),
+        "run_started": EventType(_L, "a worker claimed the job: a new attempt", ("worker",)),
+        "job_completed": EventType(_L, "the handler returned; the result stands on the job"),
+        "job_failed": EventType(_L, "a fatal error, a denial, or told to fail", ("error", "error_kind")),
+        "job_cancelled": EventType(_L, "cancelled, by whom and why"),
+        "job_deadlettered": EventType(_L, "retries used up", ("error", "error_kind")),
+        "job_retrying": EventType(_L, "will run again at next_retry_at; reason says why"),
+        "job_waiting": EventType(_L, "suspended while its worker keeps the lease"),
+        "job_resumed": EventType(_L, "went on after a short wait under the same lease"),
+        "job_parked": EventType(_L, "suspended without a worker; a timer or an answer wakes it"),
+        "job_waiting_for_approval": EventType(_L, "suspended until a person decides"),
+        "plan_generated": EventType(_S, "an agent wrote down its plan"),
+        "node_started": EventType(_S, "a step began (written only for steps that take a while)", ("key",)),
+        "node_finished": EventType(_S, "a step returned; never runs again", ("key", "digest", "result")),
+        "tool_called": EventType(_S, "a side effect is about to happen; durable before it does", ("key", "digest")),
+        "tool_returned": EventType(_S, "the side effect's known outcome", ("key", "result")),
+        "tool_failed": EventType(_S, "the tool raised: a known outcome, it may be called again", ("key", "error")),
+        "wait_started": EventType(_C, "a timer, approval or question opened", ("key", "kind")),
+        "wait_completed": EventType(_C, "the wait is over and its answer recorded", ("key", "kind")),
+        "approval_requested": EventType(_C, "a person was asked", ("key", "approval")),
+        "approval_notified": EventType(_C, "the link was handed to the notifier", ("key", "approval")),
+        "approval_decided": EventType(_C, "approved, denied or expired: by whom, why, which door", ("approval",)),
+        "cancel_requested": EventType(_C, "a running job was asked to stop"),
+        "made_due": EventType(_C, "somebody asked for it to run now"),
+        "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",)),
+        "usage_recorded": EventType(_R, "tokens and cost were added", ("tokens", "cost")),
+        "step_failed": EventType(_T, "one try of a step raised", ("key", "error")),
+    }
+)
+
+LIFECYCLE_TYPES = frozenset(name for name, t in EVENT_TYPES.items() if t.cls is EventClass.LIFECYCLE)
+REPLAY_TYPES = frozenset(
+    {
+        "node_finished",
+        "tool_called",
+        "tool_returned",
+        "tool_failed",
+        "wait_started",
+        "wait_completed",
+        "approval_requested",
+        "approval_notified",
+    }
+)
+"""What a later attempt reads to know what already happened."""
+
+RESERVED_TYPES = frozenset(EVENT_TYPES) - {"plan_generated"}
+"""Types only perdure itself writes; the public `append` and `ctx.emit` refuse them."""
+
+
+def event_class(type: str) -> EventClass:
+    """The class of an event type; unknown types are trace."""
+    known = EVENT_TYPES.get(type)
+    return known.cls if known else EventClass.TRACE
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event on its way into the log. `event_id` makes a repeated write of the same event recognisable,
+    so that a connection lost during commit resolves to the truth."""
+
+    type: str
+    payload: str = "{}"  # JSON text, exactly as it will be stored
+    event_id: UUID = field(default_factory=uuid7)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of `job_events`. `version` is dense from 1 within the job; `at` is database time, UTC."""
+
+    job_id: UUID
+    version: int
+    type: str
+    at: datetime
+    payload: Any
+    attempt: int | None = None
+    previous_status: Status | None = None
+    new_status: Status | None = None
+    event_id: UUID | None = None
+
+    @property
+    def cls(self) -> EventClass:
+        """The class of the event's type."""
+        return event_class(self.type)

@@ -1,0 +1,58 @@
+"""Identifiers: time-ordered job ids, their short form, and approval tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from uuid import UUID
+
+SHORT_ID_DIGITS = 8
+MIN_SUFFIX_DIGITS = 6
+
+_VERSION_7 = 0x7 << 76
+_VARIANT = 0x2 << 62
+_lock = threading.Lock()
+_last_ms = 0
+_sequence = 0
+
+
+def uuid7() -> UUID:
+    """A new UUIDv7: 48 bits of Unix milliseconds, a 12-bit counter, 62 random bits.
+
+    Ids made by one process are strictly increasing; across processes they order by millisecond.
+    """
+    global _last_ms, _sequence
+    with _lock:
+        now = time.time_ns() // 1_000_000
+        if now > _last_ms:
+            _last_ms, _sequence = now, 0
+        else:
+            _sequence += 1
+            if _sequence > 0xFFF:  # more than 4096 ids in a millisecond borrow from the next one
+                _last_ms, _sequence = _last_ms + 1, 0
+        stamp, sequence = _last_ms, _sequence
+    noise = int.from_bytes(os.urandom(8)) >> 2
+    return UUID(int=(stamp << 80) | _VERSION_7 | (sequence << 64) | _VARIANT | noise)
+
+
+def short_id(id: UUID) -> str:
+    """The last 8 hex digits: the random end, so that ids of one moment still look different."""
+    return id.hex[-SHORT_ID_DIGITS:]
+
+
+def new_token() -> str:
+    """A fresh approval token: 256 random bits, URL-safe. Show it once; keep only `hash_token` of it."""
+    return "pdt_" + secrets.token_urlsafe(32)
+
+
+def hash_token(token: str) -> str:
+    """SHA-256 of a token, in hex: the only form of it that is ever stored."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def hash_json(text: str) -> str:
+    """SHA-256 of a JSON text exactly as stored, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,255 @@
+"""Jobs and what surrounds them: the record, what is enqueued, what a claim hands over, how a run ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from perdure.model.ids import short_id
+from perdure.model.states import Status
+
+MAX_JSON_BYTES = 1024 * 1024
+"""A payload, step result, checkpoint or job result is refused above this many bytes of JSON text."""
+
+DEFAULT_TENANT = "default"
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+DEFAULT_MAX_RETRIES = 3
+DEFAULT_LEASE_SECONDS = 30.0
+MAX_LOST_STARTS = 20
+"""A job whose claims are lost this often before it ever started is given up as DEADLETTER."""
+
+T = TypeVar("T")
+Note = MappingProxyType[str, Any] | dict[str, Any]
+"""Who changed a job, through which door and why: becomes the payload of the transition's event."""
+
+
+def lane_of(tenant: str, queue: str) -> str:
+    """The lane a job waits in: what a worker claims from. Tenants never share one."""
+    return queue if tenant == DEFAULT_TENANT else f"{tenant}:{queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be enqueued, already checked. `run_at` (UTC) wins over `delay` (seconds from database time)."""
+
+    id: UUID
+    kind: str
+    payload: str  # JSON text
+    payload_hash: str
+    queue: str = DEFAULT_QUEUE
+    goal: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    max_retries: int = DEFAULT_MAX_RETRIES
+    delay: float = 0.0
+    run_at: datetime | None = None
+    deadline: datetime | None = None
+    idempotency_key: str | None = None
+    origin_id: UUID | None = None
+    origin_kind: str | None = None
+    note: str = "{}"  # JSON text: actor, door
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The acknowledgement of one enqueue: `created` is False where the idempotency key found an existing job."""
+
+    id: UUID
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What changes while a job runs: the row of `job_state`, plus the cursor (last finished step) from the log."""
+
+    checkpoint: Any = None
+    progress: float | None = None
+    progress_text: str | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to a job: worker and attempt. Every write of a worker carries it in its WHERE."""
+
+    job_id: UUID
+    attempt: int
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """The live claim of a job, for people: who holds it, until when (UTC), and whether it was asked to stop."""
+
+    worker_id: str
+    attempt: int
+    expires_at: datetime
+    started: bool
+    cancel_requested_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a suspended job waits for: kind is `timer`, `approval` or `question`; `until` (UTC) wakes it by itself."""
+
+    key: str
+    kind: str
+    until: datetime | None = None
+    approval_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands. Times are UTC. `version` is the head of its log, also while a worker holds it."""
+
+    id: UUID
+    tenant_id: str
+    kind: str
+    queue: str
+    goal: str | None
+    payload: Any
+    status: Status
+    version: int
+    priority: int
+    attempt: int
+    retry_count: int
+    max_retries: int
+    run_at: datetime
+    next_retry_at: datetime | None
+    deadline: datetime | None
+    idempotency_key: str | None
+    origin_id: UUID | None
+    origin_kind: str | None
+    result: Any
+    error_message: str | None
+    error_kind: str | None
+    note: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    state: JobState = field(default_factory=JobState)
+    lease: LeaseInfo | None = None
+    waits: tuple[Wait, ...] = ()
+    due_at: datetime | None = None
+    """When it may start or wake by itself (its queue row); None = held, finished, or only an answer wakes it."""
+
+    @property
+    def short_id(self) -> str:
+        """The last 8 hex digits of the id."""
+        return short_id(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """Everything a run needs, handed over by the claim. `claimed_at` is database time."""
+
+    lease: Lease
+    kind: str
+    queue: str
+    goal: str | None
+    payload: str  # JSON text
+    priority: int
+    version: int
+    retry_count: int
+    max_retries: int
+    lost_starts: int
+    idempotency_key: str | None
+    deadline: datetime | None
+    created_at: datetime
+    claimed_at: datetime
+    expires_at: datetime
+
+    @property
+    def id(self) -> UUID:
+        """The job's id."""
+        return self.lease.job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ends: the one transition that gives up the lease.
+
+    status: any state outside RUNNING and WAITING. delay: seconds from database time until a RETRY is due.
+    uses_retry: True counts against max_retries (failures); False does not (snooze, hand-back, waking).
+    """
+
+    status: Status
+    result: str | None = None  # JSON text, COMPLETED only
+    error: str | None = None
+    error_kind: str | None = None
+    delay: float = 0.0
+    uses_retry: bool = False
+    reason: str | None = None
+    started: bool = True
+    """False where user code never ran in this attempt: no run row is written."""
+    ran: float = 0.0
+    """Seconds user code ran in this attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePatch:
+    """A change of `job_state`: None leaves a field as it is; tokens and cost are added."""
+
+    checkpoint: str | None = None  # JSON text
+    progress: float | None = None
+    progress_text: str | None = None
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A durable write of the holder: the version of its last event and the database time it was written, UTC."""
+
+    version: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One attempt, as kept in `job_runs`. `outcome` is the status it ended in."""
+
+    job_id: UUID
+    attempt: int
+    worker_id: str
+    started_at: datetime
+    finished_at: datetime
+    outcome: Status
+    error_message: str | None
+    error_kind: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a list or count shows; empty tuples and None mean any. Times are UTC, `since` inclusive on creation."""
+
+    statuses: tuple[Status, ...] = ()
+    kinds: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    search: str | None = None  # part of the goal, the kind or the error message, any case
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list, newest first; `next_cursor` continues it, None = that was all."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What a reaping did to one job whose lease had run out."""
+
+    job_id: UUID
+    status: Status
+    worker_id: str

@@ -1,0 +1,83 @@
+"""Durations and backoff: pure functions of numbers, seconds throughout."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+Duration: TypeAlias = float | int | str | timedelta
+"""Seconds as a number, a timedelta, or text such as `90s`, `15m`, `2h`, `3d`, `250ms`, `1h30m`."""
+
+MAX_DURATION = 100 * 365 * 86400.0
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def seconds(value: Duration) -> float:
+    """A duration in seconds.
+
+    Raises ValueError for text that is no duration, for a negative, a non-finite or an absurdly long one (over 100 years).
+    """
+    if isinstance(value, timedelta):
+        result = value.total_seconds()
+    elif isinstance(value, str):
+        result = _parse(value)
+    elif isinstance(value, bool):
+        raise ValueError("a duration is a number of seconds or text such as '90s', not a bool")
+    else:
+        result = float(value)
+    if not 0 <= result <= MAX_DURATION:
+        raise ValueError(f"a duration must be between 0 seconds and 100 years, got {value!r}")
+    return result
+
+
+def _parse(text: str) -> float:
+    compact = text.strip().lower().replace(" ", "")
+    parts = _PART.findall(compact)
+    if parts and "".join(n + unit for n, unit in parts) == compact:
+        return sum(float(n) * _SECONDS[unit] for n, unit in parts)
+    try:
+        return float(compact)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a duration; write for example 90s, 15m, 2h, 3d or 1h30m") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before retry number n (from 0): min(cap, base * multiplier^n), with full jitter.
+
+    base, cap: seconds (numbers or text such as "1s", "5m"). multiplier: at least 1.
+    jitter: 1.0 draws evenly from [0, delay] (full jitter), 0.0 waits exactly the delay, values between mix the two.
+    Raises ValueError for figures that make no sense.
+    """
+
+    base: Duration = 1.0
+    cap: Duration = 300.0
+    multiplier: float = 2.0
+    jitter: float = 1.0
+
+    def __post_init__(self) -> None:
+        if seconds(self.base) > seconds(self.cap):
+            raise ValueError(f"backoff base {self.base!r} is longer than its cap {self.cap!r}")
+        if not self.multiplier >= 1:
+            raise ValueError(f"backoff multiplier must be at least 1, got {self.multiplier!r}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"backoff jitter must be between 0 and 1, got {self.jitter!r}")
+
+    def ceiling(self, retry: int) -> float:
+        """Seconds before any jitter for retry number `retry` (from 0)."""
+        base, cap = seconds(self.base), seconds(self.cap)
+        try:
+            return min(cap, base * self.multiplier**retry)
+        except OverflowError:
+            return cap
+
+    def delay(self, retry: int, rng: random.Random | None = None) -> float:
+        """Seconds to wait before retry number `retry` (from 0), jitter applied."""
+        ceiling = self.ceiling(retry)
+        draw = (rng or random).random()
+        return ceiling * (1 - self.jitter + self.jitter * draw)

@@ -1,0 +1,113 @@
+"""Python values to JSON text and back, typed by annotation. JSON only, never pickle."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from perdure.model.errors import InvalidInput, NotJson, TooLarge
+from perdure.model.jobs import MAX_JSON_BYTES
+
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types that come back from JSON as exactly what they were."""
+
+
+def encode(value: Any, what: str) -> str:
+    """`value` as compact JSON text. `what` names it in errors ("the payload of job 'x'").
+
+    Takes JSON values, dataclasses, TypedDicts, pydantic models, datetimes, UUIDs, enums, sets and paths.
+    Raises NotJson for anything else, NaN, infinity and lone surrogates; TooLarge above 1 MiB.
+    """
+    try:
+        text = _dumps(value)
+    except (TypeError, ValueError, RecursionError) as plain_error:
+        if isinstance(plain_error, ValueError) and "Out of range float" in str(plain_error):
+            raise NotJson(f"{what} holds NaN or infinity, which JSON does not have") from None
+        try:
+            text = _dumps(to_jsonable_python(value))
+        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+            raise NotJson(
+                f"{what} cannot be written as JSON: {error}",
+                hint="use JSON values, dataclasses or pydantic models; keep clients, files and secrets out of it",
+            ) from None
+    check_size(text, what)
+    return text
+
+
+def check_size(text: str, what: str) -> None:
+    """Raise TooLarge above 1 MiB of UTF-8, NotJson where the text is no valid Unicode."""
+    if text.isascii():
+        size = len(text)
+    else:
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise NotJson(f"{what} holds a lone surrogate, which is not valid Unicode") from None
+    if size > MAX_JSON_BYTES:
+        raise TooLarge(
+            f"{what} is {size:,} bytes of JSON; the limit is {MAX_JSON_BYTES:,}",
+            hint="store large data elsewhere and pass its address",
+        )
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=1024)
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
+def decode(text: str, annotation: Any, what: str) -> Any:
+    """JSON text as a value of the annotated type; without an annotation (None or Any) as plain JSON values.
+
+    Raises InvalidInput naming `what` and each field that does not fit.
+    """
+    if annotation is None or annotation is Any:
+        return json.loads(text)
+    try:
+        return _adapter_of(annotation).validate_json(text)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()[:5])
+        raise InvalidInput(f"{what} does not fit {_name(annotation)}: {problems}") from None
+
+
+def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    try:
+        return _adapter(annotation)
+    except TypeError:  # an unhashable annotation
+        return TypeAdapter(annotation)
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) or str(annotation)
+
+
+def round_trip(value: Any, text: str, annotation: Any, what: str) -> Any:
+    """What a replay would return for `value`: so that the first run sees the same thing as any later one."""
+    if type(value) in PLAIN:
+        return value
+    if annotation is None or annotation is Any:
+        annotation = type(value) if hasattr(value, "__dataclass_fields__") or hasattr(value, "model_fields") else None
+    return decode(text, annotation, what)
+
+
+def digest(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """16 hex digits that change when the arguments do. What is no JSON (a client, a session) counts by its type only."""
+    if not args and not kwargs:
+        return "-"
+    text = json.dumps([args, kwargs], ensure_ascii=False, sort_keys=True, default=_shadow, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _shadow(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError):
+        return f"<{type(value).__qualname__}>"

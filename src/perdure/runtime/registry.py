@@ -1,0 +1,161 @@
+"""Handlers and their policies: what a worker knows how to run."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Generic, TypeVar
+
+from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
+from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
+from perdure.model.timing import Backoff
+
+I = TypeVar("I")  # noqa: E741  the handler's input
+O = TypeVar("O")  # noqa: E741  the handler's output
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How jobs of one kind are queued, timed and retried.
+
+    timeout: seconds per attempt, None = no limit. retry_on: exception classes worth another try. fatal_on: classes that
+    fail the job at once, even where retry_on would match.
+    """
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    max_retries: int = DEFAULT_MAX_RETRIES
+    backoff: Backoff = field(default_factory=Backoff)
+    timeout: float | None = None
+    retry_on: tuple[type[BaseException], ...] = (Exception,)
+    fatal_on: tuple[type[BaseException], ...] = ()
+
+    def retries(self, error: BaseException) -> bool:
+        """True where the error is worth another try."""
+        return isinstance(error, self.retry_on) and not isinstance(error, self.fatal_on)
+
+
+class Handler(Generic[I, O]):
+    """A registered function: its name (the job's kind), its policy, and the types of its input and output.
+
+    Calling it calls the function, so a handler can be tested without any store.
+    """
+
+    def __init__(self, fn: Callable[..., Any], name: str, policy: Policy) -> None:
+        self.fn = fn
+        self.name = name
+        self.policy = policy
+        self.is_async = is_async(fn)
+        parameters = [p for p in inspect.signature(fn).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if not 1 <= len(parameters) <= 2:
+            raise InvalidInput(
+                f"handler '{name}' must take (ctx) or (ctx, input), it takes {len(parameters)} positional arguments",
+                hint="put several inputs into one dataclass or pydantic model",
+            )
+        hints = type_hints(fn)
+        self.takes_input = len(parameters) == 2
+        self.input_type: Any = hints.get(parameters[1].name) if self.takes_input else None
+        self.output_type: Any = hints.get("return")
+        self.__doc__ = fn.__doc__
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function itself."""
+        return self.fn(*args)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name}>"
+
+
+class Registry:
+    """The handlers of one app, by name."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler[Any, Any]] = {}
+
+    def add(self, handler: Handler[Any, Any]) -> None:
+        """Raises DuplicateHandler if the name is taken."""
+        if handler.name in self._handlers:
+            other = self._handlers[handler.name].fn
+            raise DuplicateHandler(
+                f"two handlers are named '{handler.name}': {_where(other)} and {_where(handler.fn)}",
+                hint='give one of them another name: @app.job(name="...")',
+            )
+        self._handlers[handler.name] = handler
+
+    def get(self, name: str) -> Handler[Any, Any]:
+        """Raises UnknownHandler, with the nearest name."""
+        try:
+            return self._handlers[name]
+        except KeyError:
+            near = difflib.get_close_matches(name, self._handlers, 1)
+            known = ", ".join(sorted(self._handlers)) or "none"
+            raise UnknownHandler(
+                f"no handler is named '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""),
+                hint=f"known handlers: {known}. For one that lives in another process: enqueue(..., elsewhere=True)",
+            ) from None
+
+    def find(self, name: str) -> Handler[Any, Any] | None:
+        """The handler, or None."""
+        return self._handlers.get(name)
+
+    def __iter__(self) -> Iterator[Handler[Any, Any]]:
+        return iter(self._handlers.values())
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """True for functions and callables that return an awaitable by declaration."""
+    while hasattr(fn, "func"):  # functools.partial
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  its own async-ness is asked
+
+
+def type_hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a callable, resolved; those that cannot be resolved are absent."""
+    target = fn if inspect.isroutine(fn) or not callable(fn) else getattr(fn, "func", None) or type(fn).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+def retry_after(error: BaseException) -> float | None:
+    """The seconds a server asked us to wait: `error.retry_after`, or the Retry-After header of `error.response`."""
+    direct = getattr(error, "retry_after", None)
+    if isinstance(direct, int | float) and not isinstance(direct, bool) and direct >= 0:
+        return float(direct)
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    value = headers.get("retry-after") or headers.get("Retry-After") if hasattr(headers, "get") else None
+    if not isinstance(value, str):
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+async def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: Any) -> Any:
+    """Await an async function, or run a plain one in a thread of `threads` with the caller's context variables."""
+    if is_async(fn):
+        return await fn(*args, **kwargs)
+    import contextvars
+
+    context = contextvars.copy_context()
+    value = await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(fn, *args, **kwargs))
+    if inspect.isawaitable(value):  # a lambda around an async function
+        return await typing.cast(Awaitable[Any], value)
+    return value
+
+
+def _where(fn: Callable[..., Any]) -> str:
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', fn)}"

@@ -1,0 +1,49 @@
+-- Approvals: asked once, decided once.
+
+-- name: insert_approval
+insert into perdure.approvals (id, tenant_id, job_id, key, kind, title, payload, payload_digest, requester, assignees,
+  on_expiry, on_deny, token_hash, expires_at)
+values ($1, $2, $3, $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13, perdure.db_now() + $14::float8 * interval '1 second')
+
+-- name: approval_of_key
+select id from perdure.approvals where job_id = $1 and key = $2
+
+-- name: replace_token
+update perdure.approvals set token_hash = $2 where id = $1
+
+-- name: get_approval
+select a.*, j.kind as job_kind, j.status::text as job_status from perdure.approvals a join perdure.jobs j on j.id = a.job_id
+where a.id = $1 and a.tenant_id = $2
+
+-- name: lock_approval
+select *, expires_at <= perdure.db_now() as expired from perdure.approvals where id = $1 and tenant_id = $2 for update
+
+-- name: approval_of_token
+select id, job_id from perdure.approvals where token_hash = $1 and tenant_id = $2
+
+-- name: approval_job
+select job_id from perdure.approvals where id = $1 and tenant_id = $2
+
+-- name: find_approval
+-- $1 last digits, $2 tenant: of an approval, or of a job that has one pending
+select id from perdure.approvals where right(replace(id::text, '-', ''), length($1)) = $1 and tenant_id = $2
+union
+select id from perdure.approvals where status = 'PENDING' and right(replace(job_id::text, '-', ''), length($1)) = $1 and tenant_id = $2
+limit 2
+
+-- name: list_approvals
+-- $1 tenant, $2 before id, $3 statuses, $4 job id, $5 assignee, $6 limit
+select a.*, j.kind as job_kind, j.status::text as job_status from perdure.approvals a join perdure.jobs j on j.id = a.job_id
+where a.tenant_id = $1 and ($2::uuid is null or a.id < $2) and ($3::text[] is null or a.status = any($3))
+  and ($4::uuid is null or a.job_id = $4) and ($5::text is null or a.assignees = '{}' or $5 = any(a.assignees))
+order by a.id desc limit $6
+
+-- name: settle_approval
+-- $1 id, $2 status, $3 by, $4 door, $5 comment, $6 edited payload
+update perdure.approvals set status = $2, decided_at = perdure.db_now(), decided_by = $3, decided_door = $4, comment = $5,
+  edited = $6::text is not null, decision_payload = $6::text::json where id = $1
+
+-- name: due_approvals
+-- $1 limit, $2 tenant
+select id, job_id from perdure.approvals where status = 'PENDING' and expires_at <= perdure.db_now() and tenant_id = $2
+order by expires_at limit $1

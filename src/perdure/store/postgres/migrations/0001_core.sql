@@ -1,0 +1,423 @@
+-- The durable job core on PostgreSQL 14-18, no extension needed.
+--
+--   jobs           permanent record, one row per job; changes only by a transition (HOT: no index on a mutable column)
+--   job_events     the one log, append-only, versions dense from 1; transitions are written here by trigger
+--   job_queue      transient: one row per job that may start or wake by itself, at run_at
+--   job_claims     transient: one row per leased job; version is the head of the log while it is leased
+--   job_waits      transient: one row per open wait of a job (timer, approval, question)
+--   job_state      checkpoint, progress, tokens, cost of a job
+--   job_runs       one row per finished attempt
+--   job_failures   FAILED and DEADLETTER jobs, so that "the last failures" never scans history
+--   approvals, workers, prune_batch, schema_migrations
+--
+-- Valid statements of perdure's own never enter a row function: WHEN guards pass them and one statement trigger audits the
+-- whole batch. Ad-hoc SQL takes the slow path (jobs_repair) and is validated, audited and fenced like everything else.
+-- Functions name the schema explicitly: they also run in sessions with a search_path of their own.
+
+create type perdure.job_status as enum ('PENDING', 'RUNNING', 'RETRY', 'WAITING', 'PARKED', 'WAITING_FOR_APPROVAL',
+  'COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER');
+
+-- Database time. Inlined into statements, so it is free; tests replace it to move leases, timers and backoff.
+create function perdure.db_now() returns timestamptz language sql stable as 'select now()';
+
+create table perdure.jobs (
+  id uuid primary key,
+  tenant_id text not null default 'default',
+  kind text not null,
+  queue text not null default 'default',
+  lane text not null default 'default',
+  goal text,
+  payload json not null default 'null',
+  payload_hash text,
+  status perdure.job_status not null default 'PENDING',
+  prev_status perdure.job_status not null default 'PENDING',  -- the status before the last write; lets the audit need NEW only
+  version int not null default 1,
+  priority smallint not null default 5,
+  attempt int not null default 0,
+  retry_count smallint not null default 0,
+  max_retries smallint not null default 3,
+  lost_starts smallint not null default 0,
+  run_at timestamptz not null default perdure.db_now(),
+  next_retry_at timestamptz,
+  deadline timestamptz,
+  idempotency_key text,
+  origin_id uuid,
+  origin_kind text,
+  result json,
+  error_message text,
+  error_kind text,
+  note json not null default '{}',
+  created_at timestamptz not null default perdure.db_now(),
+  updated_at timestamptz not null default perdure.db_now(),
+  started_at timestamptz,
+  finished_at timestamptz,
+  constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
+  constraint jobs_priority check (priority between 1 and 9),
+  constraint jobs_max_retries check (max_retries between 0 and 100),
+  constraint jobs_retry_count check (retry_count between 0 and max_retries),
+  constraint jobs_next_retry_at check ((status = 'RETRY') = (next_retry_at is not null)),
+  constraint jobs_finished_at check ((status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')) = (finished_at is not null)),
+  constraint jobs_error check ((status in ('FAILED', 'DEADLETTER')) = (error_message is not null)),
+  constraint jobs_result check (result is null or status = 'COMPLETED'),
+  constraint jobs_origin check ((origin_id is null) = (origin_kind is null))
+) with (fillfactor = 45);
+create unique index jobs_idempotency on perdure.jobs (tenant_id, kind, idempotency_key) where idempotency_key is not null;
+create index jobs_kind on perdure.jobs (kind, id);
+
+create table perdure.job_events (
+  job_id uuid not null,
+  version int not null,
+  created_at timestamptz not null default perdure.db_now(),
+  type text not null,
+  from_status perdure.job_status,
+  to_status perdure.job_status,
+  attempt int,
+  event_id uuid,
+  payload json not null default '{}',
+  primary key (job_id, version)
+);
+
+create view perdure.job_history as
+  select job_id, version, from_status as previous_status, to_status as new_status, payload as metadata, created_at
+  from perdure.job_events where to_status is not null;
+
+create table perdure.job_queue (
+  job_id uuid primary key,
+  lane text not null,
+  priority smallint not null,
+  run_at timestamptz not null,
+  deadline timestamptz
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create index job_queue_ready on perdure.job_queue (lane, priority, run_at, job_id);
+create index job_queue_deadline on perdure.job_queue (deadline) where deadline is not null;
+
+create table perdure.job_claims (
+  job_id uuid primary key,
+  attempt int not null,
+  version int not null,
+  worker_id text not null,
+  ttl interval not null default '30 seconds',
+  claimed_at timestamptz not null default perdure.db_now(),
+  expires_at timestamptz not null,
+  started boolean not null default false,
+  cancel_requested_at timestamptz,
+  cancel_note json
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+create table perdure.approvals (
+  id uuid primary key,
+  tenant_id text not null default 'default',
+  job_id uuid not null,
+  key text not null,
+  kind text not null default 'approval',
+  title text not null,
+  payload json not null,
+  payload_digest text not null,
+  requester text not null,
+  assignees text[] not null default '{}',
+  status text not null default 'PENDING',
+  on_expiry text not null default 'fail',
+  on_deny text not null default 'fail',
+  token_hash text,
+  requested_at timestamptz not null default perdure.db_now(),
+  expires_at timestamptz,
+  decided_at timestamptz,
+  decided_by text,
+  decided_door text,
+  comment text,
+  edited boolean not null default false,
+  decision_payload json,
+  unique (job_id, key),
+  constraint approvals_status check (status in ('PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED')),
+  constraint approvals_kind check (kind in ('approval', 'question')),
+  constraint approvals_policies check (on_expiry in ('fail', 'deny', 'continue') and on_deny in ('fail', 'resume')),
+  constraint approvals_decided check ((status = 'PENDING') = (decided_at is null)),
+  constraint approvals_edited check (edited = (decision_payload is not null))
+);
+create unique index approvals_token on perdure.approvals (token_hash) where token_hash is not null;
+create index approvals_open on perdure.approvals (expires_at) where status = 'PENDING';
+
+create table perdure.job_waits (
+  job_id uuid not null,
+  key text not null,
+  kind text not null,
+  until timestamptz,
+  approval_id uuid,
+  opened_at timestamptz not null default perdure.db_now(),
+  primary key (job_id, key)
+);
+
+create table perdure.job_state (
+  job_id uuid primary key,
+  checkpoint json,
+  progress double precision check (progress between 0 and 1),
+  progress_text text,
+  tokens bigint not null default 0,
+  cost double precision not null default 0,
+  updated_at timestamptz not null default perdure.db_now()
+) with (fillfactor = 50);
+
+create table perdure.job_runs (
+  job_id uuid not null,
+  attempt int not null,
+  worker_id text not null,
+  started_at timestamptz not null,
+  finished_at timestamptz not null,
+  outcome perdure.job_status not null,
+  error_message text,
+  error_kind text,
+  primary key (job_id, attempt)
+);
+
+create table perdure.job_failures (
+  job_id uuid primary key,
+  status perdure.job_status not null,
+  finished_at timestamptz not null
+);
+create index job_failures_latest on perdure.job_failures (status, finished_at);
+
+create table perdure.workers (
+  id text primary key,
+  tenant_id text not null default 'default',
+  host text not null,
+  pid int not null,
+  queues text[] not null,
+  kinds text[] not null,
+  concurrency int not null,
+  state text not null default 'RUNNING' check (state in ('RUNNING', 'DRAINING', 'STOPPED')),
+  command text check (command in ('drain', 'stop', 'stop_now')),
+  started_at timestamptz not null default perdure.db_now(),
+  heartbeat_at timestamptz not null default perdure.db_now()
+);
+
+create table perdure.prune_batch (job_id uuid primary key, transaction_id xid8 not null default pg_current_xact_id());
+
+-- A job is born PENDING at version 1 ------------------------------------------------------------------------------------
+
+create function perdure.jobs_reject_birth() returns trigger language plpgsql as $$
+begin
+  raise exception 'a job is born PENDING at version 1, attempt 0 (job %)', new.id using errcode = '23514';
+end $$;
+create trigger jobs_birth before insert on perdure.jobs for each row
+  when (new.status <> 'PENDING' or new.prev_status <> 'PENDING' or new.version <> 1 or new.attempt <> 0 or new.retry_count <> 0)
+  execute function perdure.jobs_reject_birth();
+
+create function perdure.jobs_born() returns trigger language plpgsql as $$
+begin
+  insert into perdure.job_events (job_id, version, type, to_status, payload)
+    select id, 1, 'job_created', status, note from new_t;
+  insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
+    select id, lane, priority, run_at, deadline from new_t;
+  return null;
+end $$;
+create trigger jobs_born after insert on perdure.jobs referencing new table as new_t
+  for each statement execute function perdure.jobs_born();
+
+-- The transition table: the only pairs that pass -------------------------------------------------------------------------
+
+create function perdure.jobs_reject() returns trigger language plpgsql as $$
+begin
+  if old.status <> new.status then
+    raise exception 'illegal transition % -> % (job %)', old.status, new.status, old.id using errcode = '23514';
+  end if;
+  raise exception 'identity and version of a job cannot be rewritten (job %, version % -> %)', old.id, old.version, new.version
+    using errcode = '23514';
+end $$;
+
+-- Ad-hoc SQL: somebody changed a status by hand and left the rest to us.
+create function perdure.jobs_repair() returns trigger language plpgsql as $$
+declare
+  head int;
+begin
+  if new.status = old.status then
+    new.prev_status := old.status;
+    return new;
+  end if;
+  if old.status in ('RUNNING', 'WAITING') then
+    if new.status in ('RUNNING', 'WAITING') then
+      update perdure.job_claims k set version = k.version + 1 where k.job_id = old.id returning k.version - 1 into head;
+    else
+      delete from perdure.job_claims k where k.job_id = old.id returning k.version into head;
+    end if;
+  elsif new.status = 'RUNNING' then
+    -- nobody runs it: an expired claim lets a reaper hand it to a worker that does
+    delete from perdure.job_queue q where q.job_id = old.id;
+    new.attempt := old.attempt + 1;
+    insert into perdure.job_claims (job_id, attempt, version, worker_id, expires_at)
+      values (old.id, new.attempt, old.version + 1, 'sql', perdure.db_now());
+  end if;
+  new.prev_status := old.status;
+  new.version := greatest(head, old.version) + 1;
+  new.updated_at := perdure.db_now();
+  new.next_retry_at := case when new.status = 'RETRY' then coalesce(new.next_retry_at, perdure.db_now()) end;
+  if new.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') then
+    new.finished_at := coalesce(new.finished_at, perdure.db_now());
+  end if;
+  if new.status in ('FAILED', 'DEADLETTER') then
+    new.error_message := coalesce(new.error_message, 'set by hand');
+    new.error_kind := coalesce(new.error_kind, 'fatal');
+  end if;
+  if new.note::text = old.note::text then
+    new.note := json_build_object('actor', session_user, 'door', 'sql');
+  end if;
+  return new;
+end $$;
+
+create trigger jobs_a_repair before update on perdure.jobs for each row
+  when (new.prev_status is distinct from old.status or (old.status <> new.status and new.version = old.version))
+  execute function perdure.jobs_repair();
+
+create trigger jobs_b_guard before update on perdure.jobs for each row
+  when (old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind or old.created_at <> new.created_at
+    or new.version < old.version or new.attempt < old.attempt
+    or (old.status <> new.status and (new.version = old.version or not (
+      (old.status = 'PENDING' and new.status in ('RUNNING', 'FAILED', 'CANCELLED')) or
+      (old.status = 'RUNNING' and new.status in ('COMPLETED', 'FAILED', 'RETRY', 'WAITING', 'PARKED', 'WAITING_FOR_APPROVAL',
+        'CANCELLED', 'DEADLETTER')) or
+      (old.status = 'RETRY' and new.status in ('RUNNING', 'CANCELLED', 'FAILED', 'DEADLETTER')) or
+      (old.status = 'WAITING' and new.status in ('RUNNING', 'PARKED', 'RETRY', 'FAILED', 'CANCELLED', 'DEADLETTER')) or
+      (old.status = 'PARKED' and new.status in ('RUNNING', 'FAILED', 'CANCELLED', 'DEADLETTER')) or
+      (old.status = 'WAITING_FOR_APPROVAL' and new.status in ('RUNNING', 'FAILED', 'CANCELLED'))))))
+  execute function perdure.jobs_reject();
+
+-- After a statement that changed jobs: audit it and keep the transient tables in step. Needs NEW only (prev_status).
+create function perdure.jobs_moved() returns trigger language plpgsql as $$
+declare
+  some_same boolean;
+  some_left boolean;
+  some_retry boolean;
+  some_suspended boolean;
+  some_ended boolean;
+  some_failed boolean;
+begin
+  select coalesce(bool_or(prev_status = status), false),
+    coalesce(bool_or(prev_status in ('RUNNING', 'WAITING') and status not in ('RUNNING', 'WAITING')), false),
+    coalesce(bool_or(prev_status <> status and status = 'RETRY'), false),
+    coalesce(bool_or(prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL')), false),
+    coalesce(bool_or(prev_status <> status and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')), false),
+    coalesce(bool_or(prev_status <> status and status in ('FAILED', 'DEADLETTER')), false)
+
+  insert into perdure.job_events (job_id, version, type, from_status, to_status, attempt, payload)
+    select id, version, case status
+        when 'RUNNING' then case when prev_status = 'WAITING' then 'job_resumed' else 'run_started' end
+        when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
+        when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
+        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
+      prev_status, status, attempt, note
+    from new_t where prev_status <> status;
+
+  if some_same then
+    -- a version may only move together with its event
+    if exists (select 1 from new_t n where n.prev_status = n.status and not exists (
+        select 1 from perdure.job_events e where e.job_id = n.id and e.version = n.version)) then
+      raise exception 'jobs.version moved without an event' using errcode = '23514';
+    end if;
+    update perdure.job_queue q set priority = n.priority, lane = n.lane from new_t n
+      where q.job_id = n.id and (q.priority <> n.priority or q.lane <> n.lane);
+  end if;
+  if some_left and exists (select 1 from new_t n join perdure.job_claims k on k.job_id = n.id
+      where n.prev_status in ('RUNNING', 'WAITING') and n.status not in ('RUNNING', 'WAITING')) then
+    raise exception 'a job cannot leave RUNNING or WAITING while its claim is present' using errcode = '23514';
+  end if;
+  if some_retry then
+    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
+      select id, lane, priority, next_retry_at, deadline from new_t where prev_status <> status and status = 'RETRY'
+      on conflict (job_id) do update set run_at = excluded.run_at;
+  end if;
+  if some_suspended then
+    -- due at the earliest timer or deadline; at once if an answer is already there or nothing is awaited at all.
+    -- A statement of its own: it sees decisions committed while the suspending statement waited for its locks.
+    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
+      select n.id, n.lane, n.priority, w.wake_at, n.deadline
+      from new_t n, lateral (
+        select case when count(w.job_id) = 0 or bool_or(a.status <> 'PENDING') then perdure.db_now()
+          else least(min(w.until), n.deadline) end as wake_at
+        from perdure.job_waits w left join perdure.approvals a on a.id = w.approval_id where w.job_id = n.id) w
+      where n.prev_status <> n.status and n.status in ('PARKED', 'WAITING_FOR_APPROVAL') and w.wake_at is not null
+      on conflict (job_id) do update set run_at = excluded.run_at;
+  end if;
+  if some_ended then
+    delete from perdure.job_queue q using new_t n
+      where q.job_id = n.id and n.prev_status not in ('RUNNING', 'WAITING')
+      and n.prev_status <> n.status and n.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER');
+    with closed as (
+      delete from perdure.job_waits w using new_t n where w.job_id = n.id and n.prev_status <> n.status
+        and n.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') returning w.approval_id)
+    update perdure.approvals a set status = 'CANCELLED', decided_at = perdure.db_now(), decided_door = 'system',
+        comment = 'its job ended'
+      from closed c where a.id = c.approval_id and a.status = 'PENDING';
+  end if;
+  if some_failed then
+    insert into perdure.job_failures (job_id, status, finished_at)
+      select id, status, finished_at from new_t where prev_status <> status and status in ('FAILED', 'DEADLETTER');
+  end if;
+  return null;
+end $$;
+create trigger jobs_moved after update on perdure.jobs referencing new table as new_t
+  for each statement execute function perdure.jobs_moved();
+
+-- A decision wakes the job that is suspended on it -----------------------------------------------------------------------
+
+create function perdure.approvals_decided() returns trigger language plpgsql as $$
+begin
+  insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
+    select j.id, j.lane, j.priority, perdure.db_now(), j.deadline from perdure.jobs j
+    where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
+    on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
+  return null;
+end $$;
+create trigger approvals_decided after update on perdure.approvals for each row
+  when (old.status = 'PENDING' and new.status in ('APPROVED', 'DENIED', 'EXPIRED'))
+  execute function perdure.approvals_decided();
+
+create function perdure.approvals_reject() returns trigger language plpgsql as $$
+begin
+  raise exception 'approval % is %: the first decision stands', old.id, old.status using errcode = '23514';
+end $$;
+create trigger approvals_once before update on perdure.approvals for each row
+  when (old.status <> 'PENDING' and (new.status <> old.status or new.decided_at is distinct from old.decided_at
+    or new.decided_by is distinct from old.decided_by or new.payload_digest <> old.payload_digest))
+  execute function perdure.approvals_reject();
+
+-- The log is append-only and dense ---------------------------------------------------------------------------------------
+
+create function perdure.job_events_frozen() returns trigger language plpgsql as $$
+begin
+  raise exception 'job_events is append-only' using errcode = '23514';
+end $$;
+create trigger job_events_no_update before update on perdure.job_events
+  for each statement execute function perdure.job_events_frozen();
+create trigger job_events_no_truncate before truncate on perdure.job_events
+  for each statement execute function perdure.job_events_frozen();
+
+-- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch by the same transaction.
+create function perdure.prunable_only() returns trigger language plpgsql as $$
+declare
+  doomed uuid := case tg_table_name when 'jobs' then (to_json(old) ->> 'id')::uuid else (to_json(old) ->> 'job_id')::uuid end;
+begin
+  if not exists (select 1 from perdure.prune_batch b join perdure.jobs j on j.id = b.job_id
+      where b.job_id = doomed and b.transaction_id = pg_current_xact_id()
+      and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')) then
+    raise exception '% is append-only: use perdure db prune (job %)', tg_table_name, doomed using errcode = '23514';
+  end if;
+  return old;
+end $$;
+create trigger job_events_no_delete before delete on perdure.job_events
+  for each row execute function perdure.prunable_only();
+create trigger jobs_no_delete before delete on perdure.jobs for each row execute function perdure.prunable_only();
+create function perdure.jobs_frozen() returns trigger language plpgsql as $$
+begin
+  raise exception 'jobs cannot be truncated' using errcode = '23514';
+end $$;
+create trigger jobs_no_truncate before truncate on perdure.jobs for each statement execute function perdure.jobs_frozen();
+
+create function perdure.job_events_dense() returns trigger language plpgsql as $$
+begin
+  if exists (select 1 from new_t n where n.version <> 1 and not exists (
+      select 1 from perdure.job_events e where e.job_id = n.job_id and e.version = n.version - 1)) then
+    raise exception 'gap in job_events' using errcode = '23514';
+  end if;
+  return null;
+end $$;
+create trigger job_events_dense after insert on perdure.job_events referencing new table as new_t
+  for each statement execute function perdure.job_events_dense();

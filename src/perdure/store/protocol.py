@@ -1,0 +1,368 @@
+"""The contract of a store, by role. Every method's docstring is its specification; `tests/conformance` holds
+each store to it.
+
+Promises common to all methods
+- A method that changes anything has committed when it returns, and has changed nothing when it raises. The one exception
+  is said where it matters: a connection lost during commit is resolved by looking, never by guessing.
+- One transaction per transition: status, event, lease, queue row, run row, waits and approvals move together.
+- Times are database time, UTC. Durations are seconds. JSON travels as text and is stored as that exact text.
+- A store serves one tenant; rows of other tenants do not exist for it.
+- Writes of a worker carry its `Lease` in their WHERE; if the lease is not the live one they raise `LeaseLost`.
+- `note` is JSON text saying who, through which door and why: {"actor": ..., "door": ..., "reason": ...}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+from uuid import UUID
+
+from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
+from perdure.model.events import Event, NewEvent
+from perdure.model.jobs import (
+    ClaimedJob,
+    Enqueued,
+    Job,
+    JobFilter,
+    Lease,
+    NewJob,
+    Outcome,
+    Page,
+    Reaped,
+    Recorded,
+    RunRecord,
+    StatePatch,
+    Wait,
+)
+from perdure.model.states import Status
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+
+Topic = Literal["work", "news"]
+"""Hints: `work` = a job may have become claimable or was asked to stop; `news` = events were committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered schema change and whether it has been applied (UTC)."""
+
+    number: int
+    name: str
+    checksum: str
+    sql: str
+    applied_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """What the database has and what this version of perdure needs; `current` is 0 where there is no schema."""
+
+    current: int
+    needed: int
+    server: str
+    """The engine and its version, for people."""
+    migrations: tuple[Migration, ...]
+
+
+class SchemaStore(Protocol):
+    """The schema and the database itself."""
+
+    async def schema_status(self) -> SchemaStatus:
+        """Compare the schema with what is needed; works on an empty database and on a newer schema."""
+        ...
+
+    async def migrate(self) -> list[Migration]:
+        """Apply what is missing, in order, under a lock that admits one migrator at a time; return what was applied.
+
+        Raises `SchemaTooNew`, or `MigrationChanged` if an applied migration's checksum differs. A failing migration leaves
+        nothing of itself.
+        """
+        ...
+
+    async def check_schema(self) -> None:
+        """Raise `SchemaMissing`, `SchemaOutdated`, `SchemaTooNew` or `MigrationChanged` unless the schema fits exactly."""
+        ...
+
+    async def now(self) -> datetime:
+        """Database time, UTC: the clock by which leases, timers, backoff and expiry are judged."""
+        ...
+
+    async def prune(
+        self, *, older_than: float, statuses: Sequence[Status], limit: int = 500, dry_run: bool = False
+    ) -> int:
+        """Delete up to `limit` jobs in the given terminal statuses that finished more than `older_than` seconds ago,
+        with their events, runs, state and approvals, in one transaction; return how many (with dry_run: how many there
+        are in all, deleting none). Jobs that are not terminal are never touched, whatever is asked."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was acknowledged, then release every connection. Calling it twice is fine."""
+        ...
+
+
+class JobStore(Protocol):
+    """What clients do with jobs."""
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """Store a job as PENDING at version 1 with its `job_created` event and its queue row.
+
+        - With an idempotency key already used for this (tenant, kind): same payload_hash returns the existing job's id with
+          created=False and writes nothing; another payload_hash raises `IdempotencyConflict` and writes nothing.
+        - Concurrent calls share one commit (batched); each returns only after its own commit.
+        - A connection lost during the commit is resolved by the job's id: the call succeeds once, never twice.
+        """
+        ...
+
+    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As `enqueue` for all of them in one transaction, in the given order: all are stored or none.
+
+        Two jobs of one call may share an idempotency key: with equal payloads they are one job.
+        """
+        ...
+
+    async def get_job(self, job_id: UUID) -> Job:
+        """The job with its state, live lease, open waits and due time. Raises `JobNotFound`."""
+        ...
+
+    async def find_job(self, text: str) -> UUID:
+        """The id a person means: a full UUID, or 6 or more last hex digits that no other job shares (a leading `…` is
+        ignored). Raises `JobNotFound`, `AmbiguousId`."""
+        ...
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
+        """Jobs that match, newest first (by id). A cursor continues exactly where its page ended. Raises `InvalidInput`
+        for a cursor that is none. Lists of live or failed jobs cost what they show, not what history holds."""
+        ...
+
+    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
+        """How many jobs match, grouped; groups without jobs are absent."""
+        ...
+
+    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
+        """The finished attempts of a job, first to last."""
+        ...
+
+    async def append(self, job_id: UUID, expected_version: int, event: NewEvent) -> int:
+        """Append one event to an unleased job's log if its head is `expected_version`; return the new version.
+
+        Raises `JobNotFound`; `JobLeased` while a claim exists; `IllegalTransition` on a terminal job; `VersionMismatch` if
+        the head differs. Repeating a call whose event_id is already in the log returns that event's version.
+        """
+        ...
+
+    async def list_events(
+        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        """Events with a version greater than `after`, in order, at most `limit`. An unknown job has none."""
+        ...
+
+    async def cancel(self, job_id: UUID, *, note: str, force: bool = False) -> Status:
+        """Cancel a job in any state; return its status afterwards.
+
+        - Unleased and not terminal: CANCELLED in this transaction.
+        - Leased: `cancel_requested` is set and written to the log once (a hint wakes the holder); the status stays RUNNING
+          or WAITING until the holder, or after 10 s any worker's reaper, commits CANCELLED.
+        - Leased with force=True, or with an expired lease: fenced and CANCELLED in this transaction.
+        - CANCELLED already: returned as it is. Another terminal state: `IllegalTransition`.
+        """
+        ...
+
+    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+        """Make a RETRY job, or a PENDING job with a delay, due now; writes `made_due`. Raises `IllegalTransition` in any
+        other state (a job already due is left as it is, without an event)."""
+        ...
+
+
+class LeaseStore(Protocol):
+    """What workers do with jobs."""
+
+    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
+        """Take up to `limit` due jobs of `queue`, in one statement.
+
+        - Priority 9 first, then the earliest due time, then id.
+        - Claimable: PENDING, RETRY, PARKED, WAITING_FOR_APPROVAL with a queue row that is due.
+        - Each becomes RUNNING with attempt + 1, a claim that expires in `ttl` seconds, and a `run_started` event.
+        - Two claimers never get the same job; a job locked by somebody else is skipped, not waited for.
+        """
+        ...
+
+    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+        """Renew the leases that are still live (same worker and attempt, not expired) to `ttl` seconds from now; return
+        the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code."""
+        ...
+
+    async def record(
+        self,
+        lease: Lease,
+        events: Sequence[NewEvent],
+        *,
+        state: StatePatch | None = None,
+        open_waits: Sequence[Wait] = (),
+        close_waits: Sequence[str] = (),
+    ) -> Recorded:
+        """Append the holder's events in order, patch `job_state`, open and close waits, in one commit shared with other
+        callers; the database assigns dense versions, renews the lease, and marks the claim started.
+
+        With no events only the state and waits change (progress). Raises `LeaseLost`, and then nothing was written. A
+        connection lost during commit is resolved by the events' ids.
+        """
+        ...
+
+    async def set_waiting(self, lease: Lease, waiting: bool) -> None:
+        """RUNNING -> WAITING or back, keeping the claim. Raises `LeaseLost`."""
+        ...
+
+    async def finish(self, lease: Lease, outcome: Outcome) -> Status:
+        """End the attempt: delete the claim, move the job, write the event and (if outcome.started) the run row; return
+        the status that was committed. Calls are batched.
+
+        - RETRY: next_retry_at = now + delay; uses_retry adds one to retry_count. If uses_retry and retry_count has reached
+          max_retries the job becomes DEADLETTER instead, with the outcome's error, error_kind as given or `exhausted`,
+          and without an increment.
+        - PARKED and WAITING_FOR_APPROVAL: the queue row is derived from the open waits (`job_waits`): due at the earliest
+          `until` or deadline; due now if an awaited approval is already decided, or if there is no wait at all; no row where
+          only an answer can wake it. Decisions made meanwhile are never missed.
+        - COMPLETED and the other terminal states close open waits and cancel open approvals.
+        - A cancel request that is pending does not stop another outcome: the first commit wins. CANCELLED takes the
+          canceller's note.
+        Raises `LeaseLost`, and then nothing was written.
+        """
+        ...
+
+    async def cancel_requests(self, worker_id: str) -> list[Lease]:
+        """The live leases of this worker whose jobs somebody asked to cancel."""
+        ...
+
+    async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
+        """Take jobs away from expired leases, skipping what others are working on; return what became of each.
+
+        - cancel requested: CANCELLED.
+        - started: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
+        - never started: RETRY due now at no cost, or DEADLETTER (`lease_lost`) at the 20th such loss.
+        Also commits CANCELLED for live leases whose cancel request is older than 10 s. Writes the run row with the lost
+        worker's id.
+        """
+        ...
+
+    async def expire(self, *, limit: int = 100) -> int:
+        """The deadlines of things that no worker holds; return how many were settled.
+
+        - Jobs PENDING, RETRY, PARKED or WAITING_FOR_APPROVAL past their deadline: FAILED (`timeout`).
+        - Approvals past expires_at: EXPIRED with an `approval_decided` event; on_expiry `fail` fails a job that is suspended
+          on it (`expired`); otherwise the job is woken to find out.
+        """
+        ...
+
+
+class ApprovalStore(Protocol):
+    """Questions to people."""
+
+    async def request_approval(self, lease: Lease, approval: NewApproval) -> Approval:
+        """Store the approval, its wait and its `approval_requested` event, fenced by the lease. If the job already has an
+        approval of this key, that one is returned and nothing is written. Raises `LeaseLost`."""
+        ...
+
+    async def replace_token(self, approval_id: UUID, token_hash: str) -> Approval:
+        """Give a PENDING approval another token; the former stops working. Raises `ApprovalNotFound`, `AlreadyDecided`,
+        `ApprovalExpired`."""
+        ...
+
+    async def get_approval(self, approval_id: UUID) -> Approval:
+        """Raises `ApprovalNotFound`."""
+        ...
+
+    async def find_approval(self, text: str) -> UUID:
+        """As `find_job`, for approvals; a job's id means its one PENDING approval. Raises `ApprovalNotFound`, `AmbiguousId`."""
+        ...
+
+    async def list_approvals(
+        self,
+        *,
+        statuses: Sequence[ApprovalStatus] = (),
+        job_id: UUID | None = None,
+        assignee: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Approval]:
+        """Approvals that match, newest first. `assignee` shows those the person may decide: unassigned or naming them."""
+        ...
+
+    async def decide(self, decision: Decide) -> Approval:
+        """Decide once, by database time; the first commit wins.
+
+        - By id: ApprovalNotFound. By token: `WrongToken` if no approval has (or had, before a decision) that token.
+        - Decided before: `AlreadyDecided`, also for a used token. Past expires_at: `ApprovalExpired`.
+        - expected_digest given and different: `ApprovalChanged`. By id, with assignees that do not name `by`: `NotAssigned`.
+        - Writes status, who, when, why, door and the edited payload, and an `approval_decided` event that never holds a token.
+        - Denied with on_deny `fail` on a job suspended without a lease: FAILED (`denied`) in the same transaction. A job
+          suspended on it otherwise gets a queue row that is due now and shows as WAITING_FOR_APPROVAL until claimed.
+        """
+        ...
+
+
+class WorkerStore(Protocol):
+    """Workers as rows, so that people can see and steer them."""
+
+    async def register_worker(self, info: WorkerInfo) -> None:
+        """Insert the worker's row, heartbeat now."""
+        ...
+
+    async def beat_worker(self, worker_id: str, *, state: WorkerState) -> WorkerCommand | None:
+        """Renew the worker's row and return what an operator asks of it, if anything. A missing row is not an error."""
+        ...
+
+    async def list_workers(self, *, include_stopped: bool = False) -> list[WorkerInfo]:
+        """Workers, newest first, with their live leases counted. A worker not heard of for 15 s is shown with alive=False."""
+        ...
+
+    async def command_worker(self, worker_id: str, command: WorkerCommand) -> None:
+        """Ask a worker to drain or stop; a suffix of 6+ characters is accepted. Raises `WorkerNotFound`, `AmbiguousId`."""
+        ...
+
+
+class Listener(Protocol):
+    """Wakes up when a topic is hinted at. Hints are merged, may be lost, and are never the truth: always poll as well."""
+
+    async def wait(self, timeout: float) -> bool:
+        """Return True at once if a hint came since the last call, or when one comes; False after `timeout` seconds."""
+        ...
+
+
+class HintStore(Protocol):
+    """Hints between processes that share the database."""
+
+    def listen(self, topic: Topic) -> AbstractAsyncContextManager[Listener]:
+        """Subscribe while the context is open."""
+        ...
+
+
+class Store(SchemaStore, JobStore, LeaseStore, ApprovalStore, WorkerStore, HintStore, Protocol):
+    """All roles together: what `open_store` returns."""
+
+    tenant: str
+
+
+async def follow(store: Store, job_id: UUID, *, after: int = 0) -> AsyncIterator[Event]:
+    """Yield the events of a job after version `after`, in order, none twice and none skipped, as they are committed, on any
+    store and across processes; end after the event that makes the job terminal. Raises `JobNotFound`."""
+    await store.get_job(job_id)
+    async with store.listen("news") as listener:
+        pause = 0.02
+        while True:
+            events = await store.list_events(job_id, after=after)
+            for event in events:
+                yield event
+                after = event.version
+                if event.new_status is not None and event.new_status.terminal:
+                    return
+            if events:
+                pause = 0.02
+                continue
+            if (await store.get_job(job_id)).status.terminal:
+                if not await store.list_events(job_id, after=after, limit=1):
+                    return
+                continue
+            hinted = await listener.wait(pause)
+            pause = 0.02 if hinted else min(pause * 2, 0.5)

@@ -1,0 +1,200 @@
+"""The refusals both dialects give, in one wording: what happened, why, what to do next."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from perdure.model.approvals import Decide
+from perdure.model.errors import (
+    AlreadyDecided,
+    AmbiguousId,
+    ApprovalChanged,
+    ApprovalExpired,
+    ApprovalNotFound,
+    IdempotencyConflict,
+    IllegalTransition,
+    InvalidInput,
+    JobLeased,
+    JobNotFound,
+    LeaseLost,
+    NotAssigned,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    VersionMismatch,
+    WorkerNotFound,
+    WrongToken,
+)
+from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
+from perdure.model.jobs import Lease, NewJob
+from perdure.model.states import Status
+
+
+def job_not_found(text: UUID | str) -> JobNotFound:
+    """No such job in this database and tenant."""
+    return JobNotFound(f"no job has the id {text}", hint="perdure jobs ls shows the ids; check the database with perdure config ls")
+
+
+def approval_not_found(text: UUID | str) -> ApprovalNotFound:
+    """No such approval."""
+    return ApprovalNotFound(f"no approval has the id {text}", hint="perdure approvals ls shows those that are pending")
+
+
+def worker_not_found(text: str) -> WorkerNotFound:
+    """No such running worker."""
+    return WorkerNotFound(f"no running worker has the id {text}", hint="perdure worker status shows the ids")
+
+
+def ambiguous_id(text: str) -> AmbiguousId:
+    """More than one id ends so."""
+    return AmbiguousId(f"several ids end in '{text}'", hint="type more digits, or the full id")
+
+
+def id_suffix(text: str) -> str | UUID:
+    """A full id as UUID, else the suffix to search by: lower-case hex, 6 or more digits. Raises AmbiguousId or JobNotFound's kin."""
+    compact = text.strip().lstrip("…").replace("-", "").lower()
+    if len(compact) == 32:
+        try:
+            return UUID(compact)
+        except ValueError:
+            pass
+    if not compact or any(c not in "0123456789abcdef" for c in compact):
+        raise InvalidInput(f"'{text}' is not an id", hint="an id is a UUID or its last 6 or more hex digits")
+    if len(compact) < MIN_SUFFIX_DIGITS:
+        raise AmbiguousId(f"'{text}' is too short to name one id", hint=f"type at least {MIN_SUFFIX_DIGITS} digits")
+    return compact
+
+
+def lease_lost(lease: Lease) -> LeaseLost:
+    """The write was fenced off."""
+    return LeaseLost(
+        f"worker {lease.worker_id} no longer holds job …{short_id(lease.job_id)} (attempt {lease.attempt}); nothing was written"
+    )
+
+
+def job_leased(job_id: UUID, worker_id: str) -> JobLeased:
+    """Only the holder may append."""
+    return JobLeased(
+        f"job …{short_id(job_id)} is held by worker {worker_id}: only it may append to the log",
+        hint="wait until the job is parked, or cancel it",
+    )
+
+
+def finished(job_id: UUID, status: Status | str, wanted: str) -> IllegalTransition:
+    """Terminal is terminal."""
+    return IllegalTransition(
+        f"job …{short_id(job_id)} cannot be {wanted}: it is already {status}",
+        hint=f"to run it again with the same input: perdure jobs rerun {short_id(job_id)}",
+    )
+
+
+def not_retryable(job_id: UUID, status: Status | str) -> IllegalTransition:
+    """retry_now in the wrong state."""
+    return IllegalTransition(
+        f"job …{short_id(job_id)} is {status}: only a job in RETRY, or PENDING with a delay, can be made due now",
+        hint=f"perdure jobs get {short_id(job_id)} shows what it waits for",
+    )
+
+
+def version_mismatch(job_id: UUID, expected: int, actual: int) -> VersionMismatch:
+    """The CAS failed."""
+    return VersionMismatch(
+        f"job …{short_id(job_id)} is at version {actual}, not {expected}", expected=expected, actual=actual
+    )
+
+
+def idempotency_conflict(job: NewJob, existing: UUID) -> IdempotencyConflict:
+    """Same key, other payload."""
+    return IdempotencyConflict(
+        f"idempotency key '{job.idempotency_key}' of kind '{job.kind}' already belongs to job …{short_id(existing)} with another payload",
+        hint="use another key for another payload, or send the same payload again",
+    )
+
+
+def bad_cursor(cursor: str) -> InvalidInput:
+    """A cursor that is none."""
+    return InvalidInput(f"'{cursor}' is not a cursor", hint="use the next_cursor of the page before")
+
+
+def parse_cursor(cursor: str | None) -> UUID | None:
+    """The id a page ended with. Raises InvalidInput."""
+    if cursor is None:
+        return None
+    try:
+        return UUID(cursor)
+    except ValueError:
+        raise bad_cursor(cursor) from None
+
+
+def check_pending(approval_id: UUID, status: str, decided_by: str | None, expired: bool, expires_at: datetime | None) -> None:
+    """Raise AlreadyDecided or ApprovalExpired unless the approval can still be decided."""
+    if status == "EXPIRED" or (status == "PENDING" and expired):
+        raise ApprovalExpired(
+            f"approval …{short_id(approval_id)} expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC", hint="the job has gone on without it"
+        )
+    if status != "PENDING":
+        by = f" by {decided_by}" if decided_by else ""
+        raise AlreadyDecided(f"approval …{short_id(approval_id)} is already {status}{by}: the first decision stands")
+
+
+def check_decision(
+    decision: Decide,
+    *,
+    approval_id: UUID,
+    status: str,
+    decided_by: str | None,
+    expired: bool,
+    expires_at: datetime | None,
+    payload_digest: str,
+    assignees: tuple[str, ...],
+) -> None:
+    """Raise what stands against this decision, if anything; called with the approval's row locked."""
+    check_pending(approval_id, status, decided_by, expired, expires_at)
+    if decision.expected_digest is not None and decision.expected_digest != payload_digest:
+        raise ApprovalChanged(
+            f"the payload of approval …{short_id(approval_id)} is not the one you looked at",
+            hint=f"look again: perdure approvals get {short_id(approval_id)}",
+        )
+    if decision.token_hash is None and assignees and decision.by not in assignees:
+        raise NotAssigned(
+            f"'{decision.by}' may not decide approval …{short_id(approval_id)}: it is for {', '.join(assignees)}",
+            hint="decide as one of them (--by), or with the link's token",
+        )
+
+
+def wrong_token() -> WrongToken:
+    """The token fits no approval; it is not repeated here."""
+    return WrongToken("no approval has this token", hint="it may have been replaced by a newer one")
+
+
+def check_schema_version(current: int, needed: int, where: str) -> None:
+    """Raise unless the schema is exactly the one this version of perdure works with."""
+    if current == 0:
+        raise SchemaMissing(f"{where} has no perdure schema yet", hint="create it: perdure db migrate")
+    if current < needed:
+        raise SchemaOutdated(
+            f"{where} has schema version {current}, this perdure needs {needed}", hint="upgrade it: perdure db migrate"
+        )
+    if current > needed:
+        raise SchemaTooNew(
+            f"{where} has schema version {current}, newer than the {needed} this perdure knows: it will not touch it",
+            hint="upgrade perdure on this machine",
+        )
+
+
+def decision_note(decision: Decide, approval_id: UUID, key: str) -> dict[str, Any]:
+    """The payload of an `approval_decided` event, and the note of a job failed by it. Never a token."""
+    note: dict[str, Any] = {
+        "approval": str(approval_id),
+        "key": key,
+        "decision": "APPROVED" if decision.verdict == "approve" else "DENIED",
+        "actor": decision.by,
+        "door": decision.door,
+    }
+    if decision.comment:
+        note["reason"] = decision.comment
+    if decision.edited_payload is not None:
+        note["edited"] = True
+    return note

@@ -1,0 +1,190 @@
+"""Rows into records: both dialects name their columns alike and differ only in how they spell a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.events import Event
+from perdure.model.jobs import ClaimedJob, Job, JobState, Lease, LeaseInfo, RunRecord, Wait
+from perdure.model.states import Status
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+
+Row = Mapping[str, Any]
+
+
+class Spelling(Protocol):
+    """How a dialect spells ids, times and lists; None stays None outside."""
+
+    def uuid(self, value: Any) -> UUID:
+        """An id column."""
+        ...
+
+    def time(self, value: Any) -> datetime:
+        """A time column, as UTC."""
+        ...
+
+    def texts(self, value: Any) -> tuple[str, ...]:
+        """A column that holds a list of texts."""
+        ...
+
+
+def _json(value: str | None) -> Any:
+    return None if value is None else json.loads(value)
+
+
+def job_of(row: Row, sp: Spelling) -> Job:
+    """A row of `get_job` or `list_jobs`."""
+
+    def time(name: str) -> datetime | None:
+        return None if row[name] is None else sp.time(row[name])
+
+    lease = None
+    if row["worker_id"] is not None:
+        lease = LeaseInfo(
+            row["worker_id"], row["attempt"], sp.time(row["expires_at"]), bool(row["claim_started"]), time("cancel_requested_at")
+        )
+    return Job(
+        id=sp.uuid(row["id"]),
+        tenant_id=row["tenant_id"],
+        kind=row["kind"],
+        queue=row["queue"],
+        goal=row["goal"],
+        payload=_json(row["payload"]),
+        status=Status(row["status"]),
+        version=row["head"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        retry_count=row["retry_count"],
+        max_retries=row["max_retries"],
+        run_at=sp.time(row["run_at"]),
+        next_retry_at=time("next_retry_at"),
+        deadline=time("deadline"),
+        idempotency_key=row["idempotency_key"],
+        origin_id=None if row["origin_id"] is None else sp.uuid(row["origin_id"]),
+        origin_kind=row["origin_kind"],
+        result=_json(row["result"]),
+        error_message=row["error_message"],
+        error_kind=row["error_kind"],
+        note=_json(row["note"]),
+        created_at=sp.time(row["created_at"]),
+        updated_at=sp.time(row["updated_at"]),
+        started_at=time("started_at"),
+        finished_at=time("finished_at"),
+        state=JobState(
+            _json(row["checkpoint"]), row["progress"], row["progress_text"], row["tokens"] or 0, row["cost"] or 0.0, row["cursor"]
+        ),
+        lease=lease,
+        waits=tuple(_wait_of(w, sp) for w in _json(row["waits"]) or ()),
+        due_at=time("due_at"),
+    )
+
+
+def _wait_of(item: Mapping[str, Any], sp: Spelling) -> Wait:
+    until = item["until"]
+    if isinstance(until, str):  # PostgreSQL writes a timestamp into JSON as ISO 8601
+        until = datetime.fromisoformat(until)
+    elif until is not None:
+        until = sp.time(until)
+    return Wait(item["key"], item["kind"], until, None if item["approval_id"] is None else UUID(item["approval_id"]))
+
+
+def claimed_job_of(row: Row, sp: Spelling, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
+    """A row of `claim`."""
+    return ClaimedJob(
+        lease=Lease(sp.uuid(row["id"]), row["attempt"], worker_id),
+        kind=row["kind"],
+        queue=row["queue"],
+        goal=row["goal"],
+        payload=row["payload"],
+        priority=row["priority"],
+        version=row["version"],
+        retry_count=row["retry_count"],
+        max_retries=row["max_retries"],
+        lost_starts=row["lost_starts"],
+        idempotency_key=row["idempotency_key"],
+        deadline=None if row["deadline"] is None else sp.time(row["deadline"]),
+        created_at=sp.time(row["created_at"]),
+        claimed_at=sp.time(row["claimed_at"]),
+        expires_at=expires_at,
+    )
+
+
+def event_of(row: Row, sp: Spelling) -> Event:
+    """A row of `job_events`."""
+    return Event(
+        job_id=sp.uuid(row["job_id"]),
+        version=row["version"],
+        type=row["type"],
+        at=sp.time(row["created_at"]),
+        payload=_json(row["payload"]),
+        attempt=row["attempt"],
+        previous_status=None if row["from_status"] is None else Status(row["from_status"]),
+        new_status=None if row["to_status"] is None else Status(row["to_status"]),
+        event_id=None if row["event_id"] is None else sp.uuid(row["event_id"]),
+    )
+
+
+def run_of(row: Row, sp: Spelling) -> RunRecord:
+    """A row of `job_runs`."""
+    return RunRecord(
+        job_id=sp.uuid(row["job_id"]),
+        attempt=row["attempt"],
+        worker_id=row["worker_id"],
+        started_at=sp.time(row["started_at"]),
+        finished_at=sp.time(row["finished_at"]),
+        outcome=Status(row["outcome"]),
+        error_message=row["error_message"],
+        error_kind=row["error_kind"],
+    )
+
+
+def approval_of(row: Row, sp: Spelling) -> Approval:
+    """A row of `get_approval` or `list_approvals`."""
+    return Approval(
+        id=sp.uuid(row["id"]),
+        tenant_id=row["tenant_id"],
+        job_id=sp.uuid(row["job_id"]),
+        key=row["key"],
+        kind=row["kind"],
+        title=row["title"],
+        payload=_json(row["payload"]),
+        payload_digest=row["payload_digest"],
+        requester=row["requester"],
+        assignees=sp.texts(row["assignees"]),
+        status=ApprovalStatus(row["status"]),
+        on_expiry=row["on_expiry"],
+        on_deny=row["on_deny"],
+        requested_at=sp.time(row["requested_at"]),
+        expires_at=None if row["expires_at"] is None else sp.time(row["expires_at"]),
+        decided_at=None if row["decided_at"] is None else sp.time(row["decided_at"]),
+        decided_by=row["decided_by"],
+        decided_door=row["decided_door"],
+        comment=row["comment"],
+        edited=bool(row["edited"]),
+        decision_payload=_json(row["decision_payload"]),
+        job_kind=row["job_kind"],
+        job_status=row["job_status"],
+    )
+
+
+def worker_of(row: Row, sp: Spelling) -> WorkerInfo:
+    """A row of `list_workers`."""
+    return WorkerInfo(
+        id=row["id"],
+        host=row["host"],
+        pid=row["pid"],
+        queues=sp.texts(row["queues"]),
+        kinds=sp.texts(row["kinds"]),
+        concurrency=row["concurrency"],
+        state=WorkerState(row["state"]),
+        started_at=sp.time(row["started_at"]),
+        heartbeat_at=sp.time(row["heartbeat_at"]),
+        alive=bool(row["alive"]),
+        held=row["held"],
+        command=None if row["command"] is None else WorkerCommand(row["command"]),
+    )

@@ -1,0 +1,44 @@
+"""SQL lives in .sql files: this loads named statements and numbered migrations from them.
+
+A statement file is a list of blocks, each headed `-- name: some_name` followed by comment lines and the statement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib import resources
+
+from perdure.store.protocol import Migration
+
+_NAME = re.compile(r"^-- name: *([a-z][a-z0-9_]*) *$", re.M)
+
+
+def load_statements(package: str) -> dict[str, str]:
+    """All named statements of the .sql files directly in `package`.
+
+    Raises ValueError if one name stands in it twice.
+    """
+    statements: dict[str, str] = {}
+    for file in sorted(resources.files(package).iterdir(), key=lambda f: f.name):
+        if not file.name.endswith(".sql"):
+            continue
+        parts = _NAME.split(file.read_text(encoding="utf-8"))
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            if name in statements:
+                raise ValueError(f"statement '{name}' stands twice in {package}")
+            statements[name] = body.strip().rstrip(";")
+    return statements
+
+
+def load_migrations(package: str) -> list[Migration]:
+    """The migrations `NNNN_name.sql` of `package`.migrations in order; their numbers are 1, 2, 3, ... without a gap."""
+    found: list[Migration] = []
+    for file in sorted(resources.files(package).joinpath("migrations").iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".sql"):
+            number, _, name = file.name.removesuffix(".sql").partition("_")
+            sql = file.read_text(encoding="utf-8")
+            found.append(Migration(int(number), name, hashlib.sha256(sql.encode()).hexdigest(), sql))
+    if [m.number for m in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"the migrations of {package} are not numbered 1, 2, 3, ...")
+    return found

@@ -1,0 +1,72 @@
+"""The stores every promise is tested over: `memory`, `sqlite` (a file) and `postgres`."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.store.open import open_store
+from tests.postgres_server import PostgresServer, run_apart
+
+numbers = itertools.count(1)
+
+
+async def migrate(url: str) -> None:
+    store = await open_store(url)
+    try:
+        await store.migrate()
+    finally:
+        await store.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The PostgreSQL server of this session; it starts when the first test asks for it."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a database that was migrated once, for the others to be copied from."""
+    name = f"perdure_test_{os.getpid()}_template"
+    run_apart(migrate(postgres.create_database(name)))
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer, postgres_template: str) -> Iterator[str]:
+    """A fresh, migrated PostgreSQL database, dropped after the test."""
+    name = f"perdure_test_{os.getpid()}_{next(numbers)}"
+    yield postgres.create_database(name, template=postgres_template)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Make the URL of a fresh store of a kind. Only PostgreSQL's comes migrated; migrate() is due for all of them."""
+
+    def make(kind: str) -> str:
+        if kind == "memory":
+            return "memory:"
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path}/perdure.db"
+        url: str = request.getfixturevalue("postgres_url")
+        return url
+
+    return make
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], str]) -> str:
+    """The URL of a fresh store; the test runs once over each kind."""
+    return fresh_store_url(request.param)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def file_store_url(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], str]) -> str:
+    """As store_url, but only the kinds that several processes can share."""
+    return fresh_store_url(request.param)
