@@ -79,6 +79,11 @@ class Approval:
         return short_id(self.id)
 
     @property
+    def pending(self) -> bool:
+        """True while it can still be decided."""
+        return self.status is ApprovalStatus.PENDING
+
+    @property
     def final_payload(self) -> Any:
         """What was approved: the edited payload where the decider changed it, else the one asked for."""
         return self.decision_payload if self.edited else self.payload

@@ -24,7 +24,7 @@ def uuid7() -> UUID:
 
     Ids made by one process are strictly increasing; across processes they order by millisecond.
     """
-    global _last_ms, _sequence
+    global _last_ms, _sequence  # noqa: PLW0603  the counter is the process's own
     with _lock:
         now = time.time_ns() // 1_000_000
         if now > _last_ms:

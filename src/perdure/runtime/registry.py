@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import difflib
 import inspect
-import typing
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -47,18 +48,24 @@ class Handler(Generic[I, O]):
     Calling it calls the function, so a handler can be tested without any store.
     """
 
-    def __init__(self, fn: Callable[..., Any], name: str, policy: Policy) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], name: str, policy: Policy, *, local_names: dict[str, Any] | None = None
+    ) -> None:
         self.fn = fn
         self.name = name
         self.policy = policy
         self.is_async = is_async(fn)
-        parameters = [p for p in inspect.signature(fn).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        parameters = [
+            p
+            for p in inspect.signature(fn).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
         if not 1 <= len(parameters) <= 2:
             raise InvalidInput(
                 f"handler '{name}' must take (ctx) or (ctx, input), it takes {len(parameters)} positional arguments",
                 hint="put several inputs into one dataclass or pydantic model",
             )
-        hints = type_hints(fn)
+        hints = type_hints(fn, local_names)
         self.takes_input = len(parameters) == 2
         self.input_type: Any = hints.get(parameters[1].name) if self.takes_input else None
         self.output_type: Any = hints.get("return")
@@ -118,13 +125,23 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  its own async-ness is asked
 
 
-def type_hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a callable, resolved; those that cannot be resolved are absent."""
-    target = fn if inspect.isroutine(fn) or not callable(fn) else getattr(fn, "func", None) or type(fn).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except (NameError, TypeError, AttributeError):
-        return {}
+def type_hints(fn: Callable[..., Any], local_names: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The annotations of a callable, resolved one by one; those that cannot be resolved are absent.
+
+    `local_names` helps with types defined inside the function that also defines the handler.
+    """
+    while hasattr(fn, "func"):  # functools.partial
+        fn = fn.func
+    target = inspect.unwrap(fn) if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn).__call__
+    raw = getattr(target, "__annotations__", {})
+    names = {**getattr(target, "__globals__", {}), **(local_names or {})}
+    hints: dict[str, Any] = {}
+    for name, annotation in raw.items():
+        try:
+            hints[name] = eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307  the user's own source text
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            continue
+    return hints
 
 
 def retry_after(error: BaseException) -> float | None:
@@ -133,7 +150,7 @@ def retry_after(error: BaseException) -> float | None:
     if isinstance(direct, int | float) and not isinstance(direct, bool) and direct >= 0:
         return float(direct)
     headers = getattr(getattr(error, "response", None), "headers", None)
-    value = headers.get("retry-after") or headers.get("Retry-After") if hasattr(headers, "get") else None
+    value = None if headers is None else headers.get("retry-after") or headers.get("Retry-After")
     if not isinstance(value, str):
         return None
     if value.strip().isdigit():
@@ -144,16 +161,14 @@ def retry_after(error: BaseException) -> float | None:
         return None
 
 
-async def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: Any) -> Any:
+async def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: Executor) -> Any:
     """Await an async function, or run a plain one in a thread of `threads` with the caller's context variables."""
     if is_async(fn):
         return await fn(*args, **kwargs)
-    import contextvars
-
     context = contextvars.copy_context()
     value = await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(fn, *args, **kwargs))
     if inspect.isawaitable(value):  # a lambda around an async function
-        return await typing.cast(Awaitable[Any], value)
+        return await value
     return value
 
 

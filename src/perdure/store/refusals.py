@@ -34,7 +34,9 @@ from perdure.model.states import Status
 
 def job_not_found(text: UUID | str) -> JobNotFound:
     """No such job in this database and tenant."""
-    return JobNotFound(f"no job has the id {text}", hint="perdure jobs ls shows the ids; check the database with perdure config ls")
+    return JobNotFound(
+        f"no job has the id {text}", hint="perdure jobs ls shows the ids; check the database with perdure config ls"
+    )
 
 
 def approval_not_found(text: UUID | str) -> ApprovalNotFound:
@@ -53,7 +55,7 @@ def ambiguous_id(text: str) -> AmbiguousId:
 
 
 def id_suffix(text: str) -> str | UUID:
-    """A full id as UUID, else the suffix to search by: lower-case hex, 6 or more digits. Raises AmbiguousId or JobNotFound's kin."""
+    """A full id as UUID, else the suffix to search by: lower-case hex, 6 or more digits. Raises AmbiguousId, InvalidInput."""
     compact = text.strip().lstrip("…").replace("-", "").lower()
     if len(compact) == 32:
         try:
@@ -108,7 +110,8 @@ def version_mismatch(job_id: UUID, expected: int, actual: int) -> VersionMismatc
 def idempotency_conflict(job: NewJob, existing: UUID) -> IdempotencyConflict:
     """Same key, other payload."""
     return IdempotencyConflict(
-        f"idempotency key '{job.idempotency_key}' of kind '{job.kind}' already belongs to job …{short_id(existing)} with another payload",
+        f"idempotency key '{job.idempotency_key}' of kind '{job.kind}' already belongs to job …{short_id(existing)}, "
+        "which has another payload",
         hint="use another key for another payload, or send the same payload again",
     )
 
@@ -128,11 +131,14 @@ def parse_cursor(cursor: str | None) -> UUID | None:
         raise bad_cursor(cursor) from None
 
 
-def check_pending(approval_id: UUID, status: str, decided_by: str | None, expired: bool, expires_at: datetime | None) -> None:
+def check_pending(
+    approval_id: UUID, status: str, decided_by: str | None, expired: bool, expires_at: datetime | None
+) -> None:
     """Raise AlreadyDecided or ApprovalExpired unless the approval can still be decided."""
     if status == "EXPIRED" or (status == "PENDING" and expired):
         raise ApprovalExpired(
-            f"approval …{short_id(approval_id)} expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC", hint="the job has gone on without it"
+            f"approval …{short_id(approval_id)} expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC",
+            hint="the job has gone on without it",
         )
     if status != "PENDING":
         by = f" by {decided_by}" if decided_by else ""

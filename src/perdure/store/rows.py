@@ -46,7 +46,11 @@ def job_of(row: Row, sp: Spelling) -> Job:
     lease = None
     if row["worker_id"] is not None:
         lease = LeaseInfo(
-            row["worker_id"], row["attempt"], sp.time(row["expires_at"]), bool(row["claim_started"]), time("cancel_requested_at")
+            row["worker_id"],
+            row["attempt"],
+            sp.time(row["expires_at"]),
+            bool(row["claim_started"]),
+            time("cancel_requested_at"),
         )
     return Job(
         id=sp.uuid(row["id"]),
@@ -76,7 +80,12 @@ def job_of(row: Row, sp: Spelling) -> Job:
         started_at=time("started_at"),
         finished_at=time("finished_at"),
         state=JobState(
-            _json(row["checkpoint"]), row["progress"], row["progress_text"], row["tokens"] or 0, row["cost"] or 0.0, row["cursor"]
+            _json(row["checkpoint"]),
+            row["progress"],
+            row["progress_text"],
+            row["tokens"] or 0,
+            row["cost"] or 0.0,
+            row["cursor"],
         ),
         lease=lease,
         waits=tuple(_wait_of(w, sp) for w in _json(row["waits"]) or ()),

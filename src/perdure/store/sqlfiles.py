@@ -11,7 +11,7 @@ from importlib import resources
 
 from perdure.store.protocol import Migration
 
-_NAME = re.compile(r"^-- name: *([a-z][a-z0-9_]*) *$", re.M)
+_NAME = re.compile(r"^-- name: *([a-z][a-z0-9_]*) *$", re.MULTILINE)
 
 
 def load_statements(package: str) -> dict[str, str]:

@@ -1,0 +1,261 @@
+"""The hall: App assembles settings, store, registry, client and worker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, overload
+
+from perdure.config import Settings, load_settings
+from perdure.model.errors import ConfigError
+from perdure.model.timing import Backoff, Duration
+from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
+from perdure.runtime.client import Client
+from perdure.runtime.context import BlockingContext, JobContext
+from perdure.runtime.registry import Handler, Policy, Registry
+from perdure.runtime.worker import Worker, WorkerOptions
+from perdure.store.open import open_store
+from perdure.store.protocol import Store
+
+I = TypeVar("I")  # noqa: E741  the handler's input
+O = TypeVar("O")  # noqa: E741  the handler's output
+
+
+class JobDecorator(Protocol):
+    """`@app.job(...)`: keeps the handler's input and output types."""
+
+    @overload
+    def __call__(self, fn: Callable[[JobContext], Awaitable[O]], /) -> Handler[None, O]: ...
+    @overload
+    def __call__(self, fn: Callable[[JobContext, I], Awaitable[O]], /) -> Handler[I, O]: ...
+    @overload
+    def __call__(self, fn: Callable[[BlockingContext], O], /) -> Handler[None, O]: ...
+    @overload
+    def __call__(self, fn: Callable[[BlockingContext, I], O], /) -> Handler[I, O]: ...
+
+
+class App(Client):
+    """Your handlers and the database they live on. It is a `Client` too: `await app.enqueue(...)`.
+
+    database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
+    migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up,
+    and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it).
+    Nothing is opened before the first call that needs it. One App serves one event loop at a time.
+    """
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        *,
+        tenant: str | None = None,
+        migrate: bool | None = None,
+        settings: Settings | None = None,
+        door: str = "python",
+    ) -> None:
+        super().__init__(None, Registry(), door=door)
+        self._flags = {"database_url": database_url, "tenant": tenant}
+        self._given_settings = settings
+        self._migrate = migrate
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Lock | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force: arguments, then environment, files and defaults. Raises ConfigError."""
+        if self._given_settings is None:
+            self._given_settings = load_settings(self._flags)
+        return self._given_settings
+
+    def configure(self, settings: Settings) -> None:
+        """Use other settings, from now on; for programs that load an App from somewhere else, such as the CLI.
+
+        Raises ConfigError if the store is open already.
+        """
+        if self._store is not None:
+            raise ConfigError("the App's store is open already: configure it before its first use")
+        self._given_settings = settings
+
+    # -- handlers ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def job(self, fn: Callable[[JobContext], Awaitable[O]], /) -> Handler[None, O]: ...
+    @overload
+    def job(self, fn: Callable[[JobContext, I], Awaitable[O]], /) -> Handler[I, O]: ...
+    @overload
+    def job(self, fn: Callable[[BlockingContext], O], /) -> Handler[None, O]: ...
+    @overload
+    def job(self, fn: Callable[[BlockingContext, I], O], /) -> Handler[I, O]: ...
+    @overload
+    def job(
+        self,
+        fn: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 5,
+        max_retries: int = 3,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+        retry_on: type[BaseException] | Sequence[type[BaseException]] = Exception,
+        fatal_on: type[BaseException] | Sequence[type[BaseException]] = (),
+    ) -> JobDecorator: ...
+    def job(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 5,
+        max_retries: int = 3,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+        retry_on: type[BaseException] | Sequence[type[BaseException]] = Exception,
+        fatal_on: type[BaseException] | Sequence[type[BaseException]] = (),
+    ) -> Any:
+        """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
+
+        name: the job's kind, default the function's name. timeout: seconds or text per attempt. max_retries: 0-100 failures
+        and crashes. retry_on, fatal_on: exception classes. Raises DuplicateHandler, InvalidInput, InvalidPriority.
+        """
+        policy = Policy(
+            queue=check_queue(queue),
+            priority=check_priority(priority),
+            max_retries=check_max_retries(max_retries),
+            backoff=backoff or Backoff(),
+            timeout=None if timeout is None else check_seconds(timeout, "timeout"),
+            retry_on=_classes(retry_on),
+            fatal_on=_classes(fatal_on),
+        )
+        local_names = dict(sys._getframe(1).f_locals)
+
+        def register(fn: Callable[..., Any]) -> Handler[Any, Any]:
+            kind = check_kind(name or getattr(fn, "__name__", ""))
+            handler: Handler[Any, Any] = Handler(fn, kind, policy, local_names=local_names)
+            self.registry.add(handler)
+            return handler
+
+        return register if fn is None else register(fn)
+
+    # -- store ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Store:
+        """The store, opened and its schema checked at first use.
+
+        Raises MalformedUrl, StoreUnreachable, SchemaMissing, SchemaOutdated, SchemaTooNew, MigrationChanged.
+        """
+        loop = asyncio.get_running_loop()
+        if self._store is not None and self._loop is loop:
+            return self._store
+        if self._store is not None and self.settings["database_url"].strip() == "memory:":
+            raise ConfigError(
+                "a memory: store lives in one event loop, and this is another",
+                hint="use one asyncio.run, or sqlite:///path",
+            )
+        if self._opening is None or self._loop is not loop:
+            self._opening, self._loop, self._store = asyncio.Lock(), loop, None
+        async with self._opening:
+            if self._store is None:
+                self._store = await self._open_store()
+        return self._store
+
+    async def _open_store(self) -> Store:
+        url = self.settings["database_url"]
+        store = await open_store(url, tenant=self.settings["tenant"])
+        try:
+            embedded = not url.strip().startswith("postgres")
+            if self._migrate or (self._migrate is None and embedded):
+                await store.migrate()
+            else:
+                await store.check_schema()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Finish what was acknowledged and close the store; the App may be used again afterwards."""
+        store, self._store = self._store, None
+        if store is not None and self._loop is asyncio.get_running_loop():
+            await store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- worker --------------------------------------------------------------------------------------------------------
+
+    async def worker(self, **options: Any) -> Worker:
+        """A worker for this app's handlers; options as in `WorkerOptions`, defaults from the settings."""
+        names = ("queues", "concurrency", "lease", "linger", "drain_timeout")
+        known = {n: self.settings[n] for n in names}
+        if unknown := set(options) - set(names):
+            raise ConfigError(f"unknown worker options: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+        merged = {**known, **{k: v for k, v in options.items() if v is not None}}
+        merged["queues"] = tuple(check_queue(q) for q in merged["queues"])
+        for name in ("lease", "linger", "drain_timeout"):
+            merged[name] = check_seconds(merged[name], name)
+        return Worker(await self.open(), self.registry, WorkerOptions(**merged))
+
+    async def work(self, *, once: bool = False, **options: Any) -> None:
+        """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due."""
+        worker = await self.worker(**options)
+        loop = asyncio.get_running_loop()
+
+        def on_signal() -> None:
+            worker.stop(now=worker.stopping)
+
+        installed = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, on_signal)
+                installed.append(number)
+            except (
+                ValueError,
+                RuntimeError,
+                NotImplementedError,
+            ):  # not in the main thread: the caller handles signals
+                break
+        try:
+            await worker.run(once=once)
+        finally:
+            for number in installed:
+                loop.remove_signal_handler(number)
+
+    def run_worker(self, **options: Any) -> None:
+        """`work` for a script: blocks, on uvloop where it is installed, and closes the store at the end."""
+
+        async def main() -> None:
+            async with self:
+                await self.work(**options)
+
+        run(main())
+
+
+def run(main: Awaitable[O]) -> O:
+    """asyncio.run on uvloop where it is installed."""
+    try:
+        import uvloop
+
+        new_event_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    except ImportError:
+        new_event_loop = asyncio.new_event_loop
+
+    async def awaited() -> O:
+        return await main
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(awaited())
+
+
+def _classes(value: type[BaseException] | Sequence[type[BaseException]]) -> tuple[type[BaseException], ...]:
+    return (value,) if isinstance(value, type) else tuple(value)

@@ -1,0 +1,170 @@
+"""Settings: each is a command-line flag, a PERDURE_* variable, a TOML key and a default, in that order of precedence."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from perdure.model.errors import ConfigError
+from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT
+from perdure.model.timing import seconds
+
+PROJECT_FILE = "perdure.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: how it is read from text, its default, and what it does."""
+
+    name: str
+    default: Any
+    read: Callable[[Any], Any]
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return "PERDURE_" + self.name.upper()
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else list(value)
+    names = tuple(n.strip() for n in items if n.strip())
+    if not names:
+        raise ValueError("needs at least one name")
+    return names
+
+
+def _lease(value: Any) -> float:
+    length = seconds(value)
+    if length < 1:
+        raise ValueError("must be at least 1 second")
+    return length
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+SETTINGS = (
+    Setting("database_url", "sqlite:///perdure.db", str, "memory:, sqlite:///path or postgresql://..."),
+    Setting("tenant", DEFAULT_TENANT, str, "the tenant whose jobs this process sees"),
+    Setting("app", None, str, "where the App is, as module:attribute, for commands that run handlers"),
+    Setting("queues", (DEFAULT_QUEUE,), _names, "queues a worker serves, comma-separated"),
+    Setting("concurrency", 100, _whole, "jobs a worker runs at once"),
+    Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "how long a job stays with a silent worker (30s, 2m)"),
+    Setting("linger", 1.0, seconds, "how long a short wait is sat out before the job is parked"),
+    Setting("drain_timeout", 30.0, seconds, "how long a graceful stop waits for running steps"),
+    Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
+    Setting("log_level", "info", _one_of("debug", "info", "warning", "error"), "least severe log line shown"),
+)
+BY_NAME: Mapping[str, Setting] = MappingProxyType({s.name: s for s in SETTINGS})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Resolved values, and where each came from: `flag`, `env PERDURE_X`, a file's path, or `default`."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Resolve every setting. Flags that are None count as absent.
+
+    Files: ./perdure.toml, then perdure/config.toml in $XDG_CONFIG_HOME or ~/.config. `PERDURE_X_FILE` names a file that
+    holds the value of PERDURE_X (for secrets). Raises ConfigError naming the setting, its origin and what is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    files = _files(environ, directory or Path.cwd())
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for setting in SETTINGS:
+        raw, origin = _find(setting, flags or {}, environ, files)
+        if origin != "default":
+            try:
+                raw = setting.read(raw)
+            except (ValueError, TypeError) as error:
+                raise ConfigError(
+                    f"{setting.name} ({origin}) makes no sense: {error}", hint=f"{setting.name}: {setting.help}"
+                ) from None
+        values[setting.name], origins[setting.name] = raw, origin
+    return Settings(MappingProxyType(values), MappingProxyType(origins))
+
+
+def _find(
+    setting: Setting, flags: Mapping[str, Any], environ: Mapping[str, str], files: list[tuple[Path, dict[str, Any]]]
+) -> tuple[Any, str]:
+    if flags.get(setting.name) is not None:
+        return flags[setting.name], "flag"
+    if environ.get(setting.variable):
+        return environ[setting.variable], f"env {setting.variable}"
+    if path := environ.get(setting.variable + "_FILE"):
+        try:
+            return Path(path).read_text(encoding="utf-8").strip(), f"env {setting.variable}_FILE"
+        except OSError as error:
+            raise ConfigError(f"{setting.variable}_FILE cannot be read: {error}") from None
+    for file, content in files:
+        if setting.name in content:
+            return content[setting.name], str(file)
+    return setting.default, "default"
+
+
+def _files(environ: Mapping[str, str], directory: Path) -> list[tuple[Path, dict[str, Any]]]:
+    home = environ.get("XDG_CONFIG_HOME") or (str(Path(environ["HOME"], ".config")) if environ.get("HOME") else None)
+    candidates = [directory / PROJECT_FILE]
+    if home:
+        candidates.append(Path(home, "perdure", "config.toml"))
+    found = []
+    for path in candidates:
+        if not path.is_file():
+            continue
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}", hint="it is a TOML file: key = value") from None
+        if unknown := set(content) - set(BY_NAME):
+            raise ConfigError(
+                f"{path} has unknown settings: {', '.join(sorted(unknown))}", hint=f"known: {', '.join(BY_NAME)}"
+            )
+        found.append((path, content))
+    return found
+
+
+def shown(setting: Setting, value: Any) -> str:
+    """A value for people; a password in a URL is never shown."""
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    text = str(value)
+    scheme, mark, rest = text.partition("://")
+    if setting.name == "database_url" and mark and "@" in rest:
+        who, _, where = rest.rpartition("@")
+        return f"{scheme}://{who.partition(':')[0]}{':***' if ':' in who else ''}@{where}"
+    return text

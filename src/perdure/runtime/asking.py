@@ -1,0 +1,193 @@
+"""Asking people from inside a job: approvals, and what happened to a side effect that a crash cut off."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from uuid import UUID
+
+from perdure.model.approvals import Approval, ApprovalStatus, NewApproval, OnDeny, OnExpiry
+from perdure.model.errors import Denied, LeaseLost, StepChanged, Suspended
+from perdure.model.events import NewEvent
+from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
+from perdure.model.jobs import Outcome
+from perdure.model.states import Status
+from perdure.runtime import codec
+
+if TYPE_CHECKING:
+    from perdure.runtime.run import Run
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """The answer to an approval. `payload` is what was approved, edited or as asked. With on_expiry="continue" an approval
+    that ran out gives approved=False."""
+
+    approved: bool
+    payload: T
+    edited: bool
+    by: str | None
+    at: datetime | None
+    comment: str | None
+    door: str | None
+    approval_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What `notify` is given: everything for a message with a link. The token is in no log, event or list: pass it on now."""
+
+    id: UUID
+    job_id: UUID
+    title: str
+    payload: Any
+    token: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, checked."""
+
+    key: str
+    title: str
+    payload: Any
+    expires_in: float | None
+    assignees: tuple[str, ...]
+    on_expiry: OnExpiry
+    on_deny: OnDeny
+    kind: str = "approval"
+
+
+Notify = Callable[[ApprovalRequest], Awaitable[None] | None]
+
+
+async def approve(run: Run, question: Question, notify: Notify | None, *, keep_changed: bool = False) -> Decision[Any]:
+    """Ask once, wait, and return or raise what was decided; see `JobContext.approve`."""
+    text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
+    answer = run.history.answers.get(question.key)
+    if answer is not None:
+        approval = await run.store.get_approval(UUID(answer["approval"]))
+    else:
+        approval = await _ask(run, question, text, notify)
+    if approval.payload_digest != hash_json(text) and not keep_changed:
+        raise StepChanged(
+            f"approval '{question.key}' was asked for with another payload than now",
+            hint="ask under another name, or record what you show in a step so that it stays the same",
+        )
+    if answer is None:
+        if approval.pending:
+            approval = await run.waits.decision(question.key, approval.id)
+        payload = {
+            "key": question.key,
+            "kind": question.kind,
+            "approval": str(approval.id),
+            "decision": approval.status,
+            "actor": approval.decided_by,
+        }
+        await run.record([NewEvent("wait_completed", json.dumps(payload))], close_waits=[question.key])
+    return _verdict(run, approval, question)
+
+
+async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -> Approval:
+    token = new_token()
+    known = run.history.approvals.get(question.key)
+    if known is None:
+        approval = await _guarded(
+            run,
+            run.store.request_approval(
+                run.lease,
+                NewApproval(
+                    id=uuid7(),
+                    key=question.key,
+                    title=question.title,
+                    payload=text,
+                    payload_digest=hash_json(text),
+                    requester=f"{run.claimed.kind} …{short_id(run.claimed.id)}",
+                    kind=question.kind,
+                    assignees=question.assignees,
+                    expires_in=question.expires_in,
+                    on_expiry=question.on_expiry,
+                    on_deny=question.on_deny,
+                    token_hash=hash_token(token) if notify else None,
+                ),
+            ),
+        )
+    else:
+        approval = await run.store.get_approval(known)
+    if notify is None or question.key in run.history.notified or not approval.pending:
+        return approval
+    if known is not None:  # a crash came between asking and telling: that token is lost, make another
+        approval = await run.store.replace_token(approval.id, hash_token(token))
+    request = ApprovalRequest(
+        approval.id, approval.job_id, approval.title, approval.payload, token, approval.expires_at
+    )
+    told = notify(request)
+    if inspect.isawaitable(told):
+        await told
+    event = NewEvent("approval_notified", json.dumps({"key": question.key, "approval": str(approval.id)}))
+    await run.record([event])
+    return approval
+
+
+async def _guarded(run: Run, writing: Awaitable[Approval]) -> Approval:
+    try:
+        return await writing
+    except LeaseLost:
+        run.lose()
+        raise Suspended("lease lost") from None
+
+
+def _verdict(run: Run, approval: Approval, question: Question) -> Decision[Any]:
+    if approval.status is ApprovalStatus.EXPIRED and question.on_expiry == "fail":
+        _fail(run, f"approval '{approval.key}' expired undecided", "expired")
+    denied = approval.status is ApprovalStatus.DENIED or (
+        approval.status is ApprovalStatus.EXPIRED and question.on_expiry == "deny"
+    )
+    if denied and question.on_deny == "fail":
+        _fail(run, str(Denied(approval)), "denied")
+    if denied:
+        raise Denied(approval)
+    shown = json.dumps(approval.final_payload)
+    annotation = None if type(question.payload) in codec.PLAIN | {dict, list} else type(question.payload)
+    return Decision(
+        approved=approval.status is ApprovalStatus.APPROVED,
+        payload=codec.decode(shown, annotation, f"the approved payload of '{approval.key}'"),
+        edited=approval.edited,
+        by=approval.decided_by,
+        at=approval.decided_at,
+        comment=approval.comment,
+        door=approval.decided_door,
+        approval_id=approval.id,
+    )
+
+
+def _fail(run: Run, error: str, kind: str) -> NoReturn:
+    """The policy says the job fails: whatever the handler would make of an exception does not matter."""
+    run.stop(error, Outcome(Status.FAILED, error=error, error_kind=kind))
+    raise Suspended(error)
+
+
+async def ask_what_happened(run: Run, key: str, calls: int, args: tuple[Any, ...]) -> dict[str, Any] | None:
+    """A crash cut off a tool call: a person says `{"outcome": "happened", "result": ...}` or `{"outcome": "retry"}`, or denies
+    (the job fails). None means run it again."""
+    question = Question(
+        key=f"{key}?{calls}",
+        title=f"Did '{key}' happen? A crash cut the call off before its outcome was recorded.",
+        payload={"tool": key, "call": calls, "arguments": codec.digest(args, {})},
+        expires_in=None,
+        assignees=(),
+        on_expiry="fail",
+        on_deny="fail",
+        kind="question",
+    )
+    decision = await approve(run, question, None, keep_changed=True)
+    if decision.payload.get("outcome") == "happened":
+        return {"result": decision.payload.get("result")}
+    return None

@@ -1,0 +1,87 @@
+"""Checks of what callers hand in: each returns the clean value or raises a clear error before anything is written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
+from perdure.model.jobs import DEFAULT_QUEUE
+from perdure.model.timing import seconds
+from perdure.runtime import codec
+
+
+def check_priority(value: object) -> int:
+    """Raise InvalidPriority unless it is a whole number from 1 to 9."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 9:
+        raise InvalidPriority(f"priority must be a whole number from 1 to 9 (9 is the most urgent), got {value!r}")
+    return value
+
+
+def check_max_retries(value: object) -> int:
+    """Raise InvalidInput unless it is a whole number from 0 to 100."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
+        raise InvalidInput(f"max_retries must be a whole number from 0 to 100, got {value!r}")
+    return value
+
+
+def check_queue(value: object) -> str:
+    """Raise InvalidInput unless it is a name of 1 to 100 printable characters without ':' or blanks."""
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 100
+        or ":" in value
+        or " " in value
+        or not value.isprintable()
+    ):
+        raise InvalidInput(
+            f"a queue's name is 1 to 100 characters without ':' or blanks, got {value!r}",
+            hint=f"for example '{DEFAULT_QUEUE}'",
+        )
+    return value
+
+
+def check_kind(value: object) -> str:
+    """Raise InvalidInput unless it is a name of 1 to 200 printable characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+        raise InvalidInput(f"a handler's name is 1 to 200 printable characters, got {value!r}")
+    return value
+
+
+def check_text(value: object, name: str, limit: int) -> str | None:
+    """None, or text of 1 to `limit` characters that every database can hold. Raises InvalidInput, NotJson."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 1 <= len(value) <= limit or "\x00" in value:
+        raise InvalidInput(f"{name} must be text of 1 to {limit} characters without NUL")
+    codec.check_size(value, name)
+    return value
+
+
+def check_delay(value: Any) -> float:
+    """Seconds; raises NegativeDelay or InvalidInput."""
+    try:
+        return seconds(value)
+    except (ValueError, TypeError) as error:
+        if str(value).strip().startswith("-"):
+            raise NegativeDelay(f"delay cannot be negative, got {value!r}", hint="leave it out to run now") from None
+        raise InvalidInput(f"delay: {error}") from None
+
+
+def check_seconds(value: Any, name: str) -> float:
+    """Seconds; raises InvalidInput."""
+    try:
+        return seconds(value)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def check_moment(value: object, name: str) -> datetime | None:
+    """None, or a timezone-aware moment as UTC. Raises InvalidInput."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput(
+            f"{name} must be a timezone-aware datetime, got {value!r}", hint="datetime.now(UTC) + timedelta(...)"
+        )
+    return value.astimezone(UTC)

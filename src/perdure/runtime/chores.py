@@ -1,0 +1,46 @@
+"""What every worker does for everybody: taking jobs from dead workers, and the deadlines of what no worker holds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import structlog
+
+from perdure.model.errors import PerdureError
+from perdure.store.protocol import Store
+
+log = structlog.get_logger("perdure.chores")
+
+EVERY = 5.0
+BATCH = 100
+
+
+class Chores:
+    """Runs each chore every 5 s (jittered), any number of workers at once; no worker is elected."""
+
+    def __init__(self, store: Store, worker_id: str, *, every: float = EVERY) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._every = every
+
+    async def run_forever(self) -> None:
+        """Until cancelled; survives a database that is away."""
+        while True:
+            await asyncio.sleep(self._every * random.uniform(0.5, 1.0))
+            try:
+                await self.run_once()
+            except PerdureError as error:
+                log.warning("chores failed", worker=self._worker_id, error=str(error))
+
+    async def run_once(self) -> None:
+        """Reap and expire until nothing is left to do."""
+        while reaped := await self._store.reap(worker_id=self._worker_id, limit=BATCH):
+            for job in reaped:
+                log.warning(
+                    "took a job from a lost lease", job=str(job.job_id), now=job.status, lost_worker=job.worker_id
+                )
+            if len(reaped) < BATCH:
+                break
+        while await self._store.expire(limit=BATCH) >= BATCH:
+            pass

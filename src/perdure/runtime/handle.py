@@ -1,0 +1,60 @@
+"""A handle on one job: what `enqueue` returns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+from perdure.model.events import Event
+from perdure.model.ids import short_id
+from perdure.model.jobs import Job
+from perdure.model.states import Status
+from perdure.model.timing import Duration
+
+if TYPE_CHECKING:
+    from perdure.runtime.client import Client
+
+O_co = TypeVar("O_co", covariant=True)
+
+
+class Handle(Generic[O_co]):
+    """One job by id. `created` is False where an idempotency key found a job that was there before."""
+
+    def __init__(self, client: Client, id: UUID, output_type: Any = None, *, created: bool = True) -> None:
+        self._client = client
+        self._output_type = output_type
+        self.id = id
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"<Handle …{short_id(self.id)}>"
+
+    async def get(self) -> Job:
+        """The job as it stands. Raises JobNotFound."""
+        return await self._client.get(self.id)
+
+    async def status(self) -> Status:
+        """Its status. Raises JobNotFound."""
+        return (await self.get()).status
+
+    async def result(self, timeout: Duration | None = None) -> O_co:
+        """Wait for the end and return what the handler returned, typed as it is annotated.
+
+        timeout: seconds or text; None waits for ever. Raises JobFailed, JobCancelled, WaitTimeout; a timeout does not touch
+        the job.
+        """
+        value: O_co = await self._client.result(self.id, timeout=timeout, output_type=self._output_type)
+        return value
+
+    async def events(self, *, after: int = 0) -> list[Event]:
+        """All events with a version above `after`, in order."""
+        return await self._client.events(self.id, after=after)
+
+    def watch(self, *, from_version: int = 0) -> AsyncIterator[Event]:
+        """See `Client.watch`."""
+        return self._client.watch(self.id, from_version)
+
+    async def cancel(self, reason: str | None = None, *, force: bool = False) -> Status:
+        """See `Client.cancel`."""
+        return await self._client.cancel(self.id, reason, force=force)

@@ -1,0 +1,121 @@
+"""Keeping leases: one heartbeat for everything a worker holds, and the news that a lease is lost or a cancel was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from perdure.model.errors import PerdureError
+from perdure.model.jobs import ClaimedJob, Lease, Outcome
+from perdure.model.states import Status
+from perdure.runtime.run import Run
+from perdure.store.protocol import Store
+
+log = structlog.get_logger("perdure.lease")
+
+CANCEL_POLL = 1.0
+STUBBORN_AFTER = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A leased job: waiting in the worker's buffer (run is None) or running. `good_until` is on the monotonic clock and
+    counted from before the request that renewed it, so it is never later than the database's own expiry."""
+
+    claimed: ClaimedJob
+    good_until: float
+    run: Run | None = None
+    stopped_at: float | None = None
+
+
+class LeaseKeeper:
+    """Renews every third of the lease. A lease that cannot be renewed in time is given up before the database does."""
+
+    def __init__(self, store: Store, worker_id: str, ttl: float, cancel_buffered: Callable[[Held], None]) -> None:
+        self._cancel_buffered = cancel_buffered
+        self._store = store
+        self._worker_id = worker_id
+        self._ttl = ttl
+        self.held: dict[UUID, Held] = {}
+
+    def add(self, claimed: ClaimedJob, asked_at: float) -> Held:
+        """Take charge of a claimed job; `asked_at` is the monotonic time before the claim was sent."""
+        held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl)
+        return held
+
+    def drop(self, held: Held) -> None:
+        """The job is finished or given back."""
+        if self.held.get(held.claimed.id) is held:
+            del self.held[held.claimed.id]
+
+    def fresh(self, held: Held) -> bool:
+        """True while more than a third of the lease is left: only such a job may be started."""
+        return held.good_until - time.monotonic() > self._ttl / 3
+
+    async def renew(self, some: list[Held], *, starting: bool = False) -> list[Held]:
+        """Renew these now, marking them started if they are about to start; return those that are still ours."""
+        asked_at = time.monotonic()
+        leases = [h.claimed.lease for h in some]
+        started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
+        kept = await self._store.heartbeat(leases, ttl=self._ttl, started=started)
+        alive = []
+        for held in some:
+            if held.claimed.id in kept:
+                held.good_until = asked_at + self._ttl
+                alive.append(held)
+            else:
+                self._lost(held)
+        return alive
+
+    async def beat_forever(self) -> None:
+        """The heartbeat: runs until cancelled, survives a database that is away."""
+        while True:
+            await asyncio.sleep(self._ttl / 3)
+            try:
+                if self.held:
+                    await self.renew(list(self.held.values()))
+            except PerdureError as error:
+                log.warning("heartbeat failed", worker=self._worker_id, error=str(error))
+            self._give_up_stale()
+
+    async def watch_cancels_forever(self) -> None:
+        """Stop runs whose jobs somebody cancels: asked once a second, and at every hint."""
+        async with self._store.listen("work") as hints:
+            while True:
+                await hints.wait(CANCEL_POLL)
+                self._give_up_stale()
+                if not self.held:
+                    continue
+                try:
+                    for lease in await self._store.cancel_requests(self._worker_id):
+                        self._cancel(lease)
+                except PerdureError as error:
+                    log.warning("asking for cancels failed", worker=self._worker_id, error=str(error))
+                await asyncio.sleep(0.1)
+
+    def _cancel(self, lease: Lease) -> None:
+        held = self.held.get(lease.job_id)
+        if held is None or held.claimed.lease != lease:
+            return
+        if held.run is None:
+            self._cancel_buffered(held)
+            return
+        now = time.monotonic()
+        if held.stopped_at is None or now - held.stopped_at > STUBBORN_AFTER:
+            held.stopped_at = now
+            held.run.stop("cancelled", Outcome(Status.CANCELLED, reason="cancelled"))
+
+    def _lost(self, held: Held) -> None:
+        self.drop(held)
+        if held.run is not None:
+            held.run.lose()
+
+    def _give_up_stale(self) -> None:
+        now = time.monotonic()
+        for held in [h for h in self.held.values() if h.good_until <= now]:
+            self._lost(held)

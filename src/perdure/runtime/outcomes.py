@@ -1,0 +1,95 @@
+"""How an attempt ends: the one place where an exception becomes an Outcome."""
+
+from __future__ import annotations
+
+import traceback
+
+from perdure.model.errors import (
+    Denied,
+    Fail,
+    InvalidInput,
+    NotJson,
+    Retry,
+    Snooze,
+    StepChanged,
+    TooLarge,
+    UnknownOutcome,
+)
+from perdure.model.jobs import Outcome
+from perdure.model.states import Status
+from perdure.runtime.registry import Policy, retry_after
+
+MAX_ERROR_CHARS = 4000
+
+
+class AttemptTimeout(Exception):
+    """The attempt ran longer than its handler's timeout, or past the job's deadline."""
+
+    def __init__(self, message: str, *, final: bool) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
+    """Classify what a handler raised.
+
+    Fail, Denied, changed steps, unknown outcomes and results that are no JSON fail the job; Snooze runs again at no cost;
+    Retry and whatever the policy calls retryable use a retry, after the server's Retry-After or the policy's backoff.
+    """
+    match error:
+        case BaseExceptionGroup():
+            # parallel branches: what fails the job for good wins over what may be tried again
+            ends = [outcome_of(e, policy, retry_count) for e in error.exceptions]
+            return next((e for e in ends if e.status is Status.FAILED), ends[0])
+        case Snooze():
+            return Outcome(Status.RETRY, delay=error.delay, reason=error.message)
+        case Fail():
+            return _failed(error.message, "fatal")
+        case Denied():
+            return _failed(error.message, "denied")
+        case UnknownOutcome():
+            return _failed(error.message, "unknown_outcome")
+        case StepChanged() | NotJson() | TooLarge():
+            return _failed(describe(error), "fatal")
+        case AttemptTimeout() if error.final:
+            return _failed(str(error), "timeout")
+        case AttemptTimeout():
+            return _again(str(error), policy.backoff.delay(retry_count), "timeout")
+        case Retry():
+            delay = policy.backoff.delay(retry_count) if error.after is None else error.after
+            return _again(error.message, delay, None)
+        case _ if policy.retries(error):
+            asked = retry_after(error)
+            delay = policy.backoff.delay(retry_count) if asked is None else asked
+            return _again(describe(error), delay, None)
+        case _:
+            return _failed(describe(error), "fatal")
+
+
+def input_refused(error: InvalidInput) -> Outcome:
+    """The payload does not fit the handler's input type: no retry can mend that."""
+    return _failed(clean(str(error)), "fatal")
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "/perdure/runtime/" not in f.filename.replace("\\", "/")]
+    if own:
+        last = own[-1]
+        text += f" (at {last.filename.rsplit('/', 1)[-1]}:{last.lineno} in {last.name})"
+    return clean(text)
+
+
+def clean(text: str) -> str:
+    """Text fit for every database: no NUL, no lone surrogates, bounded."""
+    return text.replace("\x00", "\\0").encode(errors="replace").decode()[:MAX_ERROR_CHARS]
+
+
+def _failed(error: str, kind: str) -> Outcome:
+    return Outcome(Status.FAILED, error=clean(error), error_kind=kind)
+
+
+def _again(error: str, delay: float, kind: str | None) -> Outcome:
+    return Outcome(Status.RETRY, error=clean(error), error_kind=kind, delay=delay, uses_retry=True, reason="failed")

@@ -1,0 +1,60 @@
+"""Progress of a running job: the latest figure wins and is written at most four times a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from perdure.model.jobs import StatePatch
+
+INTERVAL = 0.25
+
+
+class Progress:
+    """Holds the latest figure until `write` has taken it; `flush` writes what is left at the end of the attempt."""
+
+    def __init__(self, write: Callable[[StatePatch], Awaitable[None]]) -> None:
+        self._write = write
+        self._latest: StatePatch | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+
+    def note(self, patch: StatePatch) -> None:
+        """Remember a figure; it is written now, or a quarter of a second after the last write."""
+        self._latest = patch
+        if self._timer is None and (self._writing is None or self._writing.done()):
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, self._not_before - loop.time()), self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        self._writing = asyncio.get_running_loop().create_task(self._write_latest())
+
+    async def _write_latest(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (patch := self._latest) is not None:
+            self._latest = None
+            await self._write(patch)
+            self._not_before = loop.time() + INTERVAL
+            if self._pending():
+                self._timer = loop.call_later(INTERVAL, self._start)
+                return
+
+    async def flush(self) -> None:
+        """Write what has not been written; nothing is written after this returns."""
+        self._stop_timer()
+        if self._writing is not None:
+            await self._writing
+            self._stop_timer()
+        patch, self._latest = self._latest, None
+        if patch is not None:
+            await self._write(patch)
+
+    def _pending(self) -> bool:
+        return self._latest is not None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,299 @@
+"""One attempt of one job, from claim to outcome. It owns the lease for that time and is the only writer of the job's log.
+
+The handler runs inside the task that runs the attempt, so stopping the attempt is cancelling that task: its context is
+closed first, and nothing the handler still does is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
+from perdure.model.events import NewEvent
+from perdure.model.jobs import ClaimedJob, Outcome, Recorded, StatePatch, Wait
+from perdure.model.states import Status
+from perdure.runtime import codec
+from perdure.runtime.history import History, load_history
+from perdure.runtime.outcomes import AttemptTimeout, input_refused, outcome_of
+from perdure.runtime.progress import Progress
+from perdure.runtime.registry import Handler
+from perdure.runtime.waits import Waits
+from perdure.store.protocol import Store
+
+log = structlog.get_logger("perdure.run")
+
+
+class Run:
+    """State shared by the worker (which may stop it), the context (which writes through it) and the waits (which park it)."""
+
+    def __init__(
+        self, store: Store, claimed: ClaimedJob, handler: Handler[Any, Any], *, threads: Executor, linger: float
+    ) -> None:
+        self.store = store
+        self.claimed = claimed
+        self.lease = claimed.lease
+        self.handler = handler
+        self.threads = threads
+        self.history = History()
+        self.last_checkpoint: Any = None
+        self.waits = Waits(self, linger=linger)
+        self.over: str | None = None
+        """Why this attempt is over; None while it may still write."""
+        self.draining = False
+        self.began = False
+        self._forced: Outcome | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._guests: set[asyncio.Task[Any]] = set()
+        self._busy = 0
+        self._claimed_mono = time.monotonic()
+        self._ending = False
+        self._scope: asyncio.Timeout | None = None
+        self.progress = Progress(self._write_progress)
+
+    # -- the life of an attempt ----------------------------------------------------------------------------------------
+
+    async def execute(self) -> Outcome | None:
+        """Run the handler and say how the attempt ends; None means the lease is gone and there is nothing to write."""
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        started = time.monotonic()
+        self.began = True
+        try:
+            outcome = await self._attempt()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so
+            if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
+                raise  # the worker itself is being cancelled
+            outcome = Outcome(
+                Status.RETRY, error=f"the handler ended by {type(error).__name__}", uses_retry=True, reason="failed"
+            )
+        self._ending = True
+        self.waits.close()
+        if self.over is not None:
+            while self._task.uncancel():
+                pass
+            await self._dismiss_guests()
+            if self._forced is None:
+                return None
+            outcome = self._forced
+        self.over = self.over or "finished"
+        await self.progress.flush()
+        if self._forced is None and self.over == "lease lost":
+            return None
+        return replace(outcome, ran=time.monotonic() - started)
+
+    async def _attempt(self) -> Outcome:
+        claimed, handler = self.claimed, self.handler
+        try:
+            if claimed.lease.attempt > 1:
+                await self._load()
+            arguments: tuple[Any, ...] = ()
+            if handler.takes_input:
+                what = f"the payload of job …{claimed.id.hex[-8:]} {claimed.kind}"
+                arguments = (codec.decode(claimed.payload, handler.input_type, what),)
+        except InvalidInput as error:
+            return input_refused(error)
+        try:
+            async with self._time_limit():
+                result = await self._invoke(arguments)
+            if self.over is not None:
+                return Outcome(Status.RETRY)  # replaced by what stop() decided
+            text = codec.encode(result, f"the result of handler '{handler.name}'")
+        except Exception as error:
+            if not isinstance(error, PerdureError):
+                log.info(
+                    "handler raised",
+                    job=str(claimed.id),
+                    kind=claimed.kind,
+                    attempt=claimed.lease.attempt,
+                    exc_info=error,
+                )
+            return outcome_of(error, handler.policy, claimed.retry_count)
+        await self.waits.leave_waiting()
+        return Outcome(Status.COMPLETED, result=text)
+
+    async def _load(self) -> None:
+        self.history = await load_history(self.store, self.claimed.id)
+        job = await self.store.get_job(self.claimed.id)
+        self.last_checkpoint = job.state.checkpoint
+
+    async def _invoke(self, arguments: tuple[Any, ...]) -> Any:
+        from perdure.runtime.context import BlockingContext, JobContext
+
+        if self.handler.is_async:
+            return await self.handler.fn(JobContext(self), *arguments)
+        context = BlockingContext(JobContext(self), asyncio.get_running_loop())
+        thread = asyncio.get_running_loop().run_in_executor(self.threads, self.handler.fn, context, *arguments)
+        while not thread.done():
+            try:
+                await asyncio.wait({thread})
+            except asyncio.CancelledError:
+                if self.over is None and not self._timed_out:
+                    raise
+                # a thread cannot be cancelled: its next call on the context raises, and we keep its slot until then
+                self.close_context()
+        if self._timed_out:
+            thread.exception()
+            raise asyncio.CancelledError
+        return await thread
+
+    @contextlib.asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        timeout, deadline = self.handler.policy.timeout, self.claimed.deadline
+        left = None if deadline is None else max(0.0, self.seconds_until(deadline))
+        if timeout is None and left is None:
+            yield
+            return
+        final = left is not None and (timeout is None or left <= timeout)
+        self._scope = asyncio.timeout(left if final else timeout)
+        try:
+            async with self._scope:
+                yield
+        except TimeoutError:
+            if not self._scope.expired():
+                raise
+            said = "the deadline passed" if final else f"the attempt ran longer than {timeout:g} s"
+            raise AttemptTimeout(said, final=final) from None
+
+    @property
+    def _timed_out(self) -> bool:
+        return self._scope is not None and self._scope.expired()
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str, outcome: Outcome | None) -> None:
+        """End the attempt now: close its context, cancel the handler, and end in `outcome` (None: the lease is lost).
+
+        The first call decides; later ones only cancel again a handler that does not go.
+        """
+        if self._ending:
+            return
+        if self.over is None:
+            self.over = reason
+            self._forced = outcome
+        self.close_context()
+        # A call of the handler's own task raises Suspended itself; a cancellation would hit whatever it awaits next.
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    def close_context(self) -> None:
+        """Wake whoever waits on the context with Suspended, and stop calls made from threads."""
+        self.waits.close()
+        for task in self._guests:
+            task.cancel()
+
+    def lose(self) -> None:
+        """The lease is gone: somebody else may run this job already."""
+        if self.over is None:
+            log.warning("lease lost", job=str(self.claimed.id), attempt=self.lease.attempt, worker=self.lease.worker_id)
+        self.stop("lease lost", None)
+
+    def drain(self) -> None:
+        """Let a running step finish, then hand the job back."""
+        self.draining = True
+        self._drain_if_idle()
+
+    def _drain_if_idle(self) -> None:
+        # Between two calls user code runs: it is stopped at its next call. Waiting is idle as well.
+        if self.draining and self._busy == 0 and self.waits.any_open and self.over is None:
+            self.stop("worker drained", hand_back("worker_drained"))
+
+    # -- what the context does -----------------------------------------------------------------------------------------
+
+    async def enter(self) -> None:
+        """Every keyed call of a context begins here: over, draining or suspended attempts go no further."""
+        if self.over is not None or self._timed_out:
+            raise Suspended(self.over or "timed out")
+        if self.draining:
+            if self._busy == 0:
+                self.stop("worker drained", hand_back("worker_drained"))
+            else:
+                await self.waits.forever()
+            raise Suspended(self.over)
+        if self.waits.waiting:
+            await self.waits.leave_waiting()
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """While a step or tool runs the attempt is neither parked nor drained."""
+        self._busy += 1
+        self.waits.stir()
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self.waits.stir()
+            if self.draining:
+                asyncio.get_running_loop().call_soon(self._drain_after_step)
+
+    def _drain_after_step(self) -> None:
+        if self._busy == 0 and self.over is None and self.waits.any_blocked:
+            self.stop("worker drained", hand_back("worker_drained"))
+        self._drain_if_idle()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a step or tool of this attempt runs."""
+        return self._busy > 0
+
+    async def record(
+        self,
+        events: Sequence[NewEvent],
+        *,
+        state: StatePatch | None = None,
+        open_waits: Sequence[Wait] = (),
+        close_waits: Sequence[str] = (),
+    ) -> Recorded:
+        """Write to the log under the lease. Raises Suspended, and stops the attempt, if the lease is gone."""
+        if self.over is not None:
+            raise Suspended(self.over)
+        try:
+            return await self.store.record(
+                self.lease, events, state=state, open_waits=open_waits, close_waits=close_waits
+            )
+        except LeaseLost:
+            self.lose()
+            raise Suspended("lease lost") from None
+
+    def seconds_until(self, moment: datetime) -> float:
+        """Seconds of database time until `moment`, told from the claim's own time and a monotonic clock."""
+        return (moment - self.claimed.claimed_at).total_seconds() - (time.monotonic() - self._claimed_mono)
+
+    def database_now(self) -> datetime:
+        """Database time as far as this attempt can tell without asking."""
+        return self.claimed.claimed_at + timedelta(seconds=time.monotonic() - self._claimed_mono)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A call made from a thread: cancelled when the attempt stops."""
+        self._guests.add(task)
+        task.add_done_callback(self._guests.discard)
+
+    async def _dismiss_guests(self) -> None:
+        for task in list(self._guests):
+            task.cancel()
+        if self._guests:
+            await asyncio.wait(self._guests, timeout=1)
+
+    async def _write_progress(self, patch: StatePatch) -> None:
+        try:
+            await self.store.record(self.lease, (), state=patch)
+        except LeaseLost:
+            self.lose()
+        except PerdureError as error:  # progress is a courtesy; the outcome that follows is not
+            log.warning("progress not written", job=str(self.claimed.id), error=str(error))
+
+
+def hand_back(reason: str, *, started: bool = True, delay: float = 0.0) -> Outcome:
+    """Back to the queue without using a retry."""
+    return Outcome(Status.RETRY, delay=delay, uses_retry=False, reason=reason, started=started)

@@ -1,0 +1,336 @@
+"""The worker: claims jobs, runs them in slots, and stops gracefully.
+
+One event loop runs it all: the claim loop fills a buffer of leased jobs, free slots take from the buffer, ends are committed
+in the background in batches, and the keeper renews every lease. SIGKILL at any moment loses nothing: the leases run out and
+other workers take the jobs over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from perdure.model.errors import LeaseLost, PerdureError
+from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
+from perdure.model.states import Status
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.runtime.chores import Chores
+from perdure.runtime.lease import Held, LeaseKeeper
+from perdure.runtime.prefetch import Prefetch
+from perdure.runtime.registry import Registry
+from perdure.runtime.run import Run, hand_back
+from perdure.store.protocol import Listener, Store
+
+log = structlog.get_logger("perdure.worker")
+
+POLL = 1.0
+UNKNOWN_KIND_DELAY = 5.0
+MAX_UNCOMMITTED = 2000
+SLOW_HANDLER = 0.1
+"""A kind whose attempts take longer than this on average is marked started before its code runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """queues: served in turn, each by priority. concurrency: jobs run at once. lease: seconds until an unrenewed job is taken
+    over. linger: seconds a short wait is sat out before parking. drain_timeout: seconds a graceful stop waits for steps."""
+
+    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    concurrency: int = 100
+    lease: float = DEFAULT_LEASE_SECONDS
+    linger: float = 1.0
+    drain_timeout: float = 30.0
+
+
+class Worker:
+    """One worker process's engine. `run` until `stop`; everything it acknowledges is committed."""
+
+    def __init__(self, store: Store, registry: Registry, options: WorkerOptions | None = None) -> None:
+        self.id = "w-" + secrets.token_hex(5)
+        self.options = options or WorkerOptions()
+        self._store = store
+        self._registry = registry
+        self._keeper = LeaseKeeper(store, self.id, self.options.lease, self._cancel_buffered)
+        self._prefetch = Prefetch(self.options.concurrency)
+        self._threads = ThreadPoolExecutor(max(8, self.options.concurrency), thread_name_prefix="perdure")
+        self._buffer: deque[Held] = deque()
+        self._running: dict[asyncio.Task[None], Held] = {}
+        self._committing: set[asyncio.Task[None]] = set()
+        self._moved = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._now = asyncio.Event()
+        self._only_once = False
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self, *, once: bool = False) -> None:
+        """Work until `stop` is called; with once=True until nothing is due and nothing runs.
+
+        Raises StoreUnreachable only while starting: later the worker waits for the database to come back.
+        """
+        self._only_once = once
+        info = self._info(await self._store.now())
+        await self._store.register_worker(info)
+        log.info("worker started", worker=self.id, queues=self.options.queues, kinds=info.kinds)
+        chores = Chores(self._store, self.id)
+        async with AsyncExitStack() as stack:
+            hints = await stack.enter_async_context(self._store.listen("work"))
+            background = [
+                asyncio.create_task(c)
+                for c in (
+                    self._keeper.beat_forever(),
+                    self._keeper.watch_cancels_forever(),
+                    chores.run_forever(),
+                    self._report_forever(),
+                )
+            ]
+            try:
+                await self._work(hints)
+                await self._drain()
+            finally:
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+                self._threads.shutdown(wait=False, cancel_futures=True)
+                await self._leave()
+
+    def stop(self, *, now: bool = False) -> None:
+        """Stop claiming, let running steps finish, hand back the rest; with now=True cut steps off as well. Safe to repeat."""
+        self._stopping.set()
+        if now:
+            self._now.set()
+        self._moved.set()
+
+    @property
+    def stopping(self) -> bool:
+        """True once `stop` was called."""
+        return self._stopping.is_set()
+
+    @property
+    def busy(self) -> int:
+        """Jobs running at this moment."""
+        return len(self._running)
+
+    # -- claiming ------------------------------------------------------------------------------------------------------
+
+    async def _work(self, hints: Listener) -> None:
+        queues = deque(self.options.queues)
+        while not self._stopping.is_set():
+            self._start_buffered()
+            wanted = self._prefetch.wanted(running=len(self._running), buffered=len(self._buffer))
+            if wanted == 0 or len(self._committing) >= MAX_UNCOMMITTED:
+                self._moved.clear()
+                await self._moved.wait()
+                continue
+            got = 0
+            for _ in range(len(queues)):
+                queue = queues[0]
+                queues.rotate(-1)
+                got += await self._claim(queue, wanted - got)
+                if got >= wanted:
+                    break
+            if got == 0:
+                if self._only_once and not self._running and not self._committing and not self._buffer:
+                    return
+                await self._idle(hints)
+
+    async def _idle(self, hints: Listener) -> None:
+        """Wait for a hint or the poll; while something runs, for it to end as well."""
+        hint = asyncio.ensure_future(hints.wait(0.05 if self._only_once else POLL * random.uniform(0.8, 1.2)))
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({hint, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hint.cancel()
+            stop.cancel()
+
+    async def _claim(self, queue: str, limit: int) -> int:
+        asked_at = time.monotonic()
+        try:
+            claimed = await self._store.claim(worker_id=self.id, queue=queue, limit=limit, ttl=self.options.lease)
+        except PerdureError as error:
+            log.warning("claim failed", worker=self.id, queue=queue, error=str(error))
+            await asyncio.sleep(POLL)
+            return 0
+        for job in claimed:
+            self._buffer.append(self._keeper.add(job, asked_at))
+        self._start_buffered()
+        return len(claimed)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _start_buffered(self) -> None:
+        while self._buffer and len(self._running) < self.options.concurrency and not self._stopping.is_set():
+            held = self._buffer.popleft()
+            if held.claimed.id not in self._keeper.held:
+                continue  # its lease was lost while it waited here
+            task = asyncio.create_task(self._run_one(held))
+            self._running[task] = held
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a run broke", worker=self.id, exc_info=error)
+        self._start_buffered()
+        self._moved.set()
+
+    async def _run_one(self, held: Held) -> None:
+        claimed = held.claimed
+        handler = self._registry.find(claimed.kind)
+        if handler is None:
+            log.warning("no handler for this kind: handed back", worker=self.id, kind=claimed.kind, job=str(claimed.id))
+            reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
+            self._commit(held, hand_back(reason, started=False, delay=UNKNOWN_KIND_DELAY))
+            return
+        must_mark = (
+            claimed.lost_starts > 0 or claimed.max_retries == 0 or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
+        )
+        if must_mark or not self._keeper.fresh(held):
+            try:
+                if not await self._keeper.renew([held], starting=must_mark):
+                    return
+            except PerdureError as error:
+                log.warning("not started: the lease could not be renewed", job=str(claimed.id), error=str(error))
+                self._keeper.drop(held)
+                return
+        run = held.run = Run(self._store, claimed, handler, threads=self._threads, linger=self.options.linger)
+        if self._stopping.is_set():
+            self._commit(held, hand_back("worker_stopped", started=False))
+            return
+        began = time.monotonic()
+        try:
+            outcome = await run.execute()
+        except BaseException:
+            self._keeper.drop(held)
+            raise
+        self._prefetch.observe(claimed.kind, time.monotonic() - began)
+        if outcome is None:
+            self._keeper.drop(held)
+        else:
+            self._commit(held, outcome)
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def _commit(self, held: Held, outcome: Outcome) -> None:
+        """Write how an attempt ended, in the background: the slot is free already, the lease is kept until it is written."""
+        task = asyncio.create_task(self._finish(held, outcome))
+        self._committing.add(task)
+        task.add_done_callback(self._committed)
+
+    def _committed(self, task: asyncio.Task[None]) -> None:
+        self._committing.discard(task)
+        self._moved.set()
+
+    async def _finish(self, held: Held, outcome: Outcome) -> None:
+        pause = 0.1
+        while True:
+            try:
+                await self._store.finish(held.claimed.lease, outcome)
+                break
+            except LeaseLost:
+                log.warning("the lease was lost before the end was written", job=str(held.claimed.id), worker=self.id)
+                break
+            except PerdureError as error:
+                if held.good_until <= time.monotonic():
+                    log.error(  # noqa: TRY400  the cause is in its message
+                        "the end of a job could not be written; it will run again",
+                        job=str(held.claimed.id),
+                        error=str(error),
+                    )
+                    break
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2)
+        self._keeper.drop(held)
+
+    def _cancel_buffered(self, held: Held) -> None:
+        try:
+            self._buffer.remove(held)
+        except ValueError:
+            return  # it is being started this moment: the next poll finds it running
+        self._commit(held, Outcome(Status.CANCELLED, reason="cancelled", started=False))
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        for held in self._buffer:
+            self._commit(held, hand_back("worker_stopped", started=False))
+        self._buffer.clear()
+        for held in list(self._running.values()):
+            if held.run is not None:
+                held.run.drain()
+        deadline = time.monotonic() + self.options.drain_timeout
+        while self._running and not self._now.is_set() and time.monotonic() < deadline:
+            await self._wait_moved(min(0.2, deadline - time.monotonic()))
+        for held in list(self._running.values()):
+            if held.run is not None:
+                held.run.stop("worker stopped", hand_back("worker_stopped"))
+        if self._running:
+            await asyncio.wait(self._running, timeout=10)
+        while self._committing:
+            await asyncio.wait(set(self._committing))
+
+    async def _wait_moved(self, timeout: float) -> None:
+        self._moved.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._moved.wait()
+        except TimeoutError:
+            pass
+
+    # -- being seen ----------------------------------------------------------------------------------------------------
+
+    async def _report_forever(self) -> None:
+        """Renew the worker's row and obey what an operator asks of it."""
+        async with self._store.listen("work") as hints:
+            last = 0.0
+            while True:
+                await hints.wait(POLL)
+                if time.monotonic() - last < POLL * 0.9:
+                    await asyncio.sleep(0.2)
+                last = time.monotonic()
+                state = WorkerState.DRAINING if self._stopping.is_set() else WorkerState.RUNNING
+                try:
+                    command = await self._store.beat_worker(self.id, state=state)
+                except PerdureError as error:
+                    log.warning("worker heartbeat failed", worker=self.id, error=str(error))
+                    continue
+                match command:
+                    case None:
+                        pass
+                    case WorkerCommand.DRAIN | WorkerCommand.STOP:
+                        self.stop()
+                    case WorkerCommand.STOP_NOW:
+                        self.stop(now=True)
+
+    async def _leave(self) -> None:
+        try:
+            await self._store.beat_worker(self.id, state=WorkerState.STOPPED)
+        except PerdureError as error:
+            log.warning("leaving without saying so", worker=self.id, error=str(error))
+        log.info("worker stopped", worker=self.id)
+
+    def _info(self, now: datetime) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self.options.queues,
+            kinds=tuple(sorted(h.name for h in self._registry)),
+            concurrency=self.options.concurrency,
+            state=WorkerState.RUNNING,
+            started_at=now,
+            heartbeat_at=now,
+            alive=True,
+        )
