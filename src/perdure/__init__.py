@@ -29,8 +29,9 @@ from perdure.model.jobs import Job
 from perdure.model.states import TRANSITIONS, Status
 from perdure.model.timing import Backoff
 from perdure.runtime.asking import ApprovalRequest, Decision
+from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.client import Client, Request
-from perdure.runtime.context import BlockingContext, JobContext, idempotency_key
+from perdure.runtime.context import JobContext, idempotency_key
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler
 from perdure.runtime.worker import Worker

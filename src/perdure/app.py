@@ -12,9 +12,10 @@ from typing import Any, Protocol, Self, TypeVar, overload
 from perdure.config import Settings, load_settings
 from perdure.model.errors import ConfigError
 from perdure.model.timing import Backoff, Duration
+from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
 from perdure.runtime.client import Client
-from perdure.runtime.context import BlockingContext, JobContext
+from perdure.runtime.context import JobContext
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store

@@ -49,13 +49,11 @@ Suspended is a BaseException on its own: user code that catches Exception must n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from perdure.model.approvals import Approval
+from perdure.model.jobs import Job
 from perdure.model.timing import Duration, seconds
-
-if TYPE_CHECKING:
-    from perdure.model.approvals import Approval
-    from perdure.model.jobs import Job
 
 
 class PerdureError(Exception):

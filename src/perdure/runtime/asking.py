@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus, NewApproval, OnDeny, OnExpiry
@@ -17,9 +17,7 @@ from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.runtime import codec
-
-if TYPE_CHECKING:
-    from perdure.runtime.run import Run
+from perdure.runtime.run import Run
 
 T = TypeVar("T")
 

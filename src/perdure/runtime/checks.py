@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
+from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE
 from perdure.model.timing import seconds
 from perdure.runtime import codec
@@ -85,3 +86,11 @@ def check_moment(value: object, name: str) -> datetime | None:
             f"{name} must be a timezone-aware datetime, got {value!r}", hint="datetime.now(UTC) + timedelta(...)"
         )
     return value.astimezone(UTC)
+
+
+def check_event_type(type: str) -> None:
+    """Raise InvalidInput for an empty, overlong or reserved event type."""
+    if not type or len(type) > 100 or not type.replace("_", "").replace(".", "").replace("-", "").isalnum():
+        raise InvalidInput(f"an event type is 1 to 100 letters, digits, '_', '-' or '.', got {type!r}")
+    if type in RESERVED_TYPES:
+        raise InvalidInput(f"event type '{type}' is written by perdure alone", hint="choose a name of your own")

@@ -29,6 +29,7 @@ from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.runtime import codec
 from perdure.runtime.checks import (
     check_delay,
+    check_event_type,
     check_kind,
     check_max_retries,
     check_moment,
@@ -37,7 +38,6 @@ from perdure.runtime.checks import (
     check_seconds,
     check_text,
 )
-from perdure.runtime.context import check_event_type
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.store.protocol import Store, follow

@@ -8,7 +8,7 @@ import contextvars
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, ParamSpec, TypeVar, overload
@@ -16,11 +16,12 @@ from uuid import UUID
 
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import Denied, Fail, InvalidInput, Retry, StepChanged, Suspended, UnknownOutcome
-from perdure.model.events import RESERVED_TYPES, NewEvent
+from perdure.model.events import NewEvent
 from perdure.model.jobs import StatePatch, Wait
-from perdure.model.timing import Backoff, Duration, seconds
+from perdure.model.timing import Backoff, Duration
 from perdure.runtime import asking, codec
 from perdure.runtime.asking import ApprovalRequest, Decision
+from perdure.runtime.checks import check_event_type, check_seconds
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import call, retry_after, type_hints
 from perdure.runtime.run import Run
@@ -132,7 +133,7 @@ class JobContext:
         given: dict[str, Any] = {
             "retries": retries,
             "backoff": backoff,
-            "timeout": None if timeout is None else _seconds(timeout),
+            "timeout": None if timeout is None else check_seconds(timeout, "timeout"),
             "key": key,
             "on_change": on_change,
             "on_unknown": on_unknown,
@@ -276,7 +277,7 @@ class JobContext:
         key = self._key(name)
         if key in self._run.history.answers:
             return
-        length = _seconds(duration)
+        length = check_seconds(duration, "duration")
         opened = self._run.history.waits.get(key)
         if opened is None:
             now = self._run.database_now()
@@ -324,7 +325,7 @@ class JobContext:
                 key=key,
                 title=title,
                 payload=payload,
-                expires_in=None if expires_in is None else _seconds(expires_in),
+                expires_in=None if expires_in is None else check_seconds(expires_in, "expires_in"),
                 assignees=tuple(assignees),
                 on_expiry=on_expiry,
                 on_deny=on_deny,
@@ -394,102 +395,3 @@ class JobContext:
             f"{what} '{key}' was recorded with other arguments than it is called with now",
             hint='rename it, or call it with options(on_change="rerun") or options(on_change="keep")',
         )
-
-
-class BlockingContext:
-    """The context of a plain (sync) handler: the same calls, blocking. Used from the handler's own thread only."""
-
-    def __init__(self, ctx: JobContext, loop: asyncio.AbstractEventLoop) -> None:
-        self._ctx = ctx
-        self._loop = loop
-
-    job_id = property(lambda self: self._ctx.job_id, doc="The job's id.")
-    kind = property(lambda self: self._ctx.kind, doc="The handler's name.")
-    goal = property(lambda self: self._ctx.goal, doc="The job's message or title.")
-    attempt = property(lambda self: self._ctx.attempt, doc="Counts every claim of the job, from 1.")
-    retry_count = property(lambda self: self._ctx.retry_count, doc="Failures and crashes so far.")
-    worker_id = property(lambda self: self._ctx.worker_id, doc="The worker that runs this attempt.")
-    last_checkpoint = property(lambda self: self._ctx.last_checkpoint, doc="What an earlier attempt saved.")
-
-    def options(self, **options: Any) -> BlockingContext:
-        """See `JobContext.options`."""
-        return BlockingContext(self._ctx.options(**options), self._loop)
-
-    @overload
-    def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `JobContext.step`."""
-        return self._wait(self._ctx.step(name, fn, *args, **kwargs))
-
-    @overload
-    def tool(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    def tool(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    def tool(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `JobContext.tool`."""
-        return self._wait(self._ctx.tool(name, fn, *args, **kwargs))
-
-    def sleep(self, name: str, duration: Duration) -> None:
-        """See `JobContext.sleep`."""
-        self._wait(self._ctx.sleep(name, duration))
-
-    def sleep_until(self, name: str, moment: datetime) -> None:
-        """See `JobContext.sleep_until`."""
-        self._wait(self._ctx.sleep_until(name, moment))
-
-    def approve(self, name: str, *, title: str, payload: T = None, **options: Any) -> Decision[T]:  # type: ignore[assignment]  # as above
-        """See `JobContext.approve`."""
-        return self._wait(self._ctx.approve(name, title=title, payload=payload, **options))
-
-    def checkpoint(self, state: Any) -> None:
-        """See `JobContext.checkpoint`."""
-        self._wait(self._ctx.checkpoint(state))
-
-    def progress(self, fraction: float, text: str | None = None) -> None:
-        """See `JobContext.progress`."""
-        self._wait(self._ctx.progress(fraction, text))
-
-    def emit(self, type: str, payload: Any = None) -> None:
-        """See `JobContext.emit`."""
-        self._wait(self._ctx.emit(type, payload))
-
-    def usage(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """See `JobContext.usage`."""
-        self._wait(self._ctx.usage(tokens=tokens, cost=cost))
-
-    def idempotency_key(self, name: str) -> str:
-        """See `JobContext.idempotency_key`."""
-        return self._ctx.idempotency_key(name)
-
-    def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        run = self._ctx._run
-
-        async def guest() -> R:
-            task = asyncio.current_task()
-            assert task is not None
-            run.adopt(task)
-            return await coroutine
-
-        try:
-            return asyncio.run_coroutine_threadsafe(guest(), self._loop).result()
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if run.over is None and isinstance(error, TimeoutError):
-                raise
-            raise Suspended(run.over or "stopped") from None
-
-
-def check_event_type(type: str) -> None:
-    """Raise InvalidInput for an empty, overlong or reserved event type."""
-    if not type or len(type) > 100 or not type.replace("_", "").replace(".", "").replace("-", "").isalnum():
-        raise InvalidInput(f"an event type is 1 to 100 letters, digits, '_', '-' or '.', got {type!r}")
-    if type in RESERVED_TYPES:
-        raise InvalidInput(f"event type '{type}' is written by perdure alone", hint="choose a name of your own")
-
-
-def _seconds(duration: Duration) -> float:
-    try:
-        return seconds(duration)
-    except ValueError as error:
-        raise InvalidInput(str(error)) from None

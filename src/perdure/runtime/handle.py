@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from perdure.model.events import Event
@@ -12,16 +12,23 @@ from perdure.model.jobs import Job
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 
-if TYPE_CHECKING:
-    from perdure.runtime.client import Client
-
 O_co = TypeVar("O_co", covariant=True)
+
+
+class JobCalls(Protocol):
+    """What a handle needs of the client that made it."""
+
+    async def get(self, job_id: UUID, /) -> Job: ...
+    async def result(self, job_id: UUID, /, *, timeout: Duration | None, output_type: Any) -> Any: ...
+    async def events(self, job_id: UUID, /, *, after: int) -> list[Event]: ...
+    def watch(self, job_id: UUID, from_version: int, /) -> AsyncIterator[Event]: ...
+    async def cancel(self, job_id: UUID, reason: str | None, /, *, force: bool) -> Status: ...
 
 
 class Handle(Generic[O_co]):
     """One job by id. `created` is False where an idempotency key found a job that was there before."""
 
-    def __init__(self, client: Client, id: UUID, output_type: Any = None, *, created: bool = True) -> None:
+    def __init__(self, client: JobCalls, id: UUID, output_type: Any = None, *, created: bool = True) -> None:
         self._client = client
         self._output_type = output_type
         self.id = id

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -31,18 +31,29 @@ from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.run")
 
+Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
+"""Calls the handler with a context made for this run: run.py itself knows no context."""
+
 
 class Run:
     """State shared by the worker (which may stop it), the context (which writes through it) and the waits (which park it)."""
 
     def __init__(
-        self, store: Store, claimed: ClaimedJob, handler: Handler[Any, Any], *, threads: Executor, linger: float
+        self,
+        store: Store,
+        claimed: ClaimedJob,
+        handler: Handler[Any, Any],
+        *,
+        invoke: Invoke,
+        threads: Executor,
+        linger: float,
     ) -> None:
         self.store = store
         self.claimed = claimed
         self.lease = claimed.lease
         self.handler = handler
         self.threads = threads
+        self._invoke = invoke
         self.history = History()
         self.last_checkpoint: Any = None
         self.waits = Waits(self, linger=linger)
@@ -106,7 +117,7 @@ class Run:
             return input_refused(error)
         try:
             async with self._time_limit():
-                result = await self._invoke(arguments)
+                result = await self._invoke(self, arguments)
             if self.over is not None:
                 return Outcome(Status.RETRY)  # replaced by what stop() decided
             text = codec.encode(result, f"the result of handler '{handler.name}'")
@@ -128,26 +139,6 @@ class Run:
         job = await self.store.get_job(self.claimed.id)
         self.last_checkpoint = job.state.checkpoint
 
-    async def _invoke(self, arguments: tuple[Any, ...]) -> Any:
-        from perdure.runtime.context import BlockingContext, JobContext
-
-        if self.handler.is_async:
-            return await self.handler.fn(JobContext(self), *arguments)
-        context = BlockingContext(JobContext(self), asyncio.get_running_loop())
-        thread = asyncio.get_running_loop().run_in_executor(self.threads, self.handler.fn, context, *arguments)
-        while not thread.done():
-            try:
-                await asyncio.wait({thread})
-            except asyncio.CancelledError:
-                if self.over is None and not self._timed_out:
-                    raise
-                # a thread cannot be cancelled: its next call on the context raises, and we keep its slot until then
-                self.close_context()
-        if self._timed_out:
-            thread.exception()
-            raise asyncio.CancelledError
-        return await thread
-
     @contextlib.asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
         timeout, deadline = self.handler.policy.timeout, self.claimed.deadline
@@ -167,7 +158,8 @@ class Run:
             raise AttemptTimeout(said, final=final) from None
 
     @property
-    def _timed_out(self) -> bool:
+    def timed_out(self) -> bool:
+        """True once the attempt ran into its timeout or the job's deadline."""
         return self._scope is not None and self._scope.expired()
 
     # -- stopping ------------------------------------------------------------------------------------------------------
@@ -213,7 +205,7 @@ class Run:
 
     async def enter(self) -> None:
         """Every keyed call of a context begins here: over, draining or suspended attempts go no further."""
-        if self.over is not None or self._timed_out:
+        if self.over is not None or self.timed_out:
             raise Suspended(self.over or "timed out")
         if self.draining:
             if self._busy == 0:

@@ -12,22 +12,44 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval
 from perdure.model.errors import LeaseLost, StoreError, Suspended
-from perdure.model.jobs import Outcome
+from perdure.model.jobs import Lease, Outcome
 from perdure.model.states import Status
-from perdure.store.protocol import Listener
-
-if TYPE_CHECKING:
-    from perdure.runtime.run import Run
+from perdure.store.protocol import Listener, Store
 
 SETTLE = 0.02
 """Seconds without any activity of the context before the attempt counts as waiting: lets parallel branches begin."""
 
 DECISION_POLL = 1.0
+
+
+class Suspendable(Protocol):
+    """What the waits may touch of the run they belong to."""
+
+    store: Store
+    lease: Lease
+    over: str | None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a step or tool runs."""
+        ...
+
+    def seconds_until(self, moment: datetime) -> float:
+        """Seconds of database time left until a moment."""
+        ...
+
+    def stop(self, reason: str, outcome: Outcome | None) -> None:
+        """End the attempt."""
+        ...
+
+    def lose(self) -> None:
+        """The lease is gone."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +61,7 @@ class _OpenWait:
 class Waits:
     """The open waits of one `Run`."""
 
-    def __init__(self, run: Run, *, linger: float) -> None:
+    def __init__(self, run: Suspendable, *, linger: float) -> None:
         self._run = run
         self._linger = linger
         self._open: dict[str, _OpenWait] = {}

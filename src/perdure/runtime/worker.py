@@ -26,6 +26,7 @@ from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.runtime.chores import Chores
+from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import Held, LeaseKeeper
 from perdure.runtime.prefetch import Prefetch
 from perdure.runtime.registry import Registry
@@ -205,7 +206,9 @@ class Worker:
                 log.warning("not started: the lease could not be renewed", job=str(claimed.id), error=str(error))
                 self._keeper.drop(held)
                 return
-        run = held.run = Run(self._store, claimed, handler, threads=self._threads, linger=self.options.linger)
+        run = held.run = Run(
+            self._store, claimed, handler, invoke=invoke, threads=self._threads, linger=self.options.linger
+        )
         if self._stopping.is_set():
             self._commit(held, hand_back("worker_stopped", started=False))
             return

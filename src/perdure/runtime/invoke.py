@@ -1,0 +1,34 @@
+"""Calling a handler: async ones in the task of their run, plain ones in a thread with a blocking context."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from perdure.runtime.blocking import BlockingContext
+from perdure.runtime.context import JobContext
+from perdure.runtime.run import Run
+
+
+async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
+    """Call the run's handler and return what it returns.
+
+    A plain handler's thread cannot be cancelled: when the run is stopped or times out its next call on the context raises
+    Suspended, and the slot stays held until it returns.
+    """
+    if run.handler.is_async:
+        return await run.handler.fn(JobContext(run), *arguments)
+    loop = asyncio.get_running_loop()
+    context = BlockingContext(JobContext(run), loop)
+    thread = loop.run_in_executor(run.threads, run.handler.fn, context, *arguments)
+    while not thread.done():
+        try:
+            await asyncio.wait({thread})
+        except asyncio.CancelledError:
+            if run.over is None and not run.timed_out:
+                raise
+            run.close_context()
+    if run.timed_out:
+        thread.exception()
+        raise asyncio.CancelledError
+    return await thread
