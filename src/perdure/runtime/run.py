@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -128,7 +129,8 @@ class Run:
                     job=str(claimed.id),
                     kind=claimed.kind,
                     attempt=claimed.lease.attempt,
-                    exc_info=error,
+                    # text, not exc_info: a renderer that shows local variables would show their secrets
+                    exception="".join(traceback.format_exception(error)),
                 )
             return outcome_of(error, handler.policy, claimed.retry_count)
         await self.waits.leave_waiting()
