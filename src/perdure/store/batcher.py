@@ -218,7 +218,7 @@ class Batcher(Generic[Item, Result]):
                 if loop.time() > deadline:
                     raise StoreUnreachable(
                         "the connection to the database was lost during a write and could not be restored: "
-                        f"whether it was committed is unknown ({error or type(error).__name__})",
+                        f"whether it was committed is unknown ({str(error) or type(error).__name__})",
                         hint="read the job before you try again",
                     ) from error
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))

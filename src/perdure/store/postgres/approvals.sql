@@ -4,6 +4,7 @@
 insert into perdure.approvals (id, tenant_id, job_id, key, kind, title, payload, payload_digest, requester, assignees,
   on_expiry, on_deny, token_hash, expires_at)
 values ($1, $2, $3, $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13, perdure.db_now() + $14::float8 * interval '1 second')
+returning expires_at
 
 -- name: approval_of_key
 select id from perdure.approvals where job_id = $1 and key = $2
@@ -22,7 +23,7 @@ select *, expires_at <= perdure.db_now() as expired from perdure.approvals where
 select id, job_id from perdure.approvals where token_hash = $1 and tenant_id = $2
 
 -- name: approval_job
-select job_id from perdure.approvals where id = $1 and tenant_id = $2
+select id, job_id from perdure.approvals where id = $1 and tenant_id = $2
 
 -- name: find_approval
 -- $1 last digits, $2 tenant: of an approval, or of a job that has one pending
@@ -42,6 +43,10 @@ order by a.id desc limit $6
 -- $1 id, $2 status, $3 by, $4 door, $5 comment, $6 edited payload
 update perdure.approvals set status = $2, decided_at = perdure.db_now(), decided_by = $3, decided_door = $4, comment = $5,
   edited = $6::text is not null, decision_payload = $6::text::json where id = $1
+
+-- name: waits_on
+-- Whether a job waits for this approval: $1 job id, $2 approval id
+select true from perdure.job_waits where job_id = $1 and approval_id = $2
 
 -- name: due_approvals
 -- $1 limit, $2 tenant

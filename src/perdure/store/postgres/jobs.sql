@@ -17,7 +17,7 @@ on conflict do nothing returning id
 -- For ids that did not come back: the job of that id, or of that idempotency key. $1 ids, $2 kinds, $3 keys, $4 tenant
 select u.n, j.id, j.payload_hash from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality u(id, kind, key, n)
 join lateral (
-  select id, payload_hash from perdure.jobs where id = u.id
+  select id, payload_hash from perdure.jobs where id = u.id and tenant_id = $4
   union all
   select id, payload_hash from perdure.jobs where tenant_id = $4 and kind = u.kind and idempotency_key = u.key and id <> u.id
   limit 1) j on true
@@ -39,17 +39,17 @@ select id from perdure.jobs where right(replace(id::text, '-', ''), length($1)) 
 
 -- name: list_jobs
 -- $1 tenant, $2 before id, $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key, $10 limit,
--- $11 source: all | live | failed. Live and failed jobs are found by the small tables that name them.
+-- $11 source: all, or any of live and failed. Live and failed jobs are found by the small tables that name them.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
   null::text as cursor, null::json as waits
 from (
-  select i.* from perdure.jobs i where $11 = 'all'
+  select i.* from perdure.jobs i where 'all' = any($11::text[])
   union all
-  select i.* from perdure.jobs i where $11 = 'live' and i.id in (
+  select i.* from perdure.jobs i where 'live' = any($11) and i.id in (
     select job_id from perdure.job_queue union select job_id from perdure.job_claims union select job_id from perdure.job_waits)
   union all
-  select i.* from perdure.jobs i where $11 = 'failed' and i.id in (select job_id from perdure.job_failures)
+  select i.* from perdure.jobs i where 'failed' = any($11) and i.id in (select job_id from perdure.job_failures)
 ) j left join perdure.job_claims k on k.job_id = j.id left join perdure.job_state s on s.job_id = j.id
 left join perdure.job_queue q on q.job_id = j.id
 where j.tenant_id = $1 and ($2::uuid is null or j.id < $2)
@@ -84,7 +84,7 @@ select attempt, version, worker_id, expires_at > perdure.db_now() as live, cance
 from perdure.job_claims where job_id = $1 for update
 
 -- name: lock_job
-select status::text, version, kind, run_at, next_retry_at from perdure.jobs where id = $1 and tenant_id = $2 for update
+select status::text, version from perdure.jobs where id = $1 and tenant_id = $2 for update
 
 -- name: append_free
 -- To an unleased, locked job: $1 job id, $2 expected version, $3 event id, $4 type, $5 payload
@@ -116,9 +116,9 @@ update perdure.jobs set status = 'CANCELLED', prev_status = status, version = $2
   finished_at = perdure.db_now(), updated_at = perdure.db_now(), note = $3::text::json where id = $1
 
 -- name: fenced_run
--- The run row of an attempt that was fenced: $1 job id, $2 attempt, $3 worker id, $4 claimed at
+-- The run row of an attempt that was fenced by a cancel: $1 job id, $2 attempt, $3 worker id, $4 claimed at
 insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
-values ($1, $2, $3, $4, perdure.db_now(), 'CANCELLED', 'cancelled by force', 'lease_lost')
+values ($1, $2, $3, $4, perdure.db_now(), 'CANCELLED', 'cancelled while it ran', 'cancelled')
 
 -- name: make_due
 update perdure.job_queue set run_at = perdure.db_now() where job_id = $1 and run_at > perdure.db_now() returning job_id

@@ -1,24 +1,29 @@
 -- What workers do. Lock order everywhere: job_claims, then jobs, then approvals and waits, then job_queue; each by id.
 -- The claim alone starts from the queue, so it locks queue and job rows together and skips what is locked.
+--
+-- `id = any (array[x])` where `id = x` would do: a worker that starts on an idle system plans these statements, for good, while
+-- job_claims and job_queue are empty. A plain equality can be turned round then (read the whole table, compare each row with
+-- each item of the batch); this form leaves one plan, a probe of the key per item.
 
 -- name: claim
 -- $1 lane, $2 limit, $3 worker id, $4 ttl (interval), $5 tenant
--- One index range per priority: 100k delayed jobs at priority 9 cost nothing. The sort key is the index order.
+-- $6 only this job (null: any). One index range per priority: 100k delayed jobs at priority 9 cost nothing.
 with picked as materialized (
   select x.job_id from generate_series(9, 1, -1) p(priority) cross join lateral (
-    select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = q.job_id
+    select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
     where q.lane = $1 and q.priority = p.priority::smallint and q.run_at <= perdure.db_now()
+      and j.tenant_id = $5 and ($6::uuid is null or q.job_id = $6)
     order by q.run_at, q.job_id limit $2 for update of q, j skip locked) x
   limit $2
 ), taken as (
-  delete from perdure.job_queue q using picked p where q.job_id = p.job_id returning q.job_id
+  delete from perdure.job_queue q using picked p where q.job_id = any (array[p.job_id]) returning q.job_id, q.run_at
 ), moved as (
   update perdure.jobs j set status = 'RUNNING', prev_status = j.status, version = j.version + 1, attempt = j.attempt + 1,
     next_retry_at = null, started_at = coalesce(j.started_at, perdure.db_now()), updated_at = perdure.db_now(),
     note = json_build_object('worker', $3::text)
-  from taken t where j.id = t.job_id and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
+  from taken t where j.id = any (array[t.job_id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
   returning j.id, j.kind, j.queue, j.goal, j.payload, j.priority, j.attempt, j.version, j.retry_count, j.max_retries,
-    j.lost_starts, j.idempotency_key, j.deadline, j.created_at
+    j.lost_starts, j.idempotency_key, j.deadline, j.created_at, t.run_at
 ), leased as (
   insert into perdure.job_claims (job_id, attempt, version, worker_id, ttl, expires_at)
   select id, attempt, version, $3, $4::interval, perdure.db_now() + $4::interval from moved
@@ -26,26 +31,37 @@ with picked as materialized (
     ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = false,
     cancel_requested_at = null, cancel_note = null
 )
-select m.*, perdure.db_now() as claimed_at from moved m
+select m.*, perdure.db_now() as claimed_at from moved m order by m.priority desc, m.run_at, m.id
+
+-- name: claim_front
+-- only: postgres for the rare claim that fails as a whole: which job would come first? $1 lane, $2 tenant
+select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
+where q.lane = $1 and q.run_at <= perdure.db_now() and j.tenant_id = $2
+order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip locked
+
+-- name: push_back
+-- only: postgres a job that cannot be claimed stands aside so that its lane goes on: $1 job id
+update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' where job_id = $1
 
 -- name: heartbeat
--- $1 job ids (sorted), $2 attempts, $3 ttl (interval), $4 ids that have started
+-- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 ttl (interval), $5 ids that have started
 with live as materialized (
-  select k.job_id from perdure.job_claims k join unnest($1::uuid[], $2::int[]) u(id, attempt)
-    on k.job_id = u.id and k.attempt = u.attempt
-  where k.expires_at > perdure.db_now() order by k.job_id for update of k
+  select k.job_id from perdure.job_claims k join unnest($1::uuid[], $2::int[], $3::text[]) u(id, attempt, worker_id)
+    on k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id
+  where k.expires_at > perdure.db_now() order by u.id for update of k
 )
-update perdure.job_claims k set ttl = $3::interval, expires_at = perdure.db_now() + $3::interval,
-  started = k.started or k.job_id = any($4::uuid[])
-from live where k.job_id = live.job_id returning k.job_id
+update perdure.job_claims k set ttl = $4::interval, expires_at = perdure.db_now() + $4::interval,
+  started = k.started or k.job_id = any($5::uuid[])
+from live where k.job_id = any (array[live.job_id]) returning k.job_id
 
 -- name: append_many
--- One event for each of several jobs: $1 job ids (sorted), $2 attempts, $3 event ids, $4 types, $5 payloads.
+-- One event for each of several jobs: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 event ids, $5 types, $6 payloads.
 -- A job id that comes back is written; one that does not has lost its lease.
 with heads as (
   update perdure.job_claims k set version = k.version + 1, started = true, expires_at = perdure.db_now() + k.ttl
-  from unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::text[]) u(id, attempt, event_id, type, payload)
-  where k.job_id = u.id and k.attempt = u.attempt and k.expires_at > perdure.db_now()
+  from unnest($1::uuid[], $2::int[], $3::text[], $4::uuid[], $5::text[], $6::text[])
+    u(id, attempt, worker_id, event_id, type, payload)
+  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.attempt, u.event_id, u.type, u.payload
 )
 insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
@@ -53,81 +69,110 @@ select job_id, version, attempt, event_id, type, payload::json from heads
 returning job_id, version, created_at
 
 -- name: append_chain
--- Several events of one job: $1 job id, $2 attempt, $3 event ids, $4 types, $5 payloads, in order (none: only the fence).
+-- Several events of one job: $1 job id, $2 attempt, $3 worker id, $4 event ids, $5 types, $6 payloads, in order.
 with head as (
-  update perdure.job_claims k set version = k.version + cardinality($3::uuid[]), started = true,
+  update perdure.job_claims k set version = k.version + cardinality($4::uuid[]), started = true,
     expires_at = perdure.db_now() + k.ttl
-  where k.job_id = $1 and k.attempt = $2 and k.expires_at > perdure.db_now()
-  returning k.job_id, k.attempt, k.version - cardinality($3::uuid[]) as base, k.version
+  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.expires_at > perdure.db_now()
+  returning k.job_id, k.attempt, k.version - cardinality($4::uuid[]) as base, k.version
 ), written as (
   insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
   select h.job_id, h.base + u.n::int, h.attempt, u.event_id, u.type, u.payload::json
-  from head h cross join unnest($3::uuid[], $4::text[], $5::text[]) with ordinality u(event_id, type, payload, n)
+  from head h cross join unnest($4::uuid[], $5::text[], $6::text[]) with ordinality u(event_id, type, payload, n)
 )
 select version, perdure.db_now() as created_at from head
+
+-- name: advance_heads
+-- only: postgres many callers' chains share one transaction: this fences them, insert_events writes them
+-- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 how many events of each (0: only the fence)
+update perdure.job_claims k set version = k.version + u.events, started = true, expires_at = perdure.db_now() + k.ttl
+from unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) u(id, attempt, worker_id, events)
+where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+returning k.job_id, k.version, perdure.db_now() as created_at
+
+-- name: insert_events
+-- only: postgres see advance_heads; joining heads and events in one statement would compare each with each
+-- $1 job ids, $2 versions, $3 attempts, $4 event ids, $5 types, $6 payloads
+insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
+select id, version, attempt, event_id, type, payload::json
+from unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[], $5::text[], $6::text[]) u(id, version, attempt, event_id, type, payload)
 
 -- name: find_event
 select version, created_at from perdure.job_events where job_id = $1 and event_id = $2
 
 -- name: patch_state
--- $1 job id, $2 checkpoint, $3 progress, $4 progress text, $5 tokens, $6 cost
+-- One row per array element, one per job: $1 job ids, $2 checkpoints, $3 progress, $4 progress texts, $5 tokens, $6 costs
 insert into perdure.job_state (job_id, checkpoint, progress, progress_text, tokens, cost)
-values ($1, $2::text::json, $3, $4, $5, $6)
+select id, checkpoint::json, progress, progress_text, tokens, cost
+from unnest($1::uuid[], $2::text[], $3::float8[], $4::text[], $5::bigint[], $6::float8[])
+  u(id, checkpoint, progress, progress_text, tokens, cost)
 on conflict (job_id) do update set checkpoint = coalesce(excluded.checkpoint, job_state.checkpoint),
   progress = coalesce(excluded.progress, job_state.progress),
   progress_text = coalesce(excluded.progress_text, job_state.progress_text),
   tokens = job_state.tokens + excluded.tokens, cost = job_state.cost + excluded.cost, updated_at = perdure.db_now()
 
 -- name: open_wait
--- $1 job id, $2 key, $3 kind, $4 until, $5 approval id
-insert into perdure.job_waits (job_id, key, kind, until, approval_id) values ($1, $2, $3, $4, $5)
-on conflict (job_id, key) do update set until = excluded.until
+-- One row per array element: $1 job ids, $2 keys, $3 kinds, $4 until, $5 approval ids
+insert into perdure.job_waits (job_id, key, kind, until, approval_id)
+select * from unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[])
+on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.until, approval_id = excluded.approval_id
 
 -- name: close_waits
-delete from perdure.job_waits where job_id = $1 and key = any($2::text[])
+-- One row per array element: $1 job ids, $2 keys
+delete from perdure.job_waits w using unnest($1::uuid[], $2::text[]) u(id, key) where w.job_id = any (array[u.id]) and w.key = u.key
 
 -- name: complete_many
--- The happy end: $1 job ids (sorted), $2 attempts, $3 results, $4 seconds user code ran
+-- The happy end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 results, $5 seconds user code ran (null: it never did).
+-- No look at the status here: a transition that is illegal must fail as such, not vanish together with its claim.
 with done as (
-  delete from perdure.job_claims k using unnest($1::uuid[], $2::int[], $3::text[], $4::float8[]) u(id, attempt, result, ran)
-  where k.job_id = u.id and k.attempt = u.attempt and k.expires_at > perdure.db_now()
-  returning k.job_id, k.attempt, k.version, k.worker_id, u.result, u.ran
+  delete from perdure.job_claims k
+  using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::float8[]) u(id, attempt, worker_id, result, ran)
+  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+  returning k.job_id, k.version, k.worker_id, u.result, u.ran
 ), moved as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,
     finished_at = perdure.db_now(), updated_at = perdure.db_now(), note = json_build_object('worker', d.worker_id)
-  from done d where j.id = d.job_id and j.status = 'RUNNING' returning j.id, j.attempt, d.worker_id, d.ran
+  from done d where j.id = any (array[d.job_id]) returning j.id, j.attempt, d.worker_id, d.ran
+), ran as (
+  insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)
+  select id, attempt, worker_id, perdure.db_now() - ran * interval '1 second', perdure.db_now(), 'COMPLETED' from moved
+  where ran is not null
 )
-insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)
-select id, attempt, worker_id, perdure.db_now() - ran * interval '1 second', perdure.db_now(), 'COMPLETED' from moved
-returning job_id
+select id from moved
 
 -- name: settle_many
--- Every other end: $1 job ids (sorted), $2 attempts, $3 statuses, $4 errors, $5 error kinds, $6 delays (s), $7 uses a retry,
--- $8 reasons, $9 started, $10 seconds user code ran. A retry that is not left becomes DEADLETTER, without an increment.
+-- Every other end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 statuses, $5 errors, $6 error kinds, $7 delays (s),
+-- $8 uses a retry, $9 reasons, $10 started, $11 seconds user code ran. A retry that is not left becomes DEADLETTER, without
+-- an increment.
 with done as (
   delete from perdure.job_claims k
-  using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::bool[], $8::text[], $9::bool[],
-    $10::float8[]) u(id, attempt, status, error, error_kind, delay, uses_retry, reason, started, ran)
-  where k.job_id = u.id and k.attempt = u.attempt and k.expires_at > perdure.db_now()
-  returning k.job_id, k.version, k.worker_id, k.cancel_note, u.*
-), judged as (
+  using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::bool[], $9::text[],
+    $10::bool[], $11::float8[])
+    u(id, attempt, worker_id, status, error, error_kind, delay, uses_retry, reason, started, ran)
+  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+  returning k.job_id, k.version, k.cancel_note, u.*
+), verdicts as (
   select d.*, case when d.status = 'RETRY' and d.uses_retry and j.retry_count >= j.max_retries then 'DEADLETTER'
     else d.status end::perdure.job_status as verdict
-  from done d join perdure.jobs j on j.id = d.job_id
+  from done d join perdure.jobs j on j.id = any (array[d.job_id])
+), judged as (
+  select v.job_id, v.version, v.cancel_note, v.worker_id, v.delay, v.uses_retry, v.reason, v.started, v.ran, v.verdict,
+    case when v.verdict in ('FAILED', 'DEADLETTER') then coalesce(v.error, v.reason, 'failed') else v.error end as error,
+    coalesce(v.error_kind, case v.verdict when 'FAILED' then 'fatal' when 'DEADLETTER' then 'exhausted' end) as error_kind
+  from verdicts v
 ), moved as (
   update perdure.jobs j set status = g.verdict, prev_status = j.status, version = g.version + 1, updated_at = perdure.db_now(),
     retry_count = j.retry_count + (g.verdict = 'RETRY' and g.uses_retry)::int,
     lost_starts = case when g.started then 0 else j.lost_starts end,
     next_retry_at = case when g.verdict = 'RETRY' then perdure.db_now() + g.delay * interval '1 second' end,
     finished_at = case when g.verdict in ('FAILED', 'CANCELLED', 'DEADLETTER') then perdure.db_now() end,
-    error_message = case when g.verdict in ('FAILED', 'DEADLETTER') then coalesce(g.error, g.reason, 'failed') end,
-    error_kind = case when g.verdict = 'FAILED' then coalesce(g.error_kind, 'fatal')
-      when g.verdict = 'DEADLETTER' then coalesce(g.error_kind, 'exhausted') end,
+    error_message = case when g.verdict in ('FAILED', 'DEADLETTER') then g.error end,
+    error_kind = case when g.verdict in ('FAILED', 'DEADLETTER') then g.error_kind end,
     note = case when g.verdict = 'CANCELLED' and g.cancel_note is not null then g.cancel_note
       else json_strip_nulls(json_build_object('worker', g.worker_id, 'reason', g.reason, 'error', g.error,
         'error_kind', g.error_kind, 'retry_count', case when g.verdict = 'RETRY' then j.retry_count + g.uses_retry::int end,
         'next_retry_at', case when g.verdict = 'RETRY' then perdure.db_now() + g.delay * interval '1 second' end)) end
-  from judged g where j.id = g.job_id
+  from judged g where j.id = any (array[g.job_id])
   returning j.id, j.attempt, j.status, g.worker_id, g.started, g.ran, g.error, g.error_kind
 ), ran as (
   insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
@@ -137,33 +182,41 @@ with done as (
 select id, status::text from moved
 
 -- name: was_settled
--- After a lost commit: did this attempt end, and how? $1 job id, $2 attempt, $3 worker id
-select to_status::text as status from perdure.job_events
-where job_id = $1 and attempt = $2 and to_status not in ('RUNNING', 'WAITING') and payload ->> 'worker' = $3
-order by version desc limit 1
+-- After a lost commit: how did this attempt end, and was it this worker's doing? $1 job id, $2 attempt, $3 worker id.
+-- The first transition out of the lease is the end of the attempt; later ones (a parked job is cancelled) are not.
+select to_status::text as status, coalesce(payload ->> 'worker' = $3, false) as mine from perdure.job_events
+where job_id = $1 and attempt = $2 and to_status not in ('RUNNING', 'WAITING') order by version limit 1
 
 -- name: set_waiting
--- $1 job id, $2 attempt, $3 true = RUNNING to WAITING, false = back
+-- $1 job id, $2 attempt, $3 worker id, $4 true = RUNNING to WAITING, false = back
 with head as (
   update perdure.job_claims k set version = k.version + 1
-  where k.job_id = $1 and k.attempt = $2 and k.expires_at > perdure.db_now() returning k.job_id, k.version, k.worker_id
+  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.expires_at > perdure.db_now()
+  returning k.job_id, k.version, k.worker_id
 )
-update perdure.jobs j set status = case when $3::bool then 'WAITING' else 'RUNNING' end::perdure.job_status,
+update perdure.jobs j set status = case when $4::bool then 'WAITING' else 'RUNNING' end::perdure.job_status,
   prev_status = j.status, version = h.version, updated_at = perdure.db_now(), note = json_build_object('worker', h.worker_id)
-from head h where j.id = h.job_id and j.status = case when $3::bool then 'RUNNING' else 'WAITING' end::perdure.job_status
+from head h where j.id = h.job_id and j.status = case when $4::bool then 'RUNNING' else 'WAITING' end::perdure.job_status
 returning j.id
 
 -- name: cancel_requests
 select job_id, attempt from perdure.job_claims
 where worker_id = $1 and cancel_requested_at is not null and expires_at > perdure.db_now()
 
+-- name: reapable
+-- only: postgres for the rare reaping that fails as a whole, to go on one by one: $1 limit, $2 tenant
+select k.job_id from perdure.job_claims k join perdure.jobs j on j.id = k.job_id
+where (k.expires_at <= perdure.db_now() or k.cancel_requested_at <= perdure.db_now() - interval '10 seconds')
+  and j.tenant_id = $2 order by k.job_id limit $1
+
 -- name: reap
--- $1 reaper's worker id, $2 limit, $3 losses of unstarted claims that are one too many, $4 tenant
+-- $1 reaper's worker id, $2 limit, $3 losses of unstarted claims that are one too many, $4 tenant, $5 only this job (null: any)
 with lost as materialized (
-  select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.cancel_requested_at, k.cancel_note
+  select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.cancel_requested_at, k.cancel_note,
+    k.expires_at <= perdure.db_now() as expired
   from perdure.job_claims k join perdure.jobs j on j.id = k.job_id
   where (k.expires_at <= perdure.db_now() or k.cancel_requested_at <= perdure.db_now() - interval '10 seconds')
-    and j.tenant_id = $4
+    and j.tenant_id = $4 and ($5::uuid is null or k.job_id = $5)
   order by k.job_id limit $2 for update of k skip locked
 ), gone as (
   delete from perdure.job_claims k using lost l where k.job_id = l.job_id returning k.job_id
@@ -182,13 +235,17 @@ with lost as materialized (
     error_message = case when g.verdict = 'DEADLETTER' then 'the lease of worker ' || g.worker_id || ' ran out' end,
     error_kind = case when g.verdict = 'DEADLETTER' then 'lease_lost' end,
     note = case when g.verdict = 'CANCELLED' then coalesce(g.cancel_note, '{}') else
-      json_build_object('reason', 'lease_expired', 'lost_worker', g.worker_id, 'actor', 'worker:' || $1::text, 'door', 'reaper',
-        'retry_count', j.retry_count + (g.verdict = 'RETRY' and g.started)::int) end
+      json_strip_nulls(json_build_object('reason', 'lease_expired', 'lost_worker', g.worker_id, 'actor', 'worker:' || $1::text,
+        'door', 'reaper', 'retry_count', j.retry_count + (g.verdict = 'RETRY' and g.started)::int,
+        'error', case when g.verdict = 'DEADLETTER' then 'the lease of worker ' || g.worker_id || ' ran out' end,
+        'error_kind', case when g.verdict = 'DEADLETTER' then 'lease_lost' end)) end
   from judged g where j.id = g.job_id
-  returning j.id, j.attempt, j.status, j.error_message, g.worker_id, g.started, g.claimed_at
+  returning j.id, j.attempt, j.status, j.error_message, g.worker_id, g.started, g.claimed_at, g.expired
 ), ran as (
   insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
-  select id, attempt, worker_id, claimed_at, perdure.db_now(), status, coalesce(error_message, 'its lease ran out'), 'lease_lost'
+  select id, attempt, worker_id, claimed_at, perdure.db_now(), status,
+    case when expired then coalesce(error_message, 'its lease ran out') else 'it did not stop when it was cancelled' end,
+    case when expired then 'lease_lost' else 'cancelled' end
   from moved where started
 )
 select id, status::text, worker_id from moved

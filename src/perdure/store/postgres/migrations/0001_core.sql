@@ -135,7 +135,8 @@ create table perdure.approvals (
   constraint approvals_edited check (edited = (decision_payload is not null))
 );
 create unique index approvals_token on perdure.approvals (token_hash) where token_hash is not null;
-create index approvals_open on perdure.approvals (expires_at) where status = 'PENDING';
+-- "not null" keeps this index from being taken for a list of all open approvals: it is for those that can expire.
+create index approvals_open on perdure.approvals (expires_at) where status = 'PENDING' and expires_at is not null;
 
 create table perdure.job_waits (
   job_id uuid not null,
@@ -281,6 +282,9 @@ create trigger jobs_b_guard before update on perdure.jobs for each row
   execute function perdure.jobs_reject();
 
 -- After a statement that changed jobs: audit it and keep the transient tables in step. Needs NEW only (prev_status).
+-- The planner sees these functions once per session, perhaps with a single changed row and empty tables, and keeps its plan.
+-- So there is nothing to choose: other tables are reached by `= any (array (...))` or by a fenced subquery (offset 0), that
+-- is by their keys, never by a join that could be turned round.
 create function perdure.jobs_moved() returns trigger language plpgsql as $$
 declare
   some_same boolean;
@@ -296,6 +300,7 @@ begin
     coalesce(bool_or(prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL')), false),
     coalesce(bool_or(prev_status <> status and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')), false),
     coalesce(bool_or(prev_status <> status and status in ('FAILED', 'DEADLETTER')), false)
+  into some_same, some_left, some_retry, some_suspended, some_ended, some_failed from new_t;
 
   insert into perdure.job_events (job_id, version, type, from_status, to_status, attempt, payload)
     select id, version, case status
@@ -309,14 +314,15 @@ begin
   if some_same then
     -- a version may only move together with its event
     if exists (select 1 from new_t n where n.prev_status = n.status and not exists (
-        select 1 from perdure.job_events e where e.job_id = n.id and e.version = n.version)) then
+        select 1 from perdure.job_events e where e.job_id = n.id and e.version = n.version offset 0)) then
       raise exception 'jobs.version moved without an event' using errcode = '23514';
     end if;
-    update perdure.job_queue q set priority = n.priority, lane = n.lane from new_t n
-      where q.job_id = n.id and (q.priority <> n.priority or q.lane <> n.lane);
+    update perdure.job_queue q set priority = n.priority, lane = n.lane, deadline = n.deadline from new_t n
+      where q.job_id = any (array (select id from new_t)) and q.job_id = n.id and n.prev_status = n.status
+      and (q.priority <> n.priority or q.lane <> n.lane or q.deadline is distinct from n.deadline);
   end if;
-  if some_left and exists (select 1 from new_t n join perdure.job_claims k on k.job_id = n.id
-      where n.prev_status in ('RUNNING', 'WAITING') and n.status not in ('RUNNING', 'WAITING')) then
+  if some_left and exists (select 1 from perdure.job_claims k where k.job_id = any (array (select id from new_t
+      where prev_status in ('RUNNING', 'WAITING') and status not in ('RUNNING', 'WAITING')))) then
     raise exception 'a job cannot leave RUNNING or WAITING while its claim is present' using errcode = '23514';
   end if;
   if some_retry then
@@ -330,22 +336,23 @@ begin
     insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
       select n.id, n.lane, n.priority, w.wake_at, n.deadline
       from new_t n, lateral (
-        select case when count(w.job_id) = 0 or bool_or(a.status <> 'PENDING') then perdure.db_now()
+        select case when count(*) = 0
+            or bool_or((select a.status <> 'PENDING' from perdure.approvals a where a.id = w.approval_id)) then perdure.db_now()
           else least(min(w.until), n.deadline) end as wake_at
-        from perdure.job_waits w left join perdure.approvals a on a.id = w.approval_id where w.job_id = n.id) w
+        from perdure.job_waits w where w.job_id = n.id) w
       where n.prev_status <> n.status and n.status in ('PARKED', 'WAITING_FOR_APPROVAL') and w.wake_at is not null
       on conflict (job_id) do update set run_at = excluded.run_at;
   end if;
   if some_ended then
-    delete from perdure.job_queue q using new_t n
-      where q.job_id = n.id and n.prev_status not in ('RUNNING', 'WAITING')
-      and n.prev_status <> n.status and n.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER');
-    with closed as (
-      delete from perdure.job_waits w using new_t n where w.job_id = n.id and n.prev_status <> n.status
-        and n.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') returning w.approval_id)
-    update perdure.approvals a set status = 'CANCELLED', decided_at = perdure.db_now(), decided_door = 'system',
+    delete from perdure.job_queue where job_id = any (array (select id from new_t
+      where prev_status not in ('RUNNING', 'WAITING') and prev_status <> status
+      and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')));
+    delete from perdure.job_waits where job_id = any (array (select id from new_t
+      where prev_status <> status and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')));
+    update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_door = 'system',
         comment = 'its job ended'
-      from closed c where a.id = c.approval_id and a.status = 'PENDING';
+      where status = 'PENDING' and job_id = any (array (select id from new_t
+        where prev_status <> status and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')));
   end if;
   if some_failed then
     insert into perdure.job_failures (job_id, status, finished_at)
@@ -363,6 +370,7 @@ begin
   insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
     select j.id, j.lane, j.priority, perdure.db_now(), j.deadline from perdure.jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
+    and exists (select 1 from perdure.job_waits w where w.job_id = j.id and w.approval_id = new.id)
     on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
   return null;
 end $$;
@@ -414,7 +422,7 @@ create trigger jobs_no_truncate before truncate on perdure.jobs for each stateme
 create function perdure.job_events_dense() returns trigger language plpgsql as $$
 begin
   if exists (select 1 from new_t n where n.version <> 1 and not exists (
-      select 1 from perdure.job_events e where e.job_id = n.job_id and e.version = n.version - 1)) then
+      select 1 from perdure.job_events e where e.job_id = n.job_id and e.version = n.version - 1 offset 0)) then
     raise exception 'gap in job_events' using errcode = '23514';
   end if;
   return null;

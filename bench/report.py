@@ -1,0 +1,81 @@
+"""What was found: medians over the rounds, ratios, and the table."""
+
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bench.bars import BARS, Bar, told, verdict
+
+HEAD = ("workload", "unit", "product", "yardstick", "ratio", "bar", "met?")
+
+
+@dataclass
+class Found:
+    """All rounds of one store: figures of the product, and of the yardstick beside them, by name."""
+
+    store: str
+    about: str
+    product: dict[str, list[float]] = field(default_factory=dict)
+    yardstick: dict[str, list[float]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    """Where the database did not hold what it must: the figures of that run do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table."""
+
+    store: str
+    figure: str
+    unit: str
+    product: float
+    yardstick: float | None
+    ratio: float | None
+    bar: str
+    met: str
+
+
+def lines(found: Found) -> list[Line]:
+    """The figures that were measured, in the order of the bars; those without a line there come last."""
+    known = {b.figure: b for b in BARS[found.store]}
+    others = [Bar(name, "x" if "/" in name else "ms") for name in found.product if name not in known]
+    result = []
+    for bar in (*known.values(), *others):
+        if bar.figure not in found.product:
+            continue
+        product = statistics.median(found.product[bar.figure])
+        beside = found.yardstick.get(bar.figure)
+        yardstick = statistics.median(beside) if beside else None
+        ratio = product / yardstick if yardstick else None
+        met = verdict(bar, product, yardstick)
+        result.append(Line(found.store, bar.figure, bar.unit, product, yardstick, ratio, told(bar), met))
+    return result
+
+
+def table(found: Found) -> str:
+    """The lines as text, columns aligned."""
+    rows = [HEAD]
+    for line in lines(found):
+        ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
+        rows.append((line.figure, line.unit, _number(line.product), _number(line.yardstick), ratio, line.bar, line.met))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    text = "\n".join(
+        "  ".join(
+            c.rjust(w) if 2 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))
+        ).rstrip()
+        for r in rows
+    )
+    return f"{found.about}\n\n{text}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def write_json(path: Path, machine: str, command: str, everything: list[Found]) -> None:
+    """Every round of every figure, for other programs."""
+    stores = [{**asdict(found), "lines": [asdict(line) for line in lines(found)]} for found in everything]
+    path.write_text(json.dumps({"machine": machine, "command": command, "stores": stores}, indent=1) + "\n")

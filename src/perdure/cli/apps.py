@@ -1,0 +1,89 @@
+"""Finding the user's App by `module:attribute`."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+
+from perdure.app import App
+from perdure.cli.errors import AppNotFound
+from perdure.config import BY_NAME, Settings
+
+
+def load_app(where: str) -> App:
+    """Import the module, with the current directory first on the path, and return its App. Raises AppNotFound."""
+    module_name, colon, attribute = where.partition(":")
+    if not colon or not module_name or not attribute:
+        raise AppNotFound(f"--app {where}: that is not module:attribute", hint=f"for example: --app {_guess(where)}")
+    if module_name.endswith(".py") or "/" in module_name:
+        raise AppNotFound(
+            f"--app {where}: a module is named as Python imports it", hint=f"write --app {_guess(module_name)}:{attribute}"
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name + ".").startswith(error.name + "."):
+            raise AppNotFound(
+                f"--app {where}: there is no module '{error.name}'",
+                hint=f"looked in {here} and the installed packages; go to the directory that holds it, or set PYTHONPATH",
+            ) from None
+        raise _broken(where, error) from error
+    except Exception as error:
+        raise _broken(where, error) from error
+    except SystemExit as error:
+        raise AppNotFound(
+            f"--app {where}: importing '{module_name}' ended the program (SystemExit: {error})",
+            hint="put what runs it under: if __name__ == '__main__':",
+        ) from None
+    target: object = module
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            raise AppNotFound(f"--app {where}: '{module_name}' has no '{attribute}'", hint=_apps_of(module, attribute))
+        target = getattr(target, part)
+    if not isinstance(target, App):
+        kind = type(target).__name__
+        raise AppNotFound(
+            f"--app {where}: that is a {kind}, not a perdure App", hint=_apps_of(module, "") or "make one: app = App()"
+        )
+    return target
+
+
+def settings_of(app: App, own: Settings, flags: Iterable[str]) -> Settings:
+    """The App's settings where its constructor set them, overridden by flags; what neither sets comes from `own`."""
+    theirs = app.settings
+    values, origins = dict(own.values), dict(own.origins)
+    given = set(flags)
+    for name in BY_NAME:
+        if name not in given and (theirs.origins[name] == "flag" or theirs.values[name] != own.values[name]):
+            values[name], origins[name] = theirs.values[name], f"app {own['app']}"
+    values["app"], origins["app"] = own["app"], own.origins["app"]
+    return Settings(values, origins)
+
+
+def _broken(where: str, error: BaseException) -> AppNotFound:
+    module_name = where.partition(":")[0]
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    own = [f for f in frames if "/perdure/" not in f.filename and "site-packages" not in f.filename]
+    place = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
+    return AppNotFound(f"--app {where}: importing '{module_name}' failed: {text}{place}", hint="-vv shows the traceback")
+
+
+def _apps_of(module: object, attribute: str) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, App)]
+    if names:
+        near = difflib.get_close_matches(attribute, names, 1)
+        return f"did you mean '{near[0]}'?" if near else f"it has these Apps: {', '.join(names)}"
+    return "it has no App at all; make one: app = App()" if attribute else ""
+
+
+def _guess(where: str) -> str:
+    module = where.partition(":")[0].removesuffix(".py").strip("./").replace("/", ".") or "agents"
+    return module if ":" not in where and (where.endswith(".py") or "/" in where) else f"{module}:app"

@@ -1,0 +1,436 @@
+"""`perdure demo`: watch a real agent lose its worker to SIGKILL, go on, ask a person and finish; then see the proof.
+
+It runs examples/release_notes.py on a real git repository: an embedded store, worker processes of their own, a crash in the
+middle. The example leaves a line in a file whenever the body of a step really runs; those lines, held against the job's log,
+show what ran how often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+import perdure
+from perdure.app import App, run
+from perdure.cli.errors import told
+from perdure.cli.words import clean_text
+from perdure.config import load_settings
+from perdure.model.errors import Fail, PerdureError
+from perdure.model.events import Event
+
+LEASE = 3
+PACE = 0.25
+COMMITS = 24
+FEW = 5
+"""A directory's own repository with fewer commits makes a poor show: a sample takes its place."""
+PATIENCE = 120
+DRAFT_LINES = 24
+
+
+class DemoFailed(PerdureError):
+    """The demo cannot go on; the message says why."""
+
+    code = "demo-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where it plays: everything the demo writes is in `directory`."""
+
+    directory: Path
+    repository: str
+    sample: bool
+    example: Any
+
+    @property
+    def url(self) -> str:
+        """The store."""
+        return f"sqlite:///{self.directory / 'perdure.db'}"
+
+    @property
+    def witness(self) -> Path:
+        """One line per real execution of a step."""
+        return self.directory / "executions.log"
+
+    @property
+    def notes(self) -> Path:
+        """What the agent writes."""
+        return self.directory / "RELEASE_NOTES.md"
+
+
+def run_demo(repository: str | None, *, directory: str | None, auto_approve: bool) -> int:
+    """Run the demo; return 0 if everything it claims was proven, 1 if not, 130 if it was interrupted.
+
+    repository: None takes the current directory's, or makes a sample. directory: where to keep what it writes, default a new
+    temporary one. auto_approve: do not ask.
+    """
+    view = View()
+    try:
+        stage = _set_up(repository, directory)
+        return run(_play(stage, view, asking=not auto_approve and _attended()))
+    except PerdureError as error:
+        view.close()
+        print(told(error.message, error.hint, error.code), file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        view.close()
+        print("\nstopped; its workers are stopped too", file=sys.stderr)
+        return 130
+
+
+def _attended() -> bool:
+    """True where a person can answer."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+# -- the stage ------------------------------------------------------------------------------------------------------------
+
+
+def _set_up(repository: str | None, directory: str | None) -> Stage:
+    if shutil.which("git") is None:
+        raise DemoFailed("the demo reads a git repository, and git is not installed")
+    example = _load_example("release_notes")
+    if repository is not None:
+        try:
+            example.find_range(str(Path(repository).resolve()), COMMITS)
+        except (Fail, RuntimeError) as error:
+            raise DemoFailed(str(error)) from None
+    try:
+        if directory is not None:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix="perdure-demo-", dir=directory)).resolve()
+    except OSError as error:
+        raise DemoFailed(f"no directory for the demo's files: {error}", hint="name another: --dir DIR") from None
+    sample = repository is None and _commits_here(example) < FEW
+    if sample:
+        repository = str(made / "teapot")
+        try:
+            _load_example("teapot").make(Path(repository))
+        except RuntimeError as error:
+            raise DemoFailed(str(error)) from None
+    return Stage(made, str(Path(repository or ".").resolve()), sample, example)
+
+
+def _load_example(name: str) -> Any:
+    """An example as a module: they are part of the wheel, and stand beside src/ in a checkout."""
+    package = Path(perdure.__file__).parent
+    for place in (package / "examples", package.parents[1] / "examples"):
+        file = place / f"{name}.py"
+        if file.is_file():
+            spec = importlib.util.spec_from_file_location(name, file)
+            assert spec is not None
+            assert spec.loader is not None
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    raise DemoFailed(f"the example {name}.py is not where it was installed")
+
+
+def _commits_here(example: Any) -> int:
+    try:
+        return len(example.find_range(str(Path.cwd()), COMMITS).commits)
+    except (Fail, RuntimeError):
+        return 0
+
+
+# -- the play -------------------------------------------------------------------------------------------------------------
+
+
+async def _play(stage: Stage, view: View, *, asking: bool) -> int:
+    app: App = stage.example.app
+    app.configure(load_settings({"database_url": stage.url, "tenant": "default"}))
+    app.door = "demo"
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    play = Play(stage, view, app, asking=asking)
+    try:
+        async with app, asyncio.timeout(None if asking else PATIENCE):
+            return await play.run()
+    except TimeoutError:
+        raise DemoFailed(
+            f"nothing more happened within {PATIENCE} s; the workers' logs are in {stage.directory}"
+        ) from None
+    finally:
+        play.stop_workers()
+
+
+class Play:
+    """One performance: the job, its workers, and what was seen of them."""
+
+    def __init__(self, stage: Stage, view: View, app: App, *, asking: bool) -> None:
+        self._stage = stage
+        self._view = view
+        self._app = app
+        self._asking = asking
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._job = UUID(int=0)
+        self._approval = ""
+        self._total = 0
+        self._recorded: list[str] = []
+        self._killed_at: float | None = None
+        self._taken_over = False
+        self._safe: set[str] = set()
+        """What was recorded when the worker was killed: must never run again."""
+
+    async def run(self) -> int:
+        """From the enqueue to the proof."""
+        stage, view = self._stage, self._view
+        view.say(f"An agent writes release notes for {stage.repository}", "bold")
+        if stage.sample:
+            view.say(f"  this is no repository with {FEW} commits or more, so a sample was made; or: perdure demo REPO")
+        view.say(f"  store  {stage.url}")
+        view.say(f"  lease  {LEASE} s, so that you do not wait long for the takeover; the default is 30 s")
+        brief = stage.example.Brief(stage.repository, str(stage.notes), COMMITS)
+        handle = await self._app.enqueue(stage.example.release_notes, brief, goal="release notes, as a demo")
+        self._job = handle.id
+        job = await handle.get()
+        view.say(f"\njob …{job.short_id} is enqueued: it is in the file now, whatever happens")
+        self._start_worker()
+        async for event in self._events():
+            await self._see(event)
+        job = await handle.get()
+        if job.status != "COMPLETED":
+            raise DemoFailed(f"the job is {job.status}: {job.error_message or job.note.get('reason')}")
+        self.stop_workers()
+        view.close()
+        view.say(f"\nThe agent wrote {stage.notes}:", "bold")
+        view.page(stage.notes.read_text(encoding="utf-8"), whole=False)
+        proven = self._prove(await handle.events())
+        self._say_where_to_look(job.short_id)
+        return 0 if proven else 1
+
+    async def _events(self) -> AsyncIterator[Event]:
+        """The job's log as it grows; raises DemoFailed if the worker dies of anything but our kill."""
+        events = self._app.watch(self._job)
+        coming = asyncio.ensure_future(anext(events, None))
+        while True:
+            await asyncio.wait({coming}, timeout=0.5)
+            if coming.done():
+                event = coming.result()
+                if event is None:
+                    return
+                yield event
+                coming = asyncio.ensure_future(anext(events, None))
+            elif self._workers[-1].poll() is not None:
+                coming.cancel()
+                log = self._log_of(len(self._workers)).read_text(encoding="utf-8", errors="replace").strip()
+                raise DemoFailed(f"the worker ended by itself (exit {self._workers[-1].returncode}):\n{log[-2000:]}")
+
+    async def _see(self, event: Event) -> None:
+        view = self._view
+        match event.type:
+            case "run_started":
+                view.say(f"attempt {event.attempt} on worker {event.payload['worker']}", "cyan")
+            case "node_finished" | "tool_returned":
+                self._step(event)
+            case "job_retrying" if self._killed_at is not None and event.payload.get("reason") == "lease_expired":
+                self._taken_over = True
+                waited = time.monotonic() - self._killed_at
+                view.say(f"the lease ran out {waited:.1f} s after the kill: another worker takes the job over", "cyan")
+            case "job_waiting_for_approval":
+                await self._decide()
+            case "job_completed":
+                view.say("job COMPLETED", "bold green")
+            case _:
+                pass
+        if event.type == "node_finished" and self._killed_at is None and len(self._recorded) * 2 >= self._total:
+            self._kill()
+            self._start_worker()
+
+    def _step(self, event: Event) -> None:
+        key, result = event.payload["key"], event.payload["result"]
+        self._recorded.append(key)
+        if key == "range":
+            self._total = len(result["commits"]) + 4  # range, group, draft, write
+            self._view.expect(self._total)
+        about = result["subject"] if key.startswith("read[") else {"range": f"{self._total - 4} commits"}.get(key, "")
+        self._view.step(len(self._recorded), f"{key:<17} {about}")
+
+    async def _decide(self) -> None:
+        view = self._view
+        approval = (await self._app.approvals(job_id=self._job)).items[0]
+        self._approval = approval.short_id
+        view.say("\nThe draft:")
+        view.page(approval.payload["text"], whole=self._asking)
+        view.say(
+            f"\nThe job waits for a person and costs nothing meanwhile: …{approval.short_id} {approval.title}", "bold"
+        )
+        if not self._asking:
+            view.say("nobody is asked here (no terminal, CI or --yes): the demo approves by itself")
+        elif not await view.ask("Approve? [Y/n] "):
+            await self._app.deny(approval.id, comment="denied in the demo")
+            raise DemoFailed("you denied it: the job FAILED, as it is told to, and nothing was written")
+        await self._app.approve(approval.id, comment="approved in the demo")
+
+    # -- workers -----------------------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        stage = self._stage
+        settings = {"database_url": stage.url, "app": "release_notes:app", "lease": f"{LEASE}s", "tenant": "default"}
+        settings |= {"queues": "default", "concurrency": "4", "log_format": "text", "log_level": "info"}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PERDURE_")}
+        environment |= {f"PERDURE_{name.upper()}": value for name, value in settings.items()}
+        paths = [str(Path(stage.example.__file__).parent), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+        environment |= {"RELEASE_NOTES_WITNESS": str(stage.witness), "RELEASE_NOTES_PACE": str(PACE)}
+        with self._log_of(len(self._workers) + 1).open("wb") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "perdure", "worker", "start"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=stage.directory,
+                start_new_session=True,  # Ctrl-C is ours: we stop the workers
+            )
+        self._workers.append(worker)
+        self._view.say(f"started a worker: perdure worker start --app release_notes:app (pid {worker.pid})", "cyan")
+
+    def _log_of(self, number: int) -> Path:
+        return self._stage.directory / f"worker-{number}.log"
+
+    def _kill(self) -> None:
+        worker = self._workers[-1]
+        worker.kill()
+        worker.wait()
+        self._killed_at = time.monotonic()
+        self._safe = set(self._recorded)
+        of = f"{len(self._recorded)} of {self._total} steps recorded"
+        self._view.say(f"\nkill -9 {worker.pid}, with {of}", "bold red")
+
+    def stop_workers(self) -> None:
+        """Gracefully, then not."""
+        for worker in self._workers:
+            if worker.poll() is None:
+                worker.terminate()
+        for worker in self._workers:
+            try:
+                worker.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+    # -- the proof ---------------------------------------------------------------------------------------------------------
+
+    def _prove(self, events: list[Event]) -> bool:
+        """Hold the witness's lines against the log; say and return whether everything is as promised."""
+        keys = [e.payload["key"] for e in events if e.type in ("node_finished", "tool_returned")]
+        name_of = {hashlib.sha256(f"{self._job}:{key}".encode()).hexdigest()[:32]: key for key in keys}
+        lines = self._stage.witness.read_text(encoding="utf-8").splitlines()
+        ran = Counter(name_of.get(line.split()[0], line) for line in lines)
+        cut_off = sum(count - 1 for key, count in ran.items() if key not in self._safe)
+        again = sum(ran[key] - 1 for key in self._safe)
+        scope = next(e.payload["result"] for e in events if e.type == "node_finished" and e.payload["key"] == "range")
+        text = self._stage.notes.read_text(encoding="utf-8")
+        found = sum(f"({commit[:10]})" in text for commit in scope["commits"])
+        self._view.say(
+            "\nThe proof, from the job's log and from the lines the steps left when they really ran:", "bold"
+        )
+        told = f"{len(lines)} executions of {len(ran)} steps"
+        if cut_off:
+            told += f": {cut_off} was cut off by the kill before it was recorded, and ran again"
+        checks = [
+            (
+                self._workers[0].returncode == -signal.SIGKILL and self._taken_over,
+                "1 worker killed, its job taken over",
+            ),
+            (len(keys) == len(set(keys)) == self._total, f"{len(keys)} of {self._total} steps recorded, each once"),
+            (set(ran) == set(keys) and cut_off <= 1, told),
+            (
+                bool(self._safe) and again == 0,
+                f"{len(self._safe)} steps recorded before the kill, {again} of them ran again",
+            ),
+            (found == len(scope["commits"]), f"{found} of {len(scope['commits'])} commits are in the notes"),
+            ([e.version for e in events] == list(range(1, len(events) + 1)), f"{len(events)} events, no gap"),
+        ]
+        for good, said in checks:
+            self._view.say(f"  {'ok    ' if good else 'FAILED'} {said}", "green" if good else "bold red")
+        return all(good for good, _ in checks)
+
+    def _say_where_to_look(self, short_id: str) -> None:
+        db = f"--db {shlex.quote(self._stage.url)}"
+        say = self._view.say
+        say("\nLook further:", "bold")
+        for command in (f"jobs get {short_id}", f"jobs events {short_id}", f"jobs steps {short_id}"):
+            say(f"  perdure {command} {db}")
+        say(f"  perdure approvals get {self._approval} {db}")
+        say(f"\nEverything it wrote is in {self._stage.directory}; delete it when you are done.")
+
+
+# -- the view -------------------------------------------------------------------------------------------------------------
+
+
+class View:
+    """Lines, and on a terminal a bar below them."""
+
+    def __init__(self) -> None:
+        self._live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._console = Console(highlight=False, soft_wrap=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._live)
+        self._task = self._bar.add_task("steps recorded", total=None)
+
+    def say(self, text: str, style: str = "") -> None:
+        """One or more lines."""
+        self._console.print(escape(clean_text(text)), style=style)
+
+    def page(self, text: str, *, whole: bool) -> None:
+        """A text, or its beginning."""
+        lines = text.splitlines()
+        left = 0 if whole else max(0, len(lines) - DRAFT_LINES)
+        shown = [*lines[: len(lines) - left], *([f"... {left} more lines"] if left else [])]
+        self.say(textwrap.indent("\n".join(shown), "  | ", lambda _: True), "dim")
+
+    def expect(self, total: int) -> None:
+        """Now it is known how many steps there are."""
+        self._bar.update(self._task, total=total)
+        self._bar.start()
+
+    def step(self, number: int, text: str) -> None:
+        """A step was recorded."""
+        self._bar.update(self._task, completed=number)
+        width = self._console.width if self._live else 100
+        self.say(f"  {number:>2} {text}"[: width - 1].rstrip())
+
+    async def ask(self, question: str) -> bool:
+        """Yes unless the person says no."""
+        self._bar.stop()
+        self._console.print(question, end="")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[str] = loop.create_future()
+        loop.add_reader(sys.stdin, lambda: None if answer.done() else answer.set_result(sys.stdin.readline()))
+        try:
+            said = await answer
+        finally:
+            loop.remove_reader(sys.stdin)
+        self._bar.start()
+        return said.strip().lower() in ("", "y", "yes")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        with contextlib.suppress(Exception):
+            self._bar.stop()

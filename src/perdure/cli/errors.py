@@ -1,0 +1,148 @@
+"""How the command line ends: the one table from errors to exit codes, and how an error is told."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+import textwrap
+import traceback
+
+from perdure.model import errors
+
+
+class Exit(enum.IntEnum):
+    """The exit codes. They are documented, tested and stable."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    NOT_PERMITTED = 4
+    CONFLICT = 5
+    JOB_FAILED = 6
+    JOB_CANCELLED = 7
+    WAIT_TIMEOUT = 8
+    APPROVAL_NEEDED = 9
+    UNREACHABLE = 10
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    TERMINATED = 143
+
+
+class Usage(errors.PerdureError):
+    """The command line makes no sense; nothing was done."""
+
+    code = "usage"
+
+
+class AppNotFound(Usage):
+    """There is no App where --app says."""
+
+    code = "app-not-found"
+
+
+class NotConfirmed(Usage):
+    """Something that needs a yes was asked for where nobody can be asked."""
+
+    code = "not-confirmed"
+
+
+class ApprovalNeeded(errors.PerdureError):
+    """The awaited job waits for a person."""
+
+    code = "approval-needed"
+
+
+class NobodyWorks(errors.PerdureError):
+    """A worker was addressed and none is there."""
+
+    code = "no-worker"
+
+
+class Interrupted(BaseException):
+    """A signal ended the command; `exit_code` is 128 plus its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
+    errors.PerdureError: Exit.FAILURE,
+    Usage: Exit.USAGE,
+    errors.ConfigError: Exit.USAGE,
+    errors.InvalidInput: Exit.USAGE,
+    errors.UnknownHandler: Exit.USAGE,
+    errors.NotFound: Exit.NOT_FOUND,
+    errors.AmbiguousId: Exit.USAGE,
+    errors.NotPermitted: Exit.NOT_PERMITTED,
+    errors.Conflict: Exit.CONFLICT,
+    errors.JobFailed: Exit.JOB_FAILED,
+    errors.JobCancelled: Exit.JOB_CANCELLED,
+    errors.Denied: Exit.JOB_CANCELLED,
+    errors.WaitTimeout: Exit.WAIT_TIMEOUT,
+    ApprovalNeeded: Exit.APPROVAL_NEEDED,
+    errors.StoreUnreachable: Exit.UNREACHABLE,
+}
+"""An error ends the command with the code of its nearest class here."""
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code an error ends the command with."""
+    if isinstance(error, errors.JobFailed) and error.kind == "denied":
+        return Exit.JOB_CANCELLED
+    for cls in type(error).__mro__:
+        if cls in EXIT_CODES:
+            return EXIT_CODES[cls]
+    return Exit.FAILURE
+
+
+def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: bool = False) -> int:
+    """Tell an error on stderr and return its exit code. What is no PerdureError is called a bug."""
+    if not isinstance(error, errors.PerdureError):
+        if verbose:
+            traceback.print_exception(error)
+        error = _bug(error, verbose)
+    elif verbose > 1:
+        traceback.print_exception(error)
+    code = exit_code(error)
+    text = _as_json(error, code) if as_json else told(error.message, error.hint, error.code, color=color)
+    print(text, file=sys.stderr)
+    return code
+
+
+def told(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
+    """What happened, why and what next, as a person reads it."""
+    from perdure.cli.words import clean_text
+
+    mark = f"\x1b[1;31m{word}:\x1b[0m" if color else f"{word}:"
+    tag = f"\x1b[2m[code: {code}]\x1b[0m" if color else f"[code: {code}]"
+    text = f"{mark} {clean_text(message)}"
+    if hint:
+        text += "\n" + textwrap.indent(clean_text(hint), "  ")
+    return f"{text}  {tag}"
+
+
+def _as_json(error: errors.PerdureError, code: int) -> str:
+    fields = {
+        "title": " ".join((type(error).__doc__ or "").split()),
+        "detail": error.message,
+        "code": error.code,
+        "hint": error.hint,
+        "retryable": isinstance(error, errors.StoreUnreachable),
+        "exit_code": int(code),
+    }
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _bug(error: Exception, verbose: int) -> errors.PerdureError:
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    bug = errors.PerdureError(
+        f"this is a bug in perdure: {text}",
+        hint="please report it with the traceback above" if verbose else "run it again with -v for the traceback",
+    )
+    bug.code = "bug"  # type: ignore[misc]  # a bug has no class of its own
+    return bug
+
+

@@ -1,0 +1,86 @@
+"""The columns of a table of events, and each event in a few words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from perdure.cli.jobtable import preview
+from perdure.cli.output import Cell, Column
+from perdure.cli.words import ICONS, TimeFormat, Times, short, span
+from perdure.model.events import Event
+
+
+def columns(times: Times) -> list[Column[Event]]:
+    """The columns of `jobs events`. Fixed widths, so that a followed log stays in line."""
+    return [
+        Column("version", lambda e: f"{e.version:>7}", right=True),
+        Column("at", lambda e: f"{clock(e, times):<12}"),
+        Column("type", lambda e: _typed(e)),
+        Column("attempt", lambda e: str(e.attempt or ""), wide=True, right=True),
+        Column("what", lambda e: said(e, times), flexible=True),
+    ]
+
+
+def clock(event: Event, times: Times) -> str:
+    """For people the local time of day, else as asked for."""
+    if times.format is TimeFormat.RELATIVE:
+        return event.at.astimezone().strftime("%H:%M:%S.") + f"{event.at.microsecond // 1000:03d}"
+    return times.show(event.at)
+
+
+def said(event: Event, times: Times) -> str:
+    """The event's payload in a few words: the keys that matter first, then the rest as JSON."""
+    if not isinstance(event.payload, dict):
+        return preview(event.payload)
+    rest = dict(event.payload)
+    words: list[str] = []
+    for name in ("key", "error", "reason"):
+        if value := rest.pop(name, None):
+            words.append(str(value))
+    if isinstance(ms := rest.pop("ms", None), int | float):
+        words.append(f"in {span(ms / 1000)}")
+    for name in ("worker", "actor", "door", "kind", "decision"):
+        if value := rest.pop(name, None):
+            words.append(f"{name} {value}")
+    if approval := rest.pop("approval", None):
+        words.append(f"approval {short(approval)}")
+    if isinstance(until := rest.pop("until", rest.pop("next_retry_at", None)), str):
+        words.append(f"until {_moment(until, times)}")
+    for name in ("digest", "tries", "idempotency_key", "error_kind", "payload_digest"):
+        rest.pop(name, None)
+    if "result" in rest:
+        words.append("→ " + preview(rest.pop("result"), 120))
+    if rest:
+        words.append(preview(json.dumps(rest, ensure_ascii=False), 160))
+    return " · ".join(words)
+
+
+def _typed(event: Event) -> Cell:
+    style = ICONS[event.new_status][1] if event.new_status else "dim" if event.cls == "trace" else ""
+    return f"{event.type:<18}", style
+
+
+def _moment(text: str, times: Times) -> str:
+    from datetime import datetime
+
+    try:
+        return times.show(datetime.fromisoformat(text))
+    except ValueError:
+        return text
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    """An event as `-o json` prints it."""
+    return {
+        "job_id": event.job_id,
+        "version": event.version,
+        "type": event.type,
+        "class": event.cls,
+        "at": event.at,
+        "attempt": event.attempt,
+        "previous_status": event.previous_status,
+        "new_status": event.new_status,
+        "payload": event.payload,
+        "event_id": event.event_id,
+    }

@@ -1,0 +1,135 @@
+"""The tree of commands, and how the program begins and ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+from perdure.cli.help import EXIT_CODES, LazyGroup
+from perdure.cli.options import global_options
+
+HELP = f"""\
+Durable jobs for AI agents and coding CLIs, on your PostgreSQL or an embedded SQLite file.
+
+Reads and writes go straight to the database: no server is needed. Ids are whole or their last 6 or more hex digits; `-` reads
+them from stdin.
+
+{EXIT_CODES}"""
+
+EXAMPLES = """\
+perdure dev                                      try it: a store, a worker and three jobs in this terminal
+perdure jobs start research -P topic=coffee --wait --app agents:app
+perdure jobs ls --status failed,deadletter --since 24h
+perdure approvals approve 9a8b7c6d --comment 'ok, small diff'
+perdure worker start --app agents:app --processes 4"""
+
+
+class Root(LazyGroup):
+    """`perdure`."""
+
+    members = {  # noqa: RUF012  typer's classes are not ours to annotate
+        "dev": ("perdure.cli.dev", "One process: a store, a worker and a live table of its jobs"),
+        "demo": ("perdure.cli.basics", "Watch a job crash, wait for a person and resume"),
+        "jobs": ("perdure.cli.jobs", "Start, look at and steer jobs"),
+        "approvals": ("perdure.cli.approvals", "Decide what jobs ask"),
+        "worker": ("perdure.cli.worker", "Run jobs; see and stop workers"),
+        "db": ("perdure.cli.db", "Look after the database"),
+        "config": ("perdure.cli.config", "Show the settings and where each comes from"),
+        "doctor": ("perdure.cli.doctor", "Find out what is wrong, if anything"),
+        "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
+        "version": ("perdure.cli.basics", "Print the version"),
+    }
+
+
+def root() -> Any:
+    """The command tree, as typer's own object."""
+    app = typer.Typer(
+        cls=Root,
+        help=HELP,
+        epilog=EXAMPLES,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        invoke_without_command=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    return typer.main.get_command(app)
+
+
+@global_options
+def _root(ctx: typer.Context, given: dict[str, Any]) -> None:
+    ctx.obj = given
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), end="")
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run one command line and exit with its exit code."""
+    sys.exit(run(sys.argv[1:] if args is None else args))
+
+
+def run(args: list[str]) -> int:
+    """Run one command line and return its exit code. An error is told on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if "_PERDURE_COMPLETE" in os.environ or "_SCHEDULERCTL_COMPLETE" in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
+    if args[:1] == ["--version"]:
+        args = ["version", *args[1:]]
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119  pathlib is slow to load
+    name = name if name in {"perdure", "schedulerctl"} else "perdure"
+    try:
+        code = root().main(args=args, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint at exit either
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001  the one place where every error becomes a message and an exit code
+        return _failed(error, args)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception, args: list[str]) -> int:
+    from perdure.cli.errors import Usage, report
+
+    if hasattr(error, "format_message"):  # typer's own: the command line cannot be read
+        path = error.ctx.command_path if getattr(error, "ctx", None) else "perdure"
+        message = error.format_message()
+        error = Usage(message[:1].lower() + message[1:].rstrip("."), hint=f"see {path} --help")
+    return report(error, as_json=_wants_json(args), verbose=_verbosity(args), color=_color(args))
+
+
+def _wants_json(args: list[str]) -> bool:
+    """Whether data was asked for as JSON; also of a command line that cannot be read otherwise."""
+    asked = os.environ.get("PERDURE_OUTPUT", "")
+    for number, arg in enumerate(args):
+        if arg == "--json":
+            return True
+        if arg in ("-o", "--output"):
+            asked = "".join(args[number + 1 : number + 2])
+        elif arg.startswith("--output="):
+            asked = arg.partition("=")[2]
+        elif arg.startswith("-o"):
+            asked = arg[2:]
+    return asked in ("json", "jsonl")
+
+
+def _verbosity(args: list[str]) -> int:
+    return sum(a.count("v") for a in args if a == "--verbose" or (a.startswith("-v") and not a.strip("-v")))
+
+
+def _color(args: list[str]) -> bool:
+    from perdure.cli.output import wants_color
+
+    flag = next((b for a, b in zip(args, args[1:], strict=False) if a == "--color"), None)
+    flag = flag or next((a.partition("=")[2] for a in args if a.startswith("--color=")), None)
+    return wants_color(flag, sys.stderr)

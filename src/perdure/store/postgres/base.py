@@ -1,0 +1,44 @@
+"""What the rooms of the store share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from perdure.store.batcher import Trouble, Writer
+from perdure.store.postgres.connections import HotConnection
+from perdure.store.postgres.hints import Bell
+from perdure.store.postgres.transactions import Database
+from perdure.store.postgres.troubles import translated, trouble_of
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Base:
+    """One tenant's view of a database: its transactions and its bell."""
+
+    tenant: str
+    _db: Database
+    _bell: Bell
+
+
+class HotWriter(Writer[Item, Result]):
+    """A writer over a hot connection; blocked items go over the pool, leaving some of it to others."""
+
+    def __init__(self, hot: HotConnection, db: Database, bell: Bell, aside: asyncio.Semaphore) -> None:
+        self._hot = hot
+        self._db = db
+        self._bell = bell
+        self._aside = aside
+
+    def trouble(self, error: Exception) -> Trouble:
+        """See `Writer`."""
+        return trouble_of(error)
+
+    def refusal(self, error: Exception) -> Exception:
+        """See `Writer`."""
+        refusal = translated(error)
+        if refusal is not error:
+            refusal.__cause__ = error
+        return refusal

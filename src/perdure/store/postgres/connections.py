@@ -1,0 +1,192 @@
+"""Connections, by temper.
+
+Hot connections (claims, batchers) run a few statements prepared once, with plans that never look at statistics: a plan made
+while a table is empty must serve when it is full. Everything else shares a small pool with the planner's own judgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import asyncpg
+
+from perdure.model.errors import StoreUnreachable
+from perdure.store.batcher import PATIENCE, Trouble
+from perdure.store.postgres.troubles import trouble_of
+from perdure.store.rows import Row
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+    from asyncpg.prepared_stmt import PreparedStatement
+
+# In quotes: the driver's classes are generic for the type checker only.
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Prepared: TypeAlias = "Mapping[str, PreparedStatement[asyncpg.Record]]"
+
+COMMON = {
+    "application_name": "perdure",
+    "TimeZone": "UTC",  # times inside JSON are written by the server
+    "jit": "off",
+    "default_transaction_isolation": "read committed",
+}
+HOT = {
+    **COMMON,
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "lock_timeout": "100ms",  # a stranger's lock must not freeze all callers of a batcher
+}
+# Lists have optional filters: only a plan made for the actual values leaves out those that are not asked for.
+CALM = {**COMMON, "plan_cache_mode": "force_custom_plan", "lock_timeout": "5s"}
+NOTIFYING = {**COMMON, "synchronous_commit": "off"}  # what it commits is only hints
+
+CONNECT_TIMEOUT = 10.0
+WRITE_TIMEOUT = 60.0
+"""Seconds after which a hot statement without an answer counts as lost."""
+
+_WHO = """select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"""
+_END = """select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"""
+
+
+async def connect(url: str, settings: Mapping[str, str], *, command_timeout: float | None = None) -> Connection:
+    """A new connection; raises whatever the driver raises."""
+    return await asyncpg.connect(
+        url, timeout=CONNECT_TIMEOUT, command_timeout=command_timeout, server_settings=dict(settings)
+    )
+
+
+async def open_pool(url: str, *, size: int) -> Pool:
+    """A pool of calm connections, one of them connected; raises whatever the driver raises."""
+    return await asyncpg.create_pool(
+        url,
+        min_size=1,
+        max_size=size,
+        timeout=CONNECT_TIMEOUT,
+        connection_class=_calm_class(),
+        server_settings=CALM,
+    )
+
+
+def _calm_class() -> type[Connection]:
+    class CalmConnection(asyncpg.Connection):
+        """Nothing here changes a session, so giving one back needs no round trip."""
+
+        def get_reset_query(self) -> str:
+            return ""
+
+    return CalmConnection
+
+
+class HotConnection:
+    """One connection with its statements prepared, shared by those who take turns. It connects at its first use, and again
+    when it was lost; the backend it lost is ended first, so that nothing of it commits later."""
+
+    def __init__(self, url: str, statements: Mapping[str, str], names: Sequence[str]) -> None:
+        self._url = url
+        self._statements = {name: statements[name] for name in names}
+        self._turn = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._prepared: Prepared = {}
+        self._backend: tuple[int, Any] | None = None
+        self._closed = False
+
+    async def fetch(self, name: str, *arguments: Any) -> list[Row]:
+        """Run one prepared statement in its own transaction."""
+        async with self._turn:
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+            try:
+                rows: list[Any] = await self._prepared[name].fetch(*arguments)
+            except Exception as error:
+                self._drop_if_lost(error)
+                raise
+            return rows
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Prepared]:
+        """Several prepared statements in one transaction."""
+        async with self._turn:
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+            assert self._connection is not None
+            try:
+                async with self._connection.transaction():
+                    yield self._prepared
+            except Exception as error:
+                self._drop_if_lost(error)
+                raise
+
+    async def restore(self) -> None:
+        """Have a live connection, and no former backend that could still write. Raises the driver's errors."""
+        async with self._turn:
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+
+    async def close(self) -> None:
+        """Disconnect for good."""
+        async with self._turn:
+            self._closed = True
+            if self._connection is not None:
+                await close_quietly(self._connection)
+
+    def _drop_if_lost(self, error: Exception) -> None:
+        if self._connection is not None and trouble_of(error) is Trouble.LOST:
+            self._connection.terminate()
+
+    async def _connect(self) -> None:
+        if self._closed:
+            raise StoreUnreachable("the store is closed")
+        connection = await connect(self._url, HOT, command_timeout=WRITE_TIMEOUT)
+        try:
+            if self._backend is not None:
+                await _end_backend(connection, self._backend)
+            prepared = {name: await connection.prepare(sql) for name, sql in self._statements.items()}
+            # Also ends the implicit transaction, with its locks, that preparing leaves open.
+            who = await connection.fetchrow(_WHO)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._backend = None if who is None else (who["pid"], who["backend_start"])
+        self._connection, self._prepared = connection, prepared
+
+
+async def _end_backend(connection: Connection, backend: tuple[int, Any]) -> None:
+    """A backend whose client is gone finishes what it was sent; only when it has left is it known what it wrote."""
+    for wait in (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0):
+        if not await connection.fetch(_END, *backend):
+            return
+        await asyncio.sleep(wait)
+    raise ConnectionError("a backend whose connection was lost is still at work")
+
+
+async def close_quietly(connection: Connection) -> None:
+    """Close a connection, gently if it still answers."""
+    try:
+        await connection.close(timeout=2)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
+
+
+class Backoff:
+    """Pauses between attempts to get a connection back, for `patience` seconds in all."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._deadline = asyncio.get_running_loop().time() + patience
+        self._delay = 0.02
+
+    @property
+    def over(self) -> bool:
+        """True once there is no more patience."""
+        return asyncio.get_running_loop().time() >= self._deadline
+
+    async def pause(self) -> None:
+        """Wait a little longer than the last time."""
+        await asyncio.sleep(self._delay * random.uniform(0.5, 1.0))
+        self._delay = min(self._delay * 2, 1.0)

@@ -1,0 +1,87 @@
+"""Jobs as people and programs look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from perdure.model.events import Event
+from perdure.model.jobs import Job, JobFilter, Page, RunRecord
+from perdure.model.states import FAILURES
+from perdure.store.postgres.base import Base
+from perdure.store.postgres.spelling import SPELLING
+from perdure.store.refusals import ambiguous_id, id_suffix, job_not_found, parse_cursor
+from perdure.store.rows import event_of, job_of, run_of
+
+
+class Jobs(Base):
+    """See `protocol.JobStore`."""
+
+    async def get_job(self, job_id: UUID) -> Job:
+        """See `protocol.JobStore.get_job`."""
+        row = await self._db.row("get_job", job_id, self.tenant)
+        if row is None:
+            raise job_not_found(job_id)
+        return job_of(row, SPELLING)
+
+    async def find_job(self, text: str) -> UUID:
+        """See `protocol.JobStore.find_job`."""
+        suffix = id_suffix(text)
+        if isinstance(suffix, UUID):
+            return (await self.get_job(suffix)).id
+        rows = await self._db.rows("find_job", suffix, self.tenant)
+        if not rows:
+            raise job_not_found(text)
+        if len(rows) > 1:
+            raise ambiguous_id(text)
+        id: UUID = rows[0]["id"]
+        return id
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
+        """See `protocol.JobStore.list_jobs`."""
+        before = parse_cursor(cursor)
+        rows = await self._db.rows("list_jobs", self.tenant, before, *_conditions(filter), limit + 1, _sources(filter))
+        items = tuple(job_of(row, SPELLING) for row in rows[:limit])
+        return Page(items, str(items[-1].id) if items and len(rows) > limit else None)
+
+    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
+        """See `protocol.JobStore.count_jobs`."""
+        rows = await self._db.rows("count_jobs", self.tenant, by, *_conditions(filter))
+        return {row["grp"]: row["n"] for row in rows}
+
+    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
+        """See `protocol.JobStore.list_runs`."""
+        return [run_of(row, SPELLING) for row in await self._db.rows("list_runs", job_id, self.tenant)]
+
+    async def list_events(
+        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        """See `protocol.JobStore.list_events`."""
+        wanted = None if types is None else list(types)
+        return [
+            event_of(row, SPELLING)
+            for row in await self._db.rows("list_events", job_id, after, limit, wanted, self.tenant)
+        ]
+
+
+def _conditions(filter: JobFilter) -> tuple[Any, ...]:
+    """Statuses, kinds, queues, since, until, search, key; null = any."""
+    return (
+        [status.value for status in filter.statuses] or None,
+        list(filter.kinds) or None,
+        list(filter.queues) or None,
+        filter.since,
+        filter.until,
+        filter.search,
+        filter.idempotency_key,
+    )
+
+
+def _sources(filter: JobFilter) -> list[str]:
+    """Where the jobs of these statuses can be found without reading history."""
+    if not filter.statuses or any(status.terminal and status not in FAILURES for status in filter.statuses):
+        return ["all"]
+    live = any(not status.terminal for status in filter.statuses)
+    failed = any(status in FAILURES for status in filter.statuses)
+    return ["live"] * live + ["failed"] * failed

@@ -1,0 +1,149 @@
+"""Taking jobs, keeping them, and taking them away from workers that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
+from perdure.model.states import Status
+from perdure.store.batcher import CLASHES, Trouble
+from perdure.store.postgres.base import Base
+from perdure.store.postgres.connections import Backoff, HotConnection
+from perdure.store.postgres.spelling import SPELLING
+from perdure.store.postgres.transactions import Tx
+from perdure.store.postgres.troubles import translated, trouble_of
+from perdure.store.refusals import lease_lost
+from perdure.store.rows import Row, claimed_job_of
+
+HOT_STATEMENTS = ("claim", "claim_front", "push_back", "heartbeat")
+
+_DAMAGED = (asyncpg.IntegrityConstraintViolationError, asyncpg.InvalidTextRepresentationError, asyncpg.DataError)
+
+log = structlog.get_logger("perdure.store")
+
+
+class Leases(Base):
+    """See `protocol.LeaseStore`."""
+
+    _keeper: HotConnection  # claims and heartbeats
+
+    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
+        """See `protocol.LeaseStore.claim`."""
+        if limit <= 0:
+            return []
+        lane, duration = lane_of(self.tenant, queue), timedelta(seconds=ttl)
+        try:
+            rows = await self._keep("claim", lane, limit, worker_id, duration, self.tenant, None)
+        except _DAMAGED:
+            rows = await self._claim_singly(lane, limit, worker_id, duration)
+        if rows:
+            self._bell.ring("news")
+        return [
+            claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=row["claimed_at"] + duration) for row in rows
+        ]
+
+    async def _claim_singly(self, lane: str, limit: int, worker_id: str, duration: timedelta) -> list[Row]:
+        """One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others."""
+        claimed: list[Row] = []
+        for _ in range(2 * limit):
+            front = await self._keep("claim_front", lane, self.tenant)
+            if not front or len(claimed) == limit:
+                break
+            job_id = front[0]["job_id"]
+            try:
+                claimed += await self._keep("claim", lane, 1, worker_id, duration, self.tenant, job_id)
+            except _DAMAGED as error:
+                log.error(  # noqa: TRY400  the error says it all
+                    "a damaged job cannot be claimed; put aside for 5 minutes", job_id=str(job_id), error=str(error)
+                )
+                await self._keep("push_back", job_id)
+        return claimed
+
+    async def _keep(self, name: str, *arguments: Any) -> list[Row]:
+        """A statement of the keeper, repeated if the connection breaks (a claim that was lost is reaped, unstarted, at no
+        cost) or if it loses against others."""
+        backoff = Backoff()
+        clashes = 0
+        while True:
+            try:
+                return await self._keeper.fetch(name, *arguments)
+            except _DAMAGED:
+                raise
+            except Exception as error:
+                trouble = trouble_of(error)
+                if trouble is Trouble.LOST and not backoff.over:
+                    await backoff.pause()
+                elif trouble is Trouble.CLASH and clashes < CLASHES:
+                    clashes += 1
+                    await asyncio.sleep(0.002 * 2**clashes)
+                elif trouble is Trouble.BLOCKED:  # wait for it elsewhere, where nobody else must wait with us
+                    return await self._db.rows(name, *arguments)
+                else:
+                    refusal = translated(error)
+                    if refusal is error:
+                        raise
+                    raise refusal from error
+
+    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+        """See `protocol.LeaseStore.heartbeat`."""
+        if not leases:
+            return set()
+        ordered = sorted(leases, key=lambda lease: lease.job_id.int)
+        rows = await self._keep(
+            "heartbeat",
+            [lease.job_id for lease in ordered],
+            [lease.attempt for lease in ordered],
+            [lease.worker_id for lease in ordered],
+            timedelta(seconds=ttl),
+            list(started),
+        )
+        return {row["job_id"] for row in rows}
+
+    async def set_waiting(self, lease: Lease, waiting: bool) -> None:
+        """See `protocol.LeaseStore.set_waiting`. Asking for what is already so changes nothing."""
+        wanted = Status.WAITING if waiting else Status.RUNNING
+
+        async def work(tx: Tx) -> None:
+            job = await tx.lock(lease.job_id)
+            claim = job.claim
+            if (
+                claim is None
+                or not claim["live"]
+                or (claim["attempt"], claim["worker_id"]) != (lease.attempt, lease.worker_id)
+            ):
+                raise lease_lost(lease)
+            if job.status is not wanted:
+                await tx.rows("set_waiting", lease.job_id, lease.attempt, lease.worker_id, waiting)
+
+        await self._db.transact(work)
+        self._bell.ring("news")
+
+    async def cancel_requests(self, worker_id: str) -> list[Lease]:
+        """See `protocol.LeaseStore.cancel_requests`."""
+        rows = await self._db.rows("cancel_requests", worker_id)
+        return [Lease(row["job_id"], row["attempt"], worker_id) for row in rows]
+
+    async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
+        """See `protocol.LeaseStore.reap`."""
+        arguments = (worker_id, limit, MAX_LOST_STARTS, self.tenant)
+        try:
+            rows = await self._db.rows("reap", *arguments, None)
+        except Exception as error:
+            if not isinstance(error.__cause__, _DAMAGED):
+                raise
+            rows = []
+            for row in await self._db.rows("reapable", limit, self.tenant):
+                try:
+                    rows += await self._db.rows("reap", *arguments, row["job_id"])
+                except Exception as damage:  # noqa: BLE001  whatever it is, it must not keep the others
+                    log.error("a damaged job cannot be reaped", job_id=str(row["job_id"]), error=str(damage))  # noqa: TRY400
+        if rows:
+            self._bell.ring("work", "news")
+        return [Reaped(row["id"], Status(row["status"]), row["worker_id"]) for row in rows]

@@ -1,0 +1,28 @@
+"""How the driver spells ids, times and lists: natively."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+
+class PostgresSpelling:
+    """See `store.rows.Spelling`."""
+
+    def uuid(self, value: Any) -> UUID:
+        """The driver's UUID is one."""
+        id: UUID = value
+        return id
+
+    def time(self, value: Any) -> datetime:
+        """The driver's times are aware, in UTC."""
+        time: datetime = value
+        return time
+
+    def texts(self, value: Any) -> tuple[str, ...]:
+        """An array arrives as a list."""
+        return tuple(value)
+
+
+SPELLING = PostgresSpelling()

@@ -1,0 +1,92 @@
+"""PostgresStore: all rooms together."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import asyncpg
+
+from perdure.model.errors import MalformedUrl
+from perdure.model.jobs import DEFAULT_TENANT
+from perdure.store.batcher import Batcher
+from perdure.store.postgres import enqueueing, finishing, leases, recording
+from perdure.store.postgres.approvals import Approvals
+from perdure.store.postgres.changes import Changes
+from perdure.store.postgres.connections import HotConnection, Pool, open_pool
+from perdure.store.postgres.enqueueing import Enqueueing, EnqueueWriter
+from perdure.store.postgres.finishing import CompletionWriter, EndingWriter, Finishing
+from perdure.store.postgres.hints import Bell
+from perdure.store.postgres.jobs import Jobs
+from perdure.store.postgres.leases import Leases
+from perdure.store.postgres.recording import EntryWriter, EventWriter, Recording
+from perdure.store.postgres.schema import PACKAGE, Schema
+from perdure.store.postgres.transactions import Database
+from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
+from perdure.store.postgres.workers import Workers
+from perdure.store.protocol import Listener, Topic
+from perdure.store.sqlfiles import load_statements
+
+POOL_SIZE = 4
+"""Connections for everything that is not hot; with the hot ones and the bell a busy store holds nine."""
+
+
+class PostgresStore(Schema, Enqueueing, Jobs, Changes, Leases, Recording, Finishing, Approvals, Workers):
+    """See `protocol.Store`. Made by `open`; used from the event loop it was opened in."""
+
+    def __init__(self, url: str, where: str, pool: Pool, tenant: str) -> None:
+        statements = load_statements(PACKAGE)
+        self.tenant = tenant
+        self._url = url
+        self._where = where
+        self._db = Database(pool, statements, tenant)
+        self._bell = Bell(url, statements["notify"], tenant)
+        self._keeper = HotConnection(url, statements, leases.HOT_STATEMENTS)
+        enqueuer = HotConnection(url, statements, enqueueing.HOT_STATEMENTS)
+        recorder = HotConnection(url, statements, recording.HOT_STATEMENTS)
+        finisher = HotConnection(url, statements, finishing.HOT_STATEMENTS)
+        self._hot = (self._keeper, enqueuer, recorder, finisher)
+        aside = asyncio.Semaphore(POOL_SIZE // 2)
+        self._enqueues = Batcher(EnqueueWriter(enqueuer, self._db, self._bell, aside))
+        self._events = Batcher(EventWriter(recorder, self._db, self._bell, aside))
+        self._entries = Batcher(EntryWriter(recorder, self._db, self._bell, aside))
+        self._completions = Batcher(CompletionWriter(finisher, self._db, self._bell, aside))
+        self._endings = Batcher(EndingWriter(finisher, self._db, self._bell, aside))
+        self._closing: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(cls, url: str, *, tenant: str = DEFAULT_TENANT) -> PostgresStore:
+        """Connect. The schema is not looked at. Raises MalformedUrl, StoreUnreachable; neither shows a password."""
+        where = "the database"
+        try:
+            where = where_is(url)
+            pool = await open_pool(url, size=POOL_SIZE)
+        except (asyncpg.ClientConfigurationError, ValueError, OverflowError) as error:
+            raise MalformedUrl(
+                "this is not a PostgreSQL URL",
+                hint="write postgresql://user:password@host:5432/database, special characters as %XX",
+            ) from error
+        except CLIENT_LIBRARY_ERRORS as error:
+            raise cannot_connect(where, error) from error
+        return cls(url, where, pool, tenant)
+
+    def listen(self, topic: Topic) -> AbstractAsyncContextManager[Listener]:
+        """See `protocol.HintStore.listen`."""
+        return self._bell.listen(topic)
+
+    async def close(self) -> None:
+        """See `protocol.SchemaStore.close`."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        batchers = (self._enqueues, self._events, self._entries, self._completions, self._endings)
+        await asyncio.gather(*(batcher.close() for batcher in batchers))
+        await self._bell.close()
+        await asyncio.gather(*(hot.close() for hot in self._hot))
+        try:
+            async with asyncio.timeout(5):
+                await self._db.pool.close()
+        except TimeoutError:  # somebody still holds a connection
+            self._db.pool.terminate()

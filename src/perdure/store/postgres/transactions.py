@@ -1,0 +1,142 @@
+"""Plain transactions over the pool: retried when they lose against others, and the lock order that keeps that rare.
+
+Lock order everywhere: job_claims, then jobs, then approvals and waits, then job_queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from perdure.model.ids import uuid7
+from perdure.model.states import Status
+from perdure.store.batcher import CLASHES, Trouble
+from perdure.store.postgres.connections import AnyConnection, Backoff, Pool
+from perdure.store.postgres.troubles import Restart, translated, trouble_of
+from perdure.store.refusals import job_not_found
+from perdure.store.rows import Row
+
+T = TypeVar("T")
+
+BLOCKS = 3
+"""How often a transaction waits out the pool's lock_timeout before its caller is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job whose claim (if any) and row are locked by this transaction."""
+
+    id: UUID
+    status: Status
+    version: int  # the head of its log
+    claim: Row | None
+
+    @property
+    def leased_and_live(self) -> bool:
+        """True where a worker holds it and its lease has not run out."""
+        return self.claim is not None and bool(self.claim["live"])
+
+
+class Tx:
+    """One transaction. `again` is True where a former try may have been committed although its answer was lost."""
+
+    def __init__(self, connection: AnyConnection, statements: Mapping[str, str], tenant: str, *, again: bool) -> None:
+        self.connection = connection
+        self.statements = statements
+        self.tenant = tenant
+        self.again = again
+
+    async def rows(self, name: str, *arguments: Any) -> list[Row]:
+        """All rows of a named statement."""
+        rows: list[Any] = await self.connection.fetch(self.statements[name], *arguments)
+        return rows
+
+    async def row(self, name: str, *arguments: Any) -> Row | None:
+        """The first row of a named statement."""
+        rows = await self.rows(name, *arguments)
+        return rows[0] if rows else None
+
+    async def lock(self, job_id: UUID) -> Held:
+        """Lock a job in the order of the house. Raises JobNotFound."""
+        claim = await self.row("lock_claim", job_id)
+        job = await self.row("lock_job", job_id, self.tenant)
+        if job is None:
+            raise job_not_found(job_id)
+        status = Status(job["status"])
+        if status.leased and claim is None:
+            raise Restart("claimed between the two locks")  # asking for the claim now would turn the order round
+        return Held(job_id, status, job["version"] if claim is None else claim["version"], claim)
+
+    async def write_event(self, job: Held, type: str, payload: str, event_id: UUID | None = None) -> int:
+        """Append perdure's own event at the head of a held job's log, leased or not; return its version."""
+        id = event_id or uuid7()
+        if job.claim is not None:
+            row = await self.row("append_leased", job.id, id, type, payload)
+        else:
+            row = await self.row("append_free", job.id, job.version, id, type, payload)
+        assert row is not None  # both rows are locked
+        version: int = row["version"]
+        return version
+
+
+class Database:
+    """The pool of one store, with its statements and tenant."""
+
+    def __init__(self, pool: Pool, statements: Mapping[str, str], tenant: str) -> None:
+        self.pool = pool
+        self.statements = statements
+        self.tenant = tenant
+
+    async def rows(self, name: str, *arguments: Any) -> list[Row]:
+        """All rows of a named statement; a lost connection is replaced and the statement repeated."""
+        rows: list[Any] = await self._patiently(lambda c, _: c.fetch(self.statements[name], *arguments))
+        return rows
+
+    async def row(self, name: str, *arguments: Any) -> Row | None:
+        """The first row of a named statement, as `rows`."""
+        rows = await self.rows(name, *arguments)
+        return rows[0] if rows else None
+
+    async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Run `work` in one transaction and return what it returns after the commit.
+
+        It is run again if it loses a deadlock, or if the connection breaks: then `tx.again` tells it to look first.
+        """
+
+        async def run(connection: AnyConnection, again: bool) -> T:
+            async with connection.transaction():
+                return await work(Tx(connection, self.statements, self.tenant, again=again))
+
+        return await self._patiently(run)
+
+    async def _patiently(self, use: Callable[[AnyConnection, bool], Awaitable[T]]) -> T:
+        backoff = Backoff()
+        clashes = blocks = 0
+        again = False
+        while True:
+            try:
+                async with self.pool.acquire() as connection:
+                    return await use(connection, again)
+            except asyncpg.InvalidCachedStatementError:
+                clashes += 1  # the schema was migrated under our feet; the driver has dropped its cache
+            except Exception as error:
+                match trouble_of(error):
+                    case Trouble.LOST if not backoff.over and not self.pool.is_closing():
+                        again = True
+                        await backoff.pause()
+                    case Trouble.CLASH if clashes < CLASHES:
+                        clashes += 1
+                        await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.002 * 2**clashes, 0.2))
+                    case Trouble.BLOCKED if blocks < BLOCKS:
+                        blocks += 1
+                    case _:
+                        refusal = translated(error)
+                        if refusal is error:
+                            raise
+                        raise refusal from error

@@ -1,0 +1,53 @@
+-- Approvals: asked once, decided once. Where the dialect differs: no row locks, see jobs.sql.
+
+-- name: insert_approval
+insert into approvals (id, tenant_id, job_id, key, kind, title, payload, payload_digest, requester, assignees, on_expiry,
+  on_deny, token_hash, requested_at, expires_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: approval_of_key
+select id from approvals where job_id = ? and key = ?
+
+-- name: replace_token
+update approvals set token_hash = ? where id = ?
+
+-- name: get_approval
+select a.*, j.kind as job_kind, j.status as job_status from approvals a join jobs j on j.id = a.job_id
+where a.id = ? and a.tenant_id = ?
+
+-- name: lock_approval
+select *, coalesce(expires_at <= :now, 0) as expired from approvals where id = :id and tenant_id = :tenant
+
+-- name: approval_of_token
+select id, job_id from approvals where token_hash = ? and tenant_id = ?
+
+-- name: approval_job
+select job_id from approvals where id = ? and tenant_id = ?
+
+-- name: find_approval
+-- The last digits of an approval's id, or of a job's that has one pending.
+select id from approvals where substr(replace(id, '-', ''), -length(:suffix)) = :suffix and tenant_id = :tenant
+union
+select id from approvals where status = 'PENDING' and substr(replace(job_id, '-', ''), -length(:suffix)) = :suffix
+  and tenant_id = :tenant
+limit 2
+
+-- name: list_approvals
+select a.*, j.kind as job_kind, j.status as job_status from approvals a join jobs j on j.id = a.job_id
+where a.tenant_id = :tenant and (:before is null or a.id < :before)
+  and (:statuses is null or a.status in (select value from json_each(:statuses)))
+  and (:job_id is null or a.job_id = :job_id)
+  and (:assignee is null or a.assignees = '[]' or exists (select 1 from json_each(a.assignees) where value = :assignee))
+order by a.id desc limit :limit
+
+-- name: settle_approval
+update approvals set status = :status, decided_at = :now, decided_by = :by, decided_door = :door, comment = :comment,
+  edited = :edited is not null, decision_payload = :edited where id = :id
+
+-- name: waits_for
+-- only: sqlite is the job suspended on this approval?
+select 1 from job_waits where job_id = ? and approval_id = ?
+
+-- name: due_approvals
+select id, job_id, key, on_expiry from approvals where status = 'PENDING' and expires_at <= ? and tenant_id = ?
+order by expires_at limit ?

@@ -1,0 +1,168 @@
+"""Connections to the file, how values are spelled in it, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from perdure.model.errors import (
+    IllegalTransition,
+    InvalidInput,
+    PerdureError,
+    SchemaMissing,
+    StoreError,
+    StoreUnreachable,
+)
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_BUSY_SECONDS = 5.0  # for strangers; perdure's own processes queue up at the lock file
+_CACHED_STATEMENTS = 256
+_READERS = 3
+
+
+class SqliteSpelling:
+    """Ids as hyphenated text, times as microseconds since 1970, lists as JSON arrays."""
+
+    def uuid(self, value: Any) -> UUID:
+        """An id column."""
+        return UUID(value)
+
+    def time(self, value: Any) -> datetime:
+        """A time column, as UTC."""
+        return _EPOCH + timedelta(microseconds=value)
+
+    def texts(self, value: Any) -> tuple[str, ...]:
+        """A JSON array of texts."""
+        return tuple(json.loads(value))
+
+
+SPELLING = SqliteSpelling()
+
+
+def micros(time: datetime | None) -> int | None:
+    """A time as it is stored."""
+    return None if time is None else (time - _EPOCH) // _MICROSECOND
+
+
+def span(seconds: float) -> int:
+    """A duration as it is stored."""
+    return round(seconds * 1_000_000)
+
+
+def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
+    """Open the file (None: a database in memory). Raises sqlite3.Error."""
+    conn = sqlite3.connect(
+        path or ":memory:",
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,  # each connection is used by one thread at a time, and closed by another
+        cached_statements=_CACHED_STATEMENTS,
+    )
+    try:
+        if path is None:
+            conn.execute("pragma journal_mode = memory")
+            conn.execute("pragma synchronous = off")
+        elif writes:
+            conn.execute("pragma journal_mode = wal")
+            conn.execute("pragma synchronous = full")  # an acknowledged commit survives a power cut
+            conn.execute("pragma wal_autocheckpoint = 4000")
+            conn.execute("pragma cache_size = -32768")
+            conn.execute("pragma journal_size_limit = 67108864")
+        else:
+            conn.execute("pragma query_only = on")
+        conn.execute("pragma temp_store = memory")
+    except BaseException:
+        conn.close()
+        raise
+    conn.row_factory = sqlite3.Row
+    return conn
+
+
+def check_place(path: str) -> None:
+    """Raise StoreUnreachable if no database can be at this path, saying why in plain words."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise StoreUnreachable(
+            f"cannot open {path}: the directory {file.parent} does not exist", hint=f"create it: mkdir -p {file.parent}"
+        )
+    if file.is_dir():
+        raise StoreUnreachable(f"cannot open {path}: it is a directory", hint="name a file in it")
+
+
+def meaning(error: sqlite3.Error, where: str) -> PerdureError:
+    """What an error of SQLite means to a caller."""
+    text = str(error)
+    if isinstance(error, sqlite3.IntegrityError):
+        if text.startswith("illegal transition"):
+            return IllegalTransition(text)
+        return InvalidInput(f"{where} refuses this: {text}")
+    name: str = getattr(error, "sqlite_errorname", "")
+    if text.startswith("no such table"):
+        return SchemaMissing(f"{where} has no perdure schema yet", hint="create it: perdure db migrate")
+    if name.startswith("SQLITE_NOTADB") or "not a database" in text:
+        return StoreUnreachable(f"{where} is not a SQLite database", hint="name another file, or move this one away")
+    if name.startswith("SQLITE_FULL"):
+        return StoreUnreachable(f"{where}: the disk is full; nothing was written", hint="free some space and try again")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreUnreachable(
+            f"{where} is locked by another program for more than {_BUSY_SECONDS:g} s",
+            hint="close its transaction and try again",
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")) or "readonly" in text:
+        return StoreUnreachable(
+            f"{where} cannot be written: {text}", hint="check the rights of the file and its directory"
+        )
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_INTERRUPT", "SQLITE_NOMEM")):
+        return StoreUnreachable(f"{where} does not work: {text} ({name})")
+    return StoreError(f"{where}: {text}")
+
+
+class Readers:
+    """A few connections that only read, each with a thread of its own: they never wait for the writer."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="perdure-sqlite-read")
+
+    async def run(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Call `fn` with a connection, in another thread. Raises what `fn` raises, SQLite's errors translated."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._call, fn)
+        except RuntimeError as error:
+            if "shutdown" in str(error):
+                raise StoreUnreachable("the store is closed") from None
+            raise
+
+    def _call(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            conn: sqlite3.Connection | None = getattr(self._local, "conn", None)
+            if conn is None:
+                conn = self._local.conn = connect(self._path, writes=False)
+                self._connections.append(conn)
+            conn.execute("begin")  # one snapshot, also for several statements
+            try:
+                return fn(conn)
+            finally:
+                conn.execute("rollback")
+        except sqlite3.Error as error:
+            raise meaning(error, self._path) from error
+
+    def close(self) -> None:
+        """Finish what runs, then close every connection; blocks."""
+        self._pool.shutdown(wait=True)
+        for conn in self._connections:
+            conn.close()
+        self._connections.clear()

@@ -1,0 +1,80 @@
+"""Enqueueing: one job at a time sharing commits, or many in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from perdure.model.errors import PerdureError
+from perdure.model.jobs import Enqueued, NewJob, lane_of
+from perdure.store.refusals import idempotency_conflict
+from perdure.store.sqlite.base import SQL, Base
+from perdure.store.sqlite.database import micros, span
+from perdure.store.sqlite.writer import NEWS, WORK
+
+
+def _values(job: NewJob, tenant: str, now: int) -> tuple[Any, ...]:
+    run_at = micros(job.run_at) if job.run_at is not None else now + span(job.delay)
+    return (
+        str(job.id), tenant, job.kind, job.queue, lane_of(tenant, job.queue), job.goal, job.payload, job.payload_hash,
+        job.priority, job.max_retries, run_at, micros(job.deadline), job.idempotency_key,
+        None if job.origin_id is None else str(job.origin_id), job.origin_kind, job.note, now, now,
+    )  # fmt: skip
+
+
+def _acknowledge(job: NewJob, found: sqlite3.Row) -> Enqueued | PerdureError:
+    """What a job that is not new turns out to be: stored before, or a repeated key."""
+    id = UUID(found["id"])
+    if id != job.id and found["payload_hash"] != job.payload_hash:
+        return idempotency_conflict(job, id)
+    return Enqueued(id, created=False)
+
+
+class Enqueueing(Base):
+    """See `protocol.JobStore`."""
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """See `protocol.JobStore.enqueue`."""
+        return await self._join(self._enqueue_each, job, WORK | NEWS)
+
+    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """See `protocol.JobStore.enqueue_many`."""
+
+        def all_or_none(conn: sqlite3.Connection, now: int) -> list[Enqueued]:
+            results: list[Enqueued] = []
+            for result in self._enqueue_each(conn, now, jobs):
+                if isinstance(result, PerdureError):
+                    raise result
+                results.append(result)
+            return results
+
+        return await self._write(all_or_none, WORK | NEWS) if jobs else []
+
+    def _enqueue_each(
+        self, conn: sqlite3.Connection, now: int, jobs: Sequence[NewJob]
+    ) -> list[Enqueued | PerdureError]:
+        """Each job is stored, found, or refused on its own."""
+        insert, tenant = SQL["enqueue_many"], self.tenant
+        before = conn.total_changes
+        if not any(job.idempotency_key for job in jobs):
+            added = conn.executemany(insert, [_values(job, tenant, now) for job in jobs]).rowcount
+            if added == len(jobs):
+                return [Enqueued(job.id, created=True) for job in jobs]
+            if conn.total_changes != before:  # an id that is there already hides among new ones: one by one
+                conn.execute("rollback to item")
+        return [self._enqueue_one(conn, now, job) for job in jobs]
+
+    def _enqueue_one(self, conn: sqlite3.Connection, now: int, job: NewJob) -> Enqueued | PerdureError:
+        if job.idempotency_key is not None:
+            place = (self.tenant, job.kind, job.idempotency_key)
+            if found := conn.execute(SQL["find_key"], place).fetchone():
+                return _acknowledge(job, found)
+        if conn.execute(SQL["enqueue_many"], _values(job, self.tenant, now)).rowcount == 1:
+            return Enqueued(job.id, created=True)
+        where = {"id": str(job.id), "tenant": self.tenant, "kind": job.kind, "key": job.idempotency_key}
+        found = conn.execute(SQL["find_enqueued"], where).fetchone()
+        if found is None:
+            raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
+        return _acknowledge(job, found)

@@ -1,0 +1,164 @@
+"""What clients do with jobs that are there: read, append, cancel, make due."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from perdure.model.events import Event, NewEvent
+from perdure.model.jobs import Job, JobFilter, Page, RunRecord
+from perdure.model.states import FAILURES, Status
+from perdure.store.refusals import (
+    ambiguous_id,
+    finished,
+    id_suffix,
+    job_leased,
+    job_not_found,
+    not_retryable,
+    parse_cursor,
+    version_mismatch,
+)
+from perdure.store.rows import event_of, job_of, run_of
+from perdure.store.sqlite.base import SQL, Base, Held
+from perdure.store.sqlite.database import SPELLING, micros
+from perdure.store.sqlite.writer import NEWS, WORK
+
+
+def texts(values: Sequence[str]) -> str | None:
+    """A list that narrows a query: a JSON array, or null for any."""
+    return json.dumps(list(values)) if values else None
+
+
+def _where(filter: JobFilter, tenant: str) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "statuses": texts(filter.statuses),
+        "kinds": texts(filter.kinds),
+        "queues": texts(filter.queues),
+        "since": micros(filter.since),
+        "until": micros(filter.until),
+        "search": filter.search,
+        "key": filter.idempotency_key,
+    }
+
+
+def _source(statuses: Sequence[Status]) -> str:
+    """The list that reads what the filter can match, not what history holds."""
+    if statuses and FAILURES.issuperset(statuses):
+        return "list_failed_jobs"
+    if statuses and not any(s.terminal for s in statuses):
+        return "list_live_jobs"
+    return "list_jobs"
+
+
+class Jobs(Base):
+    """See `protocol.JobStore`."""
+
+    async def get_job(self, job_id: UUID) -> Job:
+        """See `protocol.JobStore.get_job`."""
+        row = await self._row("get_job", (str(job_id), self.tenant))
+        if row is None:
+            raise job_not_found(job_id)
+        return job_of(row, SPELLING)
+
+    async def find_job(self, text: str) -> UUID:
+        """See `protocol.JobStore.find_job`."""
+        suffix = id_suffix(text)
+        if isinstance(suffix, UUID):
+            return (await self.get_job(suffix)).id
+        rows = await self._rows("find_job", {"suffix": suffix, "tenant": self.tenant})
+        if not rows:
+            raise job_not_found(text)
+        if len(rows) > 1:
+            raise ambiguous_id(text)
+        return UUID(rows[0]["id"])
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
+        """See `protocol.JobStore.list_jobs`."""
+        before = parse_cursor(cursor)
+        where = _where(filter, self.tenant) | {"before": None if before is None else str(before), "limit": limit + 1}
+        rows = await self._rows(_source(filter.statuses), where)
+        jobs = tuple(job_of(row, SPELLING) for row in rows[:limit])
+        return Page(jobs, str(jobs[-1].id) if jobs and len(rows) > limit else None)
+
+    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
+        """See `protocol.JobStore.count_jobs`."""
+        rows = await self._rows("count_jobs", _where(filter, self.tenant) | {"by": by})
+        return {row["grp"]: row["n"] for row in rows}
+
+    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
+        """See `protocol.JobStore.list_runs`."""
+        return [run_of(row, SPELLING) for row in await self._rows("list_runs", (str(job_id), self.tenant))]
+
+    async def list_events(
+        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        """See `protocol.JobStore.list_events`."""
+        where = {
+            "tenant": self.tenant,
+            "job_id": str(job_id),
+            "after": after,
+            "limit": limit,
+            "types": None if types is None else json.dumps(list(types)),
+        }
+        return [event_of(row, SPELLING) for row in await self._rows("list_events", where)]
+
+    async def append(self, job_id: UUID, expected_version: int, event: NewEvent) -> int:
+        """See `protocol.JobStore.append`."""
+
+        def one(conn: sqlite3.Connection, now: int) -> int:
+            job = Held(conn, job_id, self.tenant)
+            written = conn.execute(SQL["find_event"], (job.id, str(event.event_id))).fetchone()
+            if written is not None:
+                version: int = written["version"]
+                return version
+            if job.claim is not None:
+                raise job_leased(job_id, job.claim["worker_id"])
+            if job.status.terminal:
+                raise finished(job_id, job.status, "written to")
+            if job.head != expected_version:
+                raise version_mismatch(job_id, expected_version, job.head)
+            return job.write_event(conn, now, event.type, event.payload, event.event_id)
+
+        return await self._write(one, NEWS)
+
+    async def cancel(self, job_id: UUID, *, note: str, force: bool = False) -> Status:
+        """See `protocol.JobStore.cancel`."""
+
+        def one(conn: sqlite3.Connection, now: int) -> Status:
+            job = Held(conn, job_id, self.tenant)
+            if job.status is Status.CANCELLED:
+                return job.status
+            if job.status.terminal:
+                raise finished(job_id, job.status, "cancelled")
+            claim = job.claim
+            if claim is not None and job.leased(now) and not force:
+                if claim["cancel_requested_at"] is None:
+                    job.write_event(conn, now, "cancel_requested", note)
+                    conn.execute(SQL["request_cancel"], (now, note, job.id))
+                return job.status
+            if claim is not None:
+                conn.execute(SQL["drop_claim"], (job.id,))
+                if claim["started"]:
+                    run = (job.id, claim["attempt"], claim["worker_id"], claim["claimed_at"], now)
+                    conn.execute(SQL["fenced_run"], run)
+            conn.execute(SQL["cancel_job"], {"id": job.id, "head": job.head, "now": now, "note": note})
+            return Status.CANCELLED
+
+        return await self._write(one, WORK | NEWS)
+
+    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+        """See `protocol.JobStore.retry_now`."""
+
+        def one(conn: sqlite3.Connection, now: int) -> None:
+            job = Held(conn, job_id, self.tenant)
+            if job.status not in (Status.RETRY, Status.PENDING):
+                raise not_retryable(job_id, job.status)
+            if conn.execute(SQL["make_due"], {"id": job.id, "now": now}).rowcount == 1:
+                job.write_event(conn, now, "made_due", note)
+                conn.execute(SQL["make_due_job"], {"id": job.id, "now": now})
+
+        await self._write(one, WORK | NEWS)

@@ -1,0 +1,184 @@
+"""The life of a lease: claim, heartbeat, waiting, and what becomes of leases and deadlines that run out."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypeGuard, cast
+from uuid import UUID
+
+from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
+from perdure.model.states import Status
+from perdure.store.refusals import lease_lost
+from perdure.store.rows import Row, claimed_job_of
+from perdure.store.sqlite.approvals import expire_approval
+from perdure.store.sqlite.base import SQL, Base
+from perdure.store.sqlite.database import SPELLING, span
+from perdure.store.sqlite.writer import NEWS, NOTHING, WORK
+
+_CANCEL_GRACE = 10_000_000  # microseconds a holder has to stop by itself
+_PRIORITIES = range(9, 0, -1)
+
+
+def live_claims(conn: sqlite3.Connection, now: int, ids: Iterable[str]) -> dict[str, sqlite3.Row]:
+    """The claims of these jobs that have not run out, by job id. Whose they are is `holds`' business."""
+    return {row["job_id"]: row for row in conn.execute(SQL["live_claims"], ('["' + '","'.join(ids) + '"]', now))}
+
+
+def holds(claim: sqlite3.Row | None, lease: Lease) -> TypeGuard[sqlite3.Row]:
+    """The fence: is this the claim of that very lease?"""
+    return claim is not None and claim["attempt"] == lease.attempt and claim["worker_id"] == lease.worker_id
+
+
+def live_claim(conn: sqlite3.Connection, now: int, lease: Lease) -> sqlite3.Row | None:
+    """The fence: the claim of this very lease, if it has not run out."""
+    where = (str(lease.job_id), lease.attempt, lease.worker_id, now)
+    row: sqlite3.Row | None = conn.execute(SQL["live_claim"], where).fetchone()
+    return row
+
+
+class Leases(Base):
+    """See `protocol.LeaseStore`."""
+
+    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
+        """See `protocol.LeaseStore.claim`."""
+        lane = lane_of(self.tenant, queue)
+        lasts = span(ttl)
+
+        def one(conn: sqlite3.Connection, now: int) -> list[sqlite3.Row]:
+            rows: list[sqlite3.Row] = []
+            for priority in _PRIORITIES:
+                rows += _take(conn, now, lane, priority, limit - len(rows))
+                if len(rows) >= limit:
+                    break
+            if not rows:
+                return rows
+            note = json.dumps({"worker": worker_id})
+            expires = now + lasts
+            conn.executemany(SQL["claim_move"], [(now, now, note, r["id"]) for r in rows])
+            leases = [(r["id"], r["attempt"], r["version"], worker_id, lasts, now, expires) for r in rows]
+            conn.executemany(SQL["claim_lease"], leases)
+            return rows
+
+        rows = await self._write(one, NEWS) if limit > 0 else []
+        if not rows:
+            return []
+        expires_at = SPELLING.time(rows[0]["claimed_at"]) + timedelta(seconds=ttl)
+        return [claimed_job_of(cast("Row", row), SPELLING, worker_id=worker_id, expires_at=expires_at) for row in rows]
+
+    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+        """See `protocol.LeaseStore.heartbeat`."""
+        lasts = span(ttl)
+        begun = set(started)
+
+        def one(conn: sqlite3.Connection, now: int) -> set[UUID]:
+            live = [lease for lease in leases if live_claim(conn, now, lease) is not None]
+            renewed = [(lasts, now + lasts, lease.job_id in begun, str(lease.job_id)) for lease in live]
+            conn.executemany(SQL["heartbeat"], renewed)
+            return {lease.job_id for lease in live}
+
+        return await self._write(one, NOTHING) if leases else set()
+
+    async def set_waiting(self, lease: Lease, waiting: bool) -> None:
+        """See `protocol.LeaseStore.set_waiting`."""
+        wanted = Status.WAITING if waiting else Status.RUNNING
+
+        def one(conn: sqlite3.Connection, now: int) -> None:
+            claim = live_claim(conn, now, lease)
+            if claim is None:
+                raise lease_lost(lease)
+            id = str(lease.job_id)
+            if conn.execute(SQL["lock_job"], (id, self.tenant)).fetchone()["status"] == wanted:
+                return
+            version = claim["version"] + 1
+            note = json.dumps({"worker": lease.worker_id})
+            conn.execute(SQL["append_leased"], (version, id))
+            conn.execute(SQL["set_waiting"], (wanted, version, now, note, id))
+
+        await self._write(one, NEWS)
+
+    async def cancel_requests(self, worker_id: str) -> list[Lease]:
+        """See `protocol.LeaseStore.cancel_requests`."""
+        rows = await self._rows("cancel_requests", (worker_id,))
+        return [Lease(UUID(row["job_id"]), row["attempt"], worker_id) for row in rows]
+
+    async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
+        """See `protocol.LeaseStore.reap`."""
+
+        def one(conn: sqlite3.Connection, now: int) -> list[Reaped]:
+            lost = conn.execute(SQL["reap"], (now, now - _CANCEL_GRACE, self.tenant, limit)).fetchall()
+            return [_reap(conn, now, row, worker_id) for row in lost]
+
+        return await self._write(one, WORK | NEWS)
+
+    async def expire(self, *, limit: int = 100) -> int:
+        """See `protocol.LeaseStore.expire`."""
+
+        def one(conn: sqlite3.Connection, now: int) -> int:
+            where = {"now": now, "tenant": self.tenant, "limit": limit}
+            settled = conn.execute(SQL["expire_jobs"], where).rowcount
+            due = conn.execute(SQL["due_approvals"], (now, self.tenant, limit)).fetchall()
+            for row in due:
+                expire_approval(conn, now, row, self.tenant)
+            return settled + len(due)
+
+        return await self._write(one, WORK | NEWS)
+
+
+def _take(conn: sqlite3.Connection, now: int, lane: str, priority: int, limit: int) -> list[sqlite3.Row]:
+    """Take the first due rows of one priority out of the queue, stale ones beyond the limit."""
+    while True:
+        found = conn.execute(SQL["claim"], (now, lane, priority, now, limit)).fetchall()
+        if not found:
+            return found
+        conn.executemany(SQL["claim_take"], [(row["job_id"],) for row in found])
+        if claimable := [row for row in found if row["claimable"]]:
+            return claimable
+
+
+def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, reaper: str) -> Reaped:
+    """Take one job away from its lost lease."""
+    id, worker, started = lost["job_id"], lost["worker_id"], bool(lost["started"])
+    if lost["cancel_requested_at"] is not None:
+        status = Status.CANCELLED
+    elif lost["retry_count"] >= lost["max_retries"] if started else lost["lost_starts"] + 1 >= MAX_LOST_STARTS:
+        status = Status.DEADLETTER
+    else:
+        status = Status.RETRY
+    retries = lost["retry_count"] + (status is Status.RETRY and started)
+    error = f"the lease of worker {worker} ran out" if status is Status.DEADLETTER else None
+    if status is Status.CANCELLED:
+        note = lost["cancel_note"] or "{}"
+    else:
+        said: dict[str, Any] = {
+            "reason": "lease_expired",
+            "lost_worker": worker,
+            "actor": f"worker:{reaper}",
+            "door": "reaper",
+            "retry_count": retries,
+        }
+        note = json.dumps(said if error is None else said | {"error": error, "error_kind": "lease_lost"})
+    conn.execute(SQL["drop_claim"], (id,))
+    settled = {
+        "id": id,
+        "now": now,
+        "status": status,
+        "version": lost["version"] + 1,
+        "retry_count": retries,
+        "lost_starts": 0 if started else lost["lost_starts"] + 1,
+        "next_retry_at": now if status is Status.RETRY else None,
+        "finished_at": None if status is Status.RETRY else now,
+        "error": error,
+        "error_kind": error and "lease_lost",
+        "note": note,
+    }
+    conn.execute(SQL["settle_many"], settled)
+    if started:
+        if lost["expires_at"] <= now:
+            why = (error or "its lease ran out", "lease_lost")
+        else:
+            why = ("it did not stop when it was cancelled", "cancelled")
+        conn.execute(SQL["add_run"], (id, lost["attempt"], worker, lost["claimed_at"], now, status, *why))
+    return Reaped(UUID(id), status, worker)

@@ -1,0 +1,115 @@
+-- What workers do. Where the dialect differs: a transaction of the writer has the file for itself, so each operation first
+-- looks, then writes, row by row and without locks; what the twin says in one statement is a few short ones here.
+
+-- name: claim
+-- What is due in a lane at one priority: now, lane, priority, now, limit. One index range each, highest priority first, so that
+-- 100k delayed jobs at priority 9 cost nothing. A row of a job that cannot start is stale: it comes along to be deleted.
+select j.id, j.kind, j.queue, j.goal, j.payload, j.priority, j.attempt + 1 as attempt, j.version + 1 as version,
+  j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key, j.deadline, j.created_at, ? as claimed_at,
+  q.job_id, coalesce(j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL'), 0) as claimable
+from job_queue q left join jobs j on j.id = q.job_id
+where q.lane = ? and q.priority = ? and q.run_at <= ? order by q.run_at, q.job_id limit ?
+
+-- name: claim_take
+-- only: sqlite the claim's second step
+delete from job_queue where job_id = ?
+
+-- name: claim_move
+-- only: sqlite the claim's third step: now, now, note, id
+update jobs set status = 'RUNNING', prev_status = status, version = version + 1, attempt = attempt + 1,
+  next_retry_at = null, started_at = coalesce(started_at, ?), updated_at = ?, note = ? where id = ?
+
+-- name: claim_lease
+-- only: sqlite the claim's last step
+insert into job_claims (job_id, attempt, version, worker_id, ttl, claimed_at, expires_at) values (?, ?, ?, ?, ?, ?, ?)
+on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
+  ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
+  cancel_requested_at = null, cancel_note = null
+
+-- name: live_claim
+-- only: sqlite the fence, looked at before anything is written: job id, attempt, worker id, now
+select version, ttl, started, claimed_at, cancel_note from job_claims
+where job_id = ? and attempt = ? and worker_id = ? and expires_at > ?
+
+-- name: live_claims
+-- only: sqlite live_claim for many: JSON array of job ids, now
+select k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.started, k.claimed_at, k.cancel_note
+from json_each(?) e cross join job_claims k on k.job_id = e.value where k.expires_at > ?
+
+-- name: heartbeat
+-- ttl, expires at, started, job id
+update job_claims set ttl = ?, expires_at = ?, started = started or ? where job_id = ?
+
+-- name: append_many
+-- One event of a job: job id, version, time, attempt, event id, type, payload
+insert into job_events (job_id, version, created_at, attempt, event_id, type, payload) values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: append_head
+-- only: sqlite the holder's head follows its events: version, expires at, job id
+update job_claims set version = ?, started = 1, expires_at = ? where job_id = ?
+
+-- name: find_event
+select version, created_at from job_events where job_id = ? and event_id = ?
+
+-- name: patch_state
+-- job id, checkpoint, progress, progress text, tokens, cost, now
+insert into job_state (job_id, checkpoint, progress, progress_text, tokens, cost, updated_at) values (?, ?, ?, ?, ?, ?, ?)
+on conflict (job_id) do update set checkpoint = coalesce(excluded.checkpoint, job_state.checkpoint),
+  progress = coalesce(excluded.progress, job_state.progress),
+  progress_text = coalesce(excluded.progress_text, job_state.progress_text),
+  tokens = job_state.tokens + excluded.tokens, cost = job_state.cost + excluded.cost, updated_at = excluded.updated_at
+
+-- name: open_wait
+-- job id, key, kind, until, approval id, now
+insert into job_waits (job_id, key, kind, until, approval_id, opened_at) values (?, ?, ?, ?, ?, ?)
+on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.until,
+  approval_id = excluded.approval_id
+
+-- name: close_waits
+delete from job_waits where job_id = ? and key = ?
+
+-- name: complete_many
+-- The happy end: version, result, now, now, note, id
+update jobs set status = 'COMPLETED', prev_status = status, version = ?, result = ?, finished_at = ?, updated_at = ?, note = ?
+where id = ?
+
+-- name: add_run
+-- only: sqlite the twin writes it in the statement that ends the attempt
+insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: retries
+-- only: sqlite what the verdict over a failed or lost attempt needs
+select retry_count, max_retries, lost_starts from jobs where id = ?
+
+-- name: settle_many
+-- Every other end.
+update jobs set status = :status, prev_status = status, version = :version, retry_count = :retry_count,
+  lost_starts = :lost_starts, next_retry_at = :next_retry_at, finished_at = :finished_at, updated_at = :now,
+  error_message = :error, error_kind = :error_kind, note = :note
+where id = :id
+
+-- name: set_waiting
+-- status, version, now, note, id
+update jobs set status = ?, prev_status = status, version = ?, updated_at = ?, note = ? where id = ?
+
+-- name: cancel_requests
+select job_id, attempt from job_claims
+where worker_id = ? and cancel_requested_at is not null and expires_at > (select now from clock)
+
+-- name: reap
+-- Leases that have run out, and live ones whose cancel request is old: now, asked before, tenant, limit
+select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.expires_at, k.cancel_requested_at, k.cancel_note,
+  j.retry_count, j.max_retries, j.lost_starts
+from job_claims k join jobs j on j.id = k.job_id
+where (k.expires_at <= ? or k.cancel_requested_at <= ?) and j.tenant_id = ? order by k.job_id limit ?
+
+-- name: expire_jobs
+-- Jobs nobody holds whose deadline has passed.
+update jobs set status = 'FAILED', prev_status = status, version = version + 1, next_retry_at = null, updated_at = :now,
+  finished_at = :now, error_kind = 'timeout', error_message = 'the deadline passed before it could finish',
+  note = json_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
+    'error_kind', 'timeout')
+where status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') and tenant_id = :tenant and id in (
+  select q.job_id from job_queue q join jobs j on j.id = q.job_id
+  where q.deadline <= :now and j.tenant_id = :tenant order by q.job_id limit :limit)

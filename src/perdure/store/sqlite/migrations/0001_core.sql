@@ -1,0 +1,427 @@
+-- The durable job core on SQLite 3.40+, no extension needed. The same tables and columns as on PostgreSQL, without a schema.
+--
+-- Where the dialect differs: ids are lower-case hyphenated UUID text, times are microseconds since 1970 (UTC), JSON is checked
+-- text, lists are JSON arrays, booleans are 0 and 1.
+-- A trigger here cannot change NEW. So a status changed by hand is repaired by an UPDATE after the fact (jobs_repaired), and
+-- the rules that such a half-written row breaks for a moment are kept by triggers instead of CHECKs.
+-- Triggers use built-in functions only: people open the file with the sqlite3 shell. They spell `a = x or a = y` instead of
+-- `in (x, y, z)` where it is hot: a trigger builds the list anew each time it fires.
+-- RAISE takes literals only, so messages cannot name the job.
+
+-- Database time, millisecond steps. perdure reads it once per transaction; tests put a table in its place.
+create view clock (now) as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000;
+
+-- A default cannot read the clock. 0 (and lane '') mean "not given": jobs_born fills them in.
+-- The big texts come last, so that reading a status does not walk through them.
+create table jobs (
+  id text not null primary key check (length(id) = 36 and id not glob '*[^0-9a-f-]*'),
+  tenant_id text not null default 'default',
+  kind text not null,
+  queue text not null default 'default',
+  lane text not null default '',
+  status text not null default 'PENDING',
+  prev_status text not null default 'PENDING',  -- perdure's own statements set it to the status they change: so they are known
+  version integer not null default 1,
+  priority integer not null default 5,
+  attempt integer not null default 0,
+  retry_count integer not null default 0,
+  max_retries integer not null default 3,
+  lost_starts integer not null default 0,
+  run_at integer not null default 0,
+  next_retry_at integer,
+  deadline integer,
+  created_at integer not null default 0,
+  updated_at integer not null default 0,
+  started_at integer,
+  finished_at integer,
+  idempotency_key text,
+  payload_hash text,
+  origin_id text,
+  origin_kind text,
+  error_kind text,
+  goal text,
+  note text not null default '{}' check (json_valid(note)),
+  error_message text,
+  payload text not null default 'null' check (json_valid(payload)),
+  result text check (result is null or json_valid(result)),
+  constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
+  constraint jobs_priority check (priority between 1 and 9),
+  constraint jobs_max_retries check (max_retries between 0 and 100),
+  constraint jobs_retry_count check (retry_count between 0 and max_retries),
+  constraint jobs_result check (result is null or status = 'COMPLETED'),
+  constraint jobs_origin check ((origin_id is null) = (origin_kind is null))
+) strict;
+create unique index jobs_idempotency on jobs (tenant_id, kind, idempotency_key) where idempotency_key is not null;
+create index jobs_kind on jobs (kind, id);
+
+create table job_events (
+  job_id text not null,
+  version integer not null,
+  created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+  type text not null,
+  from_status text,
+  to_status text,
+  attempt integer,
+  event_id text,
+  payload text not null default '{}' check (json_valid(payload)),
+  primary key (job_id, version)
+) strict, without rowid;
+
+create view job_history as
+  select job_id, version, from_status as previous_status, to_status as new_status, payload as metadata, created_at
+  from job_events where to_status is not null;
+
+create table job_queue (
+  job_id text not null primary key,
+  lane text not null,
+  priority integer not null,
+  run_at integer not null,
+  deadline integer
+) strict, without rowid;
+create index job_queue_ready on job_queue (lane, priority, run_at, job_id);
+create index job_queue_deadline on job_queue (deadline) where deadline is not null;
+
+create table job_claims (
+  job_id text not null primary key,
+  attempt integer not null,
+  version integer not null,
+  worker_id text not null,
+  ttl integer not null default 30000000,
+  claimed_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+  expires_at integer not null,
+  started integer not null default 0 check (started in (0, 1)),
+  cancel_requested_at integer,
+  cancel_note text check (cancel_note is null or json_valid(cancel_note))
+) strict, without rowid;
+
+create table approvals (
+  id text not null primary key check (length(id) = 36 and id not glob '*[^0-9a-f-]*'),
+  tenant_id text not null default 'default',
+  job_id text not null,
+  key text not null,
+  kind text not null default 'approval',
+  title text not null,
+  payload text not null check (json_valid(payload)),
+  payload_digest text not null,
+  requester text not null,
+  assignees text not null default '[]' check (json_type(assignees) = 'array'),
+  status text not null default 'PENDING',
+  on_expiry text not null default 'fail',
+  on_deny text not null default 'fail',
+  token_hash text,
+  requested_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+  expires_at integer,
+  decided_at integer,
+  decided_by text,
+  decided_door text,
+  comment text,
+  edited integer not null default 0 check (edited in (0, 1)),
+  decision_payload text check (decision_payload is null or json_valid(decision_payload)),
+  unique (job_id, key),
+  constraint approvals_status check (status in ('PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED')),
+  constraint approvals_kind check (kind in ('approval', 'question')),
+  constraint approvals_policies check (on_expiry in ('fail', 'deny', 'continue') and on_deny in ('fail', 'resume')),
+  constraint approvals_decided check ((status = 'PENDING') = (decided_at is null)),
+  constraint approvals_edited check (edited = (decision_payload is not null))
+) strict;
+create unique index approvals_token on approvals (token_hash) where token_hash is not null;
+create index approvals_open on approvals (expires_at) where status = 'PENDING';
+
+create table job_waits (
+  job_id text not null,
+  key text not null,
+  kind text not null,
+  until integer,
+  approval_id text,
+  opened_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+  primary key (job_id, key)
+) strict, without rowid;
+
+create table job_state (
+  job_id text not null primary key,
+  checkpoint text check (checkpoint is null or json_valid(checkpoint)),
+  progress real check (progress between 0 and 1),
+  progress_text text,
+  tokens integer not null default 0,
+  cost real not null default 0,
+  updated_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)
+) strict;
+
+create table job_runs (
+  job_id text not null,
+  attempt integer not null,
+  worker_id text not null,
+  started_at integer not null,
+  finished_at integer not null,
+  outcome text not null,
+  error_message text,
+  error_kind text,
+  primary key (job_id, attempt)
+) strict, without rowid;
+
+create table job_failures (
+  job_id text not null primary key,
+  status text not null,
+  finished_at integer not null
+) strict, without rowid;
+create index job_failures_latest on job_failures (status, finished_at);
+
+create table workers (
+  id text not null primary key,
+  tenant_id text not null default 'default',
+  host text not null,
+  pid integer not null,
+  queues text not null check (json_type(queues) = 'array'),
+  kinds text not null check (json_type(kinds) = 'array'),
+  concurrency integer not null,
+  state text not null default 'RUNNING' check (state in ('RUNNING', 'DRAINING', 'STOPPED')),
+  command text check (command in ('drain', 'stop', 'stop_now')),
+  started_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+  heartbeat_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)
+) strict, without rowid;
+
+create table prune_batch (job_id text not null primary key) strict, without rowid;
+
+-- A job is born PENDING at version 1 ------------------------------------------------------------------------------------
+
+create trigger jobs_birth before insert on jobs
+when new.status <> 'PENDING' or new.prev_status <> 'PENDING' or new.version <> 1 or new.attempt <> 0 or new.retry_count <> 0
+  or new.next_retry_at is not null or new.finished_at is not null or new.error_message is not null
+begin
+  select raise(abort, 'a job is born PENDING at version 1, attempt 0');
+end;
+
+-- INSERT OR REPLACE would delete the job that has the key, unseen by any trigger. (That of the same id is kept by its log.)
+create trigger jobs_key_taken before insert on jobs
+when new.idempotency_key is not null and exists (select 1 from jobs j
+  where j.tenant_id = new.tenant_id and j.kind = new.kind and j.idempotency_key = new.idempotency_key)
+begin
+  select raise(abort, 'UNIQUE constraint failed: idempotency_key belongs to another job of this kind');
+end;
+
+create trigger jobs_born after insert on jobs
+begin
+  update jobs set
+    run_at = case run_at when 0 then (select now from clock) else run_at end,
+    created_at = case created_at when 0 then (select now from clock) else created_at end,
+    updated_at = case updated_at when 0 then (select now from clock) else updated_at end,
+    lane = case when lane <> '' then lane when tenant_id = 'default' then queue else tenant_id || ':' || queue end
+  where (new.run_at = 0 or new.created_at = 0 or new.updated_at = 0 or new.lane = '') and id = new.id;
+  insert into job_events (job_id, version, created_at, type, to_status, payload)
+    values (new.id, 1, case new.created_at when 0 then (select now from clock) else new.created_at end, 'job_created',
+      'PENDING', new.note);
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    values (new.id, case when new.lane <> '' then new.lane when new.tenant_id = 'default' then new.queue
+      else new.tenant_id || ':' || new.queue end, new.priority,
+      case new.run_at when 0 then (select now from clock) else new.run_at end, new.deadline);
+end;
+
+-- The transition table: the only pairs that pass -------------------------------------------------------------------------
+
+create trigger jobs_guard before update on jobs
+when old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind
+  or (old.created_at <> new.created_at and old.created_at <> 0)
+  or new.version < old.version or new.attempt < old.attempt
+  or case when old.status = new.status then
+      (new.status = 'RETRY') <> (new.next_retry_at is not null)
+      or (new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'CANCELLED' or new.status = 'DEADLETTER')
+        <> (new.finished_at is not null)
+      or (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
+      or (new.idempotency_key is not old.idempotency_key and exists (select 1 from jobs j where j.tenant_id = new.tenant_id
+        and j.kind = new.kind and j.idempotency_key = new.idempotency_key and j.id <> new.id))
+    else not case old.status
+      when 'PENDING' then new.status = 'RUNNING' or new.status = 'FAILED' or new.status = 'CANCELLED'
+      when 'RUNNING' then new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'RETRY' or new.status = 'WAITING'
+        or new.status = 'PARKED' or new.status = 'WAITING_FOR_APPROVAL' or new.status = 'CANCELLED'
+        or new.status = 'DEADLETTER'
+      when 'RETRY' then new.status = 'RUNNING' or new.status = 'CANCELLED' or new.status = 'FAILED'
+        or new.status = 'DEADLETTER'
+      when 'WAITING' then new.status = 'RUNNING' or new.status = 'PARKED' or new.status = 'RETRY' or new.status = 'FAILED'
+        or new.status = 'CANCELLED' or new.status = 'DEADLETTER'
+      when 'PARKED' then new.status = 'RUNNING' or new.status = 'FAILED' or new.status = 'CANCELLED'
+        or new.status = 'DEADLETTER'
+      when 'WAITING_FOR_APPROVAL' then new.status = 'RUNNING' or new.status = 'FAILED' or new.status = 'CANCELLED'
+      else 0 end
+    end
+begin
+  select case
+    when old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind or old.created_at <> new.created_at
+      then raise(abort, 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay')
+    when new.version < old.version or new.attempt < old.attempt
+      then raise(abort, 'version and attempt of a job cannot be rewritten')
+    when old.status = new.status and (new.status = 'RETRY') <> (new.next_retry_at is not null)
+      then raise(abort, 'CHECK constraint failed: jobs_next_retry_at (it is set exactly in RETRY)')
+    when old.status = new.status and (new.status in ('FAILED', 'DEADLETTER')) <> (new.error_message is not null)
+      then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
+    when old.status = new.status and new.idempotency_key is not old.idempotency_key
+      then raise(abort, 'UNIQUE constraint failed: idempotency_key belongs to another job of this kind')
+    when old.status = new.status
+      then raise(abort, 'CHECK constraint failed: jobs_finished_at (it is set exactly in the terminal states)')
+    when old.status = 'PENDING' then raise(abort, 'illegal transition from PENDING')
+    when old.status = 'RUNNING' then raise(abort, 'illegal transition from RUNNING')
+    when old.status = 'RETRY' then raise(abort, 'illegal transition from RETRY')
+    when old.status = 'WAITING' then raise(abort, 'illegal transition from WAITING')
+    when old.status = 'PARKED' then raise(abort, 'illegal transition from PARKED')
+    when old.status = 'WAITING_FOR_APPROVAL' then raise(abort, 'illegal transition from WAITING_FOR_APPROVAL')
+    else raise(abort, 'illegal transition from a terminal state') end;
+end;
+
+-- What follows from a transition: its event, and the transient tables kept in step. A view with INSTEAD OF triggers is
+-- SQLite's way to write a procedure; jobs_moved and jobs_repaired call it. Three triggers, so that a claim runs one of them.
+create view job_moves (id, version, from_status, to_status, at, attempt, note, lane, priority, next_retry_at, deadline) as
+  select id, version, prev_status, status, updated_at, attempt, note, lane, priority, next_retry_at, deadline from jobs;
+
+create trigger job_moves_logged instead of insert on job_moves
+begin
+  insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, payload)
+    values (new.id, new.version, new.at, case new.to_status
+        when 'RUNNING' then case new.from_status when 'WAITING' then 'job_resumed' else 'run_started' end
+        when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
+        when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
+        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
+      new.from_status, new.to_status, new.attempt, new.note);
+end;
+
+create trigger job_moves_put_off instead of insert on job_moves
+when new.to_status = 'RETRY' or new.to_status = 'PARKED' or new.to_status = 'WAITING_FOR_APPROVAL'
+begin
+  select raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
+    where exists (select 1 from job_claims k where k.job_id = new.id);
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    select new.id, new.lane, new.priority, new.next_retry_at, new.deadline where new.to_status = 'RETRY'
+    on conflict (job_id) do update set run_at = excluded.run_at;
+  -- due at the earliest timer or deadline; at once if an answer is already there or nothing is awaited at all
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    select new.id, new.lane, new.priority, w.wake_at, new.deadline from (
+      select case when count(w.job_id) = 0 or max(a.status <> 'PENDING') then new.at
+        else min(coalesce(min(w.until), new.deadline), coalesce(new.deadline, min(w.until))) end as wake_at
+      from job_waits w left join approvals a on a.id = w.approval_id where w.job_id = new.id) w
+    where new.to_status <> 'RETRY' and w.wake_at is not null
+    on conflict (job_id) do update set run_at = excluded.run_at;
+end;
+
+create trigger job_moves_ended instead of insert on job_moves
+when new.to_status = 'COMPLETED' or new.to_status = 'FAILED' or new.to_status = 'CANCELLED' or new.to_status = 'DEADLETTER'
+begin
+  select raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
+    where exists (select 1 from job_claims k where k.job_id = new.id);
+  delete from job_queue where new.from_status <> 'RUNNING' and new.from_status <> 'WAITING' and job_id = new.id;
+  update approvals set status = 'CANCELLED', decided_at = new.at, decided_door = 'system', comment = 'its job ended'
+    where job_id = new.id and status = 'PENDING';
+  delete from job_waits where job_id = new.id;
+  insert into job_failures (job_id, status, finished_at)
+    select new.id, new.to_status, new.at where new.to_status = 'FAILED' or new.to_status = 'DEADLETTER';
+end;
+
+-- A statement of perdure's own: it raised the version and said which status it found. Such a row must be whole.
+create trigger jobs_moved after update of status on jobs
+when old.status <> new.status and new.version > old.version and new.prev_status = old.status
+begin
+  select case
+    when (new.status = 'RETRY') <> (new.next_retry_at is not null)
+      then raise(abort, 'CHECK constraint failed: jobs_next_retry_at (it is set exactly in RETRY)')
+    when (new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'CANCELLED' or new.status = 'DEADLETTER')
+        <> (new.finished_at is not null)
+      then raise(abort, 'CHECK constraint failed: jobs_finished_at (it is set exactly in the terminal states)')
+    when (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
+      then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
+    end;
+  insert into job_moves values (new.id, new.version, old.status, new.status, new.updated_at, new.attempt, new.note,
+    new.lane, new.priority, new.next_retry_at, new.deadline);
+end;
+
+-- Ad-hoc SQL: somebody changed a status by hand and left the rest to us. The inner UPDATE does not name `status`, so it
+-- fires neither this trigger nor jobs_moved, whatever recursive_triggers says. The event comes first: jobs_kept looks for it.
+create trigger jobs_repaired after update of status on jobs
+when old.status <> new.status and (new.version <= old.version or new.prev_status <> old.status)
+begin
+  -- the worker is fenced: its claim is gone, or (between RUNNING and WAITING) follows the log
+  delete from job_claims where job_id = new.id and new.status <> 'RUNNING' and new.status <> 'WAITING';
+  update job_claims set version = version + 1
+    where job_id = new.id and old.status in ('RUNNING', 'WAITING') and new.status in ('RUNNING', 'WAITING');
+  -- nobody runs it: an expired claim lets a reaper hand it to a worker that does
+  delete from job_queue where job_id = new.id and new.status = 'RUNNING' and old.status <> 'WAITING';
+  insert into job_claims (job_id, attempt, version, worker_id, claimed_at, expires_at)
+    select new.id, old.attempt + 1, old.version + 1, 'sql', (select now from clock), (select now from clock)
+    where new.status = 'RUNNING' and old.status <> 'WAITING'
+    on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version,
+      worker_id = excluded.worker_id, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
+      cancel_requested_at = null, cancel_note = null;
+  insert into job_moves values (new.id, (select max(version) + 1 from job_events where job_id = new.id), old.status,
+    new.status, (select now from clock),
+    case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
+    case when new.note = old.note then '{"actor":"sql","door":"sql"}' else new.note end, new.lane, new.priority,
+    coalesce(new.next_retry_at, (select now from clock)), new.deadline);
+  update jobs set
+    version = (select max(version) from job_events where job_id = new.id),
+    prev_status = old.status,
+    attempt = case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
+    updated_at = (select now from clock),
+    next_retry_at = case when new.status = 'RETRY' then coalesce(new.next_retry_at, (select now from clock)) end,
+    finished_at = case when new.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+      then coalesce(new.finished_at, (select now from clock)) else new.finished_at end,
+    error_message = case when new.status in ('FAILED', 'DEADLETTER') then coalesce(new.error_message, 'set by hand')
+      else new.error_message end,
+    error_kind = case when new.status in ('FAILED', 'DEADLETTER') then coalesce(new.error_kind, 'fatal')
+      else new.error_kind end,
+    note = case when new.note = old.note then '{"actor":"sql","door":"sql"}' else new.note end
+  where id = new.id;
+end;
+
+-- A row that kept its status: its version may only move together with an event, and its queue row follows.
+create trigger jobs_kept after update on jobs
+when old.status = new.status and (old.version <> new.version or old.priority <> new.priority or old.lane <> new.lane
+  or old.deadline is not new.deadline)
+begin
+  select raise(abort, 'jobs.version moved without an event') where old.version <> new.version
+    and not exists (select 1 from job_events e where e.job_id = new.id and e.version = new.version);
+  update job_queue set priority = new.priority, lane = new.lane, deadline = new.deadline
+    where (old.priority <> new.priority or old.lane <> new.lane or old.deadline is not new.deadline) and job_id = new.id;
+end;
+
+-- A decision wakes the job that is suspended on it -----------------------------------------------------------------------
+
+create trigger approvals_decided after update of status on approvals
+when old.status = 'PENDING' and new.status in ('APPROVED', 'DENIED', 'EXPIRED')
+begin
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    select j.id, j.lane, j.priority, new.decided_at, j.deadline from jobs j
+    where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
+    and exists (select 1 from job_waits w where w.job_id = j.id and w.approval_id = new.id)
+    on conflict (job_id) do update set run_at = min(job_queue.run_at, excluded.run_at);
+end;
+
+create trigger approvals_once before update on approvals
+when old.status <> 'PENDING' and (new.status <> old.status or new.decided_at is not old.decided_at
+  or new.decided_by is not old.decided_by or new.payload_digest <> old.payload_digest)
+begin
+  select raise(abort, 'an approval is decided once: the first decision stands');
+end;
+
+-- The log is append-only and dense ---------------------------------------------------------------------------------------
+
+create trigger job_events_no_update before update on job_events
+begin
+  select raise(abort, 'job_events is append-only');
+end;
+
+-- One look at the end of the log refuses gaps and rewrites alike, also those of INSERT OR REPLACE.
+create trigger job_events_dense before insert on job_events
+when new.version <> 1 + coalesce((select max(e.version) from job_events e where e.job_id = new.job_id), 0)
+begin
+  select raise(abort, 'gap in job_events, or a version that is already taken');
+end;
+
+-- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch, which is empty between transactions.
+create trigger job_events_no_delete before delete on job_events
+when not exists (select 1 from prune_batch b join jobs j on j.id = b.job_id where b.job_id = old.job_id
+  and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER'))
+begin
+  select raise(abort, 'job_events is append-only: use perdure db prune');
+end;
+create trigger jobs_no_delete before delete on jobs
+when old.status not in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+  or not exists (select 1 from prune_batch b where b.job_id = old.id)
+begin
+  select raise(abort, 'jobs is append-only: use perdure db prune');
+end;

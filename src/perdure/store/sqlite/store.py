@@ -1,0 +1,79 @@
+"""The store in a SQLite file, or in memory, put together from its rooms."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from perdure.store.hints import LocalHints
+from perdure.store.protocol import Listener, Topic
+from perdure.store.sqlite.approvals import Approvals
+from perdure.store.sqlite.attempts import Attempts
+from perdure.store.sqlite.database import Readers, check_place
+from perdure.store.sqlite.doorbell import Doorbell
+from perdure.store.sqlite.enqueueing import Enqueueing
+from perdure.store.sqlite.jobs import Jobs
+from perdure.store.sqlite.leases import Leases
+from perdure.store.sqlite.schema import Schema
+from perdure.store.sqlite.workers import Workers
+from perdure.store.sqlite.writer import NEWS, WORK, Writer
+
+_TOPICS: tuple[tuple[int, Topic], ...] = ((WORK, "work"), (NEWS, "news"))
+
+
+class SqliteStore(Schema, Enqueueing, Jobs, Leases, Attempts, Approvals, Workers):
+    """See `protocol.Store`. Every `memory:` store is a database of its own and ends with it."""
+
+    def __init__(self, path: str | None, tenant: str) -> None:
+        """Use `open`."""
+        self.tenant = tenant
+        self._path = path
+        self._writer = Writer(path, self._told)
+        self._readers = None if path is None else Readers(path)
+        self._hints = LocalHints()
+        self._bell = None if path is None else Doorbell(path, self._hints.ring)
+
+    @classmethod
+    async def open(cls, path: str | None, *, tenant: str) -> SqliteStore:
+        """Open the database in this file, made where there is none, or (None) a new one in memory.
+
+        Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written.
+        """
+        if path is not None:
+            path = os.path.abspath(path)  # noqa: ASYNC240, PTH100  no I/O, and no resolving of links
+            check_place(path)
+        store = cls(path, tenant)
+        await store._writer.open()
+        return store
+
+    def listen(self, topic: Topic) -> AbstractAsyncContextManager[Listener]:
+        """See `protocol.HintStore.listen`."""
+        return self._listen(topic)
+
+    @asynccontextmanager
+    async def _listen(self, topic: Topic) -> AsyncIterator[Listener]:
+        if self._bell is not None:
+            self._bell.open_ear()
+        try:
+            async with self._hints.listen(topic) as listener:
+                yield listener
+        finally:
+            if self._bell is not None:
+                self._bell.close_ear()
+
+    async def close(self) -> None:
+        """See `protocol.SchemaStore.close`."""
+        await self._writer.close()
+        if self._readers is not None:
+            self._readers.close()
+        if self._bell is not None:
+            self._bell.close()
+
+    def _told(self, topics: int) -> None:
+        """A commit changed something: here at once, in other processes through their bells."""
+        for bit, topic in _TOPICS:
+            if topics & bit:
+                self._hints.ring(topic)
+                if self._bell is not None:
+                    self._bell.ring(topic)

@@ -1,0 +1,283 @@
+"""The one writer of a process: a thread that puts everything that waits into one transaction and commits it once.
+
+There is no timer: while one commit is on its way to the disk, the next batch gathers. Callers are answered after the
+commit, never before. Processes that share the file queue up at a lock file, because SQLite's own lock starves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from perdure.model.errors import PerdureError, StoreUnreachable
+from perdure.store.sqlite.database import connect, meaning
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+One = Callable[[sqlite3.Connection, int], T]
+"""A few statements of one caller: the connection, and database time in microseconds."""
+
+Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureError]]
+"""The same operation for several callers at once: one answer for each, in order; a PerdureError is raised to its caller."""
+
+NOTHING, WORK, NEWS = 0, 1, 2
+"""What a commit may be worth telling: bits of `topics`."""
+
+_MOST = 500  # items of one transaction: bounds how long readers of fresh results and other processes wait
+
+
+class _Item(Generic[T]):
+    """One call on its way through the writer."""
+
+    __slots__ = ("argument", "error", "future", "loop", "many", "one", "result", "topics")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, topics: int) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[T] = loop.create_future()
+        self.topics = topics
+        self.one: One[T] | None = None
+        self.many: Many[Any, T] | None = None
+        self.argument: Any = None
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Runs callers' statements in the order they came, several callers to a commit.
+
+    path: the database file, None for one in memory. told: called in the loop that made the writer after each commit that
+    changed something, with the topics of that commit.
+    """
+
+    def __init__(self, path: str | None, told: Callable[[int], None]) -> None:
+        self._path = path
+        self._where = path or "the database in memory"
+        self._told = told
+        self._home = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[_Item[Any] | None] = SimpleQueue()
+        self._closed = False
+        self._lock_file = -1
+        self._conn: sqlite3.Connection | None = None
+        self._thread = threading.Thread(target=self._serve, name="perdure-sqlite-write", daemon=True)
+
+    async def open(self) -> None:
+        """Open the database and start. Raises StoreUnreachable."""
+        await asyncio.to_thread(self._open)
+        self._thread.start()
+
+    def run(self, one: One[T], topics: int = NOTHING) -> asyncio.Future[T]:
+        """Run `one` in a transaction that is committed when this is done; if it raises, it has changed nothing."""
+        item: _Item[T] = _Item(asyncio.get_running_loop(), topics)
+        item.one = one
+        return self._put(item)
+
+    def join(self, many: Many[A, T], argument: A, topics: int = NOTHING) -> asyncio.Future[T]:
+        """As `run`, for calls that are cheaper together: all that wait with the same `many` become one call of it."""
+        item: _Item[T] = _Item(asyncio.get_running_loop(), topics)
+        item.many = many
+        item.argument = argument
+        return self._put(item)
+
+    async def close(self) -> None:
+        """Finish what was taken on, then close the connection. Calling it twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._inbox.put(None)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def _put(self, item: _Item[T]) -> asyncio.Future[T]:
+        if self._closed:
+            raise StoreUnreachable("the store is closed")
+        self._inbox.put(item)
+        return item.future
+
+    # --- in the thread ---------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        try:
+            if self._path is None:
+                self._conn = connect(None, writes=True)
+                return
+            self._lock_file = os.open(self._path + "-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._lock()
+            try:
+                self._conn = connect(self._path, writes=True)
+                self._conn.execute("begin immediate")  # is it a database, and may we write?
+                self._conn.execute("rollback")
+            finally:
+                self._unlock()
+        except (OSError, sqlite3.Error) as error:
+            self._release()
+            if isinstance(error, sqlite3.Error):
+                raise meaning(error, self._where) from error
+            raise StoreUnreachable(
+                f"{self._where} cannot be written: {error.strerror}",
+                hint="check the rights of the file and its directory",
+            ) from error
+
+    def _release(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+    def _lock(self) -> None:
+        if self._lock_file >= 0:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+
+    def _unlock(self) -> None:
+        if self._lock_file >= 0:
+            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def _serve(self) -> None:
+        assert self._conn is not None
+        try:
+            going = True
+            while going:
+                batch, going = self._gather()
+                if batch:
+                    self._deliver(batch, self._commit(self._conn, batch))
+        finally:
+            self._release()
+
+    def _gather(self) -> tuple[list[_Item[Any]], bool]:
+        """What waits now, at least one; and whether to go on after it."""
+        batch: list[_Item[Any]] = []
+        item = self._inbox.get()
+        while item is not None:
+            if not item.future.cancelled():
+                batch.append(item)
+            if len(batch) >= _MOST:
+                return batch, True
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                return batch, True
+        return batch, False
+
+    def _commit(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> int:
+        """Run a batch in one transaction; return the topics of what changed."""
+        try:
+            self._lock()
+            try:
+                conn.execute("begin immediate")
+            except sqlite3.Error as error:
+                self._unlock()
+                self._fail(batch, error)
+                return NOTHING
+            try:
+                topics = self._run(conn, batch)
+                conn.execute("commit")
+                return topics
+            except BaseException as error:  # noqa: BLE001  it belongs to the callers
+                if conn.in_transaction:
+                    conn.execute("rollback")
+                if len(batch) == 1 or not isinstance(error, sqlite3.Error):
+                    self._fail(batch, error)
+                    return NOTHING
+            finally:
+                self._unlock()
+        except BaseException as error:  # noqa: BLE001  callers must be answered, whatever happens
+            self._fail(batch, error)
+            return NOTHING
+        topics = NOTHING
+        for item in batch:  # one of them may have been too much for the disk: each for itself
+            topics |= self._commit(conn, [item])
+        return topics
+
+    def _fail(self, batch: list[_Item[Any]], error: BaseException) -> None:
+        for item in batch:
+            item.error = meaning(error, self._where) if isinstance(error, sqlite3.Error) else error
+
+    def _run(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> int:
+        now = _now(conn)
+        topics = NOTHING
+        together: dict[Any, list[_Item[Any]]] = {}
+        for item in batch:
+            if item.many is not None:
+                together.setdefault(item.many, []).append(item)
+        for item in batch:
+            group = [item] if item.many is None else together.pop(item.many, None)
+            if group is None:
+                continue
+            before = conn.total_changes
+            if not self._attempt(conn, now, group) and len(group) > 1:
+                for each in group:
+                    self._attempt(conn, now, [each])
+            if conn.total_changes != before:
+                for each in group:
+                    topics |= each.topics
+        return topics
+
+    def _attempt(self, conn: sqlite3.Connection, now: int, group: list[_Item[Any]]) -> bool:
+        """Run a group of items as one, so that it leaves nothing if it fails. Says whether it did not."""
+        conn.execute("savepoint item")
+        for item in group:
+            item.error = None
+        try:
+            first = group[0]
+            if first.one is not None:
+                first.result = first.one(conn, now)
+            else:
+                assert first.many is not None
+                results = first.many(conn, now, [item.argument for item in group])
+                for item, result in zip(group, results, strict=True):
+                    if isinstance(result, PerdureError):
+                        item.error = result
+                    else:
+                        item.result = result
+        except BaseException as error:  # it belongs to the caller
+            if not conn.in_transaction:  # SQLite gave up the whole transaction: disk full, I/O error
+                raise
+            conn.execute("rollback to item")
+            conn.execute("release item")
+            self._fail(group, error)
+            return False
+        conn.execute("release item")
+        return True
+
+    def _deliver(self, batch: list[_Item[Any]], topics: int) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[_Item[Any]]] = {}
+        for item in batch:
+            loops.setdefault(item.loop, []).append(item)
+        for loop, items in loops.items():
+            _call(loop, _answer, items)
+        if topics:
+            _call(self._home, self._told, topics)
+
+
+def _now(conn: sqlite3.Connection) -> int:
+    try:
+        now: int = conn.execute("select now from clock").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise
+        return time.time_ns() // 1000  # no schema yet: only a migration gets any further
+    return now
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[Any], None], argument: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+        loop.call_soon_threadsafe(callback, argument)
+
+
+def _answer(items: list[_Item[Any]]) -> None:
+    for item in items:
+        if item.future.done():  # its caller was cancelled meanwhile
+            continue
+        if item.error is not None:
+            item.future.set_exception(item.error)
+        else:
+            item.future.set_result(item.result)

@@ -1,0 +1,239 @@
+"""Cancel, retry now, and prune: what people do to jobs from outside."""
+
+from uuid import UUID
+
+import pytest
+
+from perdure.model.errors import IllegalTransition, JobNotFound, LeaseLost
+from perdure.model.jobs import JobFilter
+from perdure.model.states import Status
+from perdure.store.protocol import Store
+from tests.conformance.shell import Shell
+from tests.conformance.support import (
+    HOUR,
+    NOTE,
+    OTHER,
+    S,
+    checked_log,
+    claimable,
+    enqueue,
+    event,
+    lease_of,
+    near,
+    new_approval,
+    outcome,
+    passed,
+    run_out,
+    run_to,
+    started,
+)
+
+UNLEASED = [s for s in Status if not s.terminal and not s.leased]
+LEASED = [S.RUNNING, S.WAITING]
+TERMINAL = [s for s in Status if s.terminal]
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("status", UNLEASED)
+async def test_nobody_holds_it_so_it_is_cancelled_at_once(store: Store, status: Status, force: bool) -> None:
+    job_id = await run_to(store, status)
+    assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
+    job = await store.get_job(job_id)
+    assert (job.note["actor"], job.note["reason"]) == ("ann", "because")
+    last = (await checked_log(store, job_id))[-1]
+    assert (last.type, last.previous_status, last.payload["reason"]) == ("job_cancelled", status, "because")
+    assert not await claimable(store, job_id)
+
+
+@pytest.mark.parametrize("status", LEASED)
+async def test_a_holder_is_asked_and_only_once(store: Store, status: Status) -> None:
+    job_id = await run_to(store, status)
+    lease = await lease_of(store, job_id)
+    for _ in range(3):
+        assert await store.cancel(job_id, note=NOTE) is status
+    job = await store.get_job(job_id)
+    assert job.lease is not None
+    assert near(job.lease.cancel_requested_at, await store.now())
+    await store.record(lease, [event()])
+    asked = [e for e in await checked_log(store, job_id) if e.type == "cancel_requested"]
+    assert [e.payload["reason"] for e in asked] == ["because"]
+    assert await store.cancel_requests(lease.worker_id) == [lease]
+    assert await store.finish(lease, outcome(S.CANCELLED)) is S.CANCELLED
+    await checked_log(store, job_id)
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("status", LEASED)
+async def test_force_does_not_ask(store: Store, status: Status, asked_before: bool) -> None:
+    job_id = await run_to(store, status)
+    lease = await lease_of(store, job_id)
+    if asked_before:
+        await store.cancel(job_id, note=NOTE)
+    assert await store.cancel(job_id, note=NOTE, force=True) is S.CANCELLED
+    with pytest.raises(LeaseLost):
+        await store.record(lease, [event()])
+    with pytest.raises(LeaseLost):
+        await store.finish(lease, outcome(S.COMPLETED))
+    assert (await checked_log(store, job_id))[-1].payload["reason"] == "because"
+    assert await store.reap(worker_id=OTHER) == []
+
+
+@pytest.mark.parametrize("status", LEASED)
+async def test_a_holder_whose_lease_ran_out_is_not_asked(store: Store, status: Status) -> None:
+    job_id = await run_to(store, status)
+    await run_out(store, await lease_of(store, job_id))
+    assert await store.cancel(job_id, note=NOTE) is S.CANCELLED
+    await checked_log(store, job_id)
+    assert await store.reap(worker_id=OTHER) == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("status", TERMINAL)
+async def test_terminal_is_terminal(store: Store, status: Status, force: bool) -> None:
+    job_id = await run_to(store, status)
+    before = await checked_log(store, job_id)
+    if status is S.CANCELLED:
+        assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
+    else:
+        with pytest.raises(IllegalTransition):
+            await store.cancel(job_id, note=NOTE, force=force)
+    assert await checked_log(store, job_id) == before
+
+
+async def test_a_request_nobody_answers_is_carried_out_after_ten_seconds(file_store: Store, shell: Shell) -> None:
+    ignored, recent = await started(file_store), await started(file_store)
+    for lease in (ignored, recent):
+        await file_store.cancel(lease.job_id, note=NOTE)
+    for lease, seconds in ((ignored, 11), (recent, 8)):
+        await shell.run(
+            f"update job_claims set cancel_requested_at = {shell.ago(seconds)} where job_id = {shell.id(lease.job_id)}"
+        )
+    reaped = await file_store.reap(worker_id=OTHER)
+    assert [(r.job_id, r.status) for r in reaped] == [(ignored.job_id, S.CANCELLED)]
+    assert (await checked_log(file_store, ignored.job_id))[-1].payload["reason"] == "because"
+    with pytest.raises(LeaseLost):
+        await file_store.finish(ignored, outcome(S.COMPLETED))
+    assert await file_store.finish(recent, outcome(S.COMPLETED)) is S.COMPLETED
+
+
+async def test_cancelling_closes_the_question(store: Store) -> None:
+    lease = await started(store)
+    asked = await store.request_approval(lease, new_approval())
+    await store.cancel(lease.job_id, note=NOTE, force=True)
+    assert (await store.get_approval(asked.id)).status.value == "CANCELLED"
+    await checked_log(store, lease.job_id)
+
+
+# Retry now ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_retry_becomes_due_now(store: Store) -> None:
+    job_id = await run_to(store, S.RETRY)
+    await store.retry_now(job_id, note=NOTE)
+    job, now = await store.get_job(job_id), await store.now()
+    assert near(job.due_at, now)
+    assert near(job.next_retry_at, now)
+    last = (await checked_log(store, job_id))[-1]
+    assert (last.type, last.new_status, last.payload["actor"]) == ("made_due", None, "ann")
+    assert job.retry_count == 0
+    assert await claimable(store, job_id)
+    await checked_log(store, job_id)
+
+
+async def test_a_delayed_job_becomes_due_now(store: Store) -> None:
+    job_id = await enqueue(store, delay=HOUR)
+    await store.retry_now(job_id, note=NOTE)
+    job = await store.get_job(job_id)
+    assert near(job.due_at, await store.now())
+    assert (await checked_log(store, job_id))[-1].type == "made_due"
+    assert await claimable(store, job_id)
+
+
+@pytest.mark.parametrize("status", [S.PENDING, S.RETRY])
+async def test_a_job_already_due_is_left_as_it_is(store: Store, status: Status) -> None:
+    job_id = await run_to(store, status)
+    await store.retry_now(job_id, note=NOTE)
+    before = await store.get_job(job_id), await checked_log(store, job_id)
+    await store.retry_now(job_id, note=NOTE)
+    assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
+    assert [e.type for e in before[1]].count("made_due") == (status is S.RETRY)
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s not in {S.PENDING, S.RETRY}])
+async def test_in_other_states_there_is_nothing_to_make_due(store: Store, status: Status) -> None:
+    job_id = await run_to(store, status)
+    before = await store.get_job(job_id), await checked_log(store, job_id)
+    with pytest.raises(IllegalTransition):
+        await store.retry_now(job_id, note=NOTE)
+    assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
+
+
+# Prune ----------------------------------------------------------------------------------------------------------------
+
+
+async def finished(store: Store, status: Status) -> UUID:
+    """A job that finished a moment ago: database time has moved on since."""
+    job_id = await run_to(store, status)
+    await passed(store, (await store.get_job(job_id)).finished_at)
+    return job_id
+
+
+async def statuses(store: Store) -> set[str]:
+    return set(await store.count_jobs(JobFilter(), by="status"))
+
+
+async def test_prune_removes_finished_jobs_and_nothing_else(store: Store) -> None:
+    jobs = {status: await (finished if status.terminal else run_to)(store, status) for status in Status}
+    everything = list(Status)  # whatever is asked, only what is terminal goes
+    assert await store.prune(older_than=HOUR, statuses=everything) == 0
+    assert await store.prune(older_than=0, statuses=everything, dry_run=True) == 4
+    assert await statuses(store) == {str(s) for s in Status}
+    assert await store.prune(older_than=0, statuses=[S.COMPLETED]) == 1
+    assert await statuses(store) == {str(s) for s in Status} - {"COMPLETED"}
+    assert await store.prune(older_than=0, statuses=[S.PENDING, S.RUNNING, S.PARKED]) == 0
+    assert await store.prune(older_than=0, statuses=everything) == 3
+    for status, job_id in jobs.items():
+        if status.terminal:
+            with pytest.raises(JobNotFound):
+                await store.get_job(job_id)
+            assert await store.list_events(job_id) == []
+            assert await store.list_runs(job_id) == []
+        else:
+            await checked_log(store, job_id)
+
+
+async def test_prune_takes_at_most_its_limit(store: Store) -> None:
+    for _ in range(5):
+        await finished(store, S.CANCELLED)
+    assert await store.prune(older_than=0, statuses=[S.CANCELLED], limit=2, dry_run=True) == 5
+    removed = [await store.prune(older_than=0, statuses=[S.CANCELLED], limit=2) for _ in range(4)]
+    assert removed == [2, 2, 1, 0]
+
+
+async def test_prune_leaves_no_row_of_a_job_behind(file_store: Store, shell: Shell) -> None:
+    lease = await started(file_store, idempotency_key="order:1")
+    await file_store.request_approval(lease, new_approval())
+    await file_store.finish(lease, outcome(S.FAILED))
+    await passed(file_store, (await file_store.get_job(lease.job_id)).finished_at)
+    assert await file_store.prune(older_than=0, statuses=[S.FAILED]) == 1
+    for table in (
+        "job_events",
+        "job_queue",
+        "job_claims",
+        "job_waits",
+        "job_state",
+        "job_runs",
+        "job_failures",
+        "approvals",
+        "prune_batch",
+    ):
+        assert await shell.run(f"select * from {table}") == [], table
+    assert (await file_store.list_jobs(JobFilter(statuses=(S.FAILED,)))).items == ()
+    await enqueue(file_store, idempotency_key="order:1", payload='{"n": 2}')
+
+
+async def test_prune_judges_age_by_the_end_of_a_job(file_store: Store, shell: Shell) -> None:
+    old, young = [await run_to(file_store, S.COMPLETED) for _ in range(2)]
+    await shell.run(f"update jobs set finished_at = {shell.ago(2 * HOUR)} where id = {shell.id(old)}")
+    assert await file_store.prune(older_than=HOUR, statuses=[S.COMPLETED]) == 1
+    assert near((await file_store.get_job(young)).finished_at, await file_store.now())

@@ -1,0 +1,222 @@
+"""Which jobs a claim takes, in which order, and that no two claims take the same."""
+
+import asyncio
+from datetime import timedelta
+from itertools import chain
+
+import pytest
+
+from perdure.model.jobs import Lease, Outcome, Wait
+from perdure.model.states import CLAIMABLE, Status
+from perdure.store.open import open_store
+from perdure.store.protocol import Store
+from tests.conformance.shell import Shell
+from tests.conformance.support import (
+    HOUR,
+    NOTE,
+    OTHER,
+    WORKER,
+    S,
+    checked_log,
+    claim,
+    claimable,
+    enqueue,
+    event,
+    later,
+    new_job,
+    outcome,
+    run_to,
+    started,
+)
+
+
+async def test_a_claim_hands_over_everything_a_run_needs(store: Store) -> None:
+    deadline = await later(store, HOUR)
+    asked = new_job(
+        payload='{"topic":  "otters"}',
+        kind="research",
+        queue="deep",
+        goal="find out",
+        priority=7,
+        max_retries=5,
+        deadline=deadline,
+        idempotency_key="order:42",
+    )
+    await store.enqueue(asked)
+    [job] = await store.claim(worker_id=WORKER, queue="deep", limit=10, ttl=90)
+    assert job.lease == Lease(asked.id, 1, WORKER)
+    assert (job.id, job.kind, job.queue, job.goal, job.payload) == (
+        asked.id,
+        "research",
+        "deep",
+        "find out",
+        asked.payload,
+    )
+    assert (job.priority, job.version, job.retry_count, job.max_retries, job.lost_starts) == (7, 2, 0, 5, 0)
+    assert job.idempotency_key == "order:42"
+    assert job.deadline == deadline
+    assert job.created_at <= job.claimed_at <= await store.now()
+    assert timedelta(seconds=89) < job.expires_at - job.claimed_at < timedelta(seconds=91)
+
+    stands = await store.get_job(asked.id)
+    assert (stands.status, stands.attempt, stands.version) == (S.RUNNING, 1, 2)
+    assert stands.started_at is not None
+    assert stands.lease is not None
+    assert (stands.lease.worker_id, stands.lease.attempt, stands.lease.started) == (WORKER, 1, False)
+    assert abs(stands.lease.expires_at - job.expires_at) < timedelta(seconds=1)
+    born, began = await checked_log(store, asked.id)
+    assert (began.type, began.attempt, began.payload["worker"]) == ("run_started", 1, WORKER)
+    assert began.event_id is None or began.event_id != born.event_id
+
+
+async def test_priority_nine_first_then_the_earliest_due_then_the_id(store: Store) -> None:
+    now = await store.now()
+    jobs = [
+        new_job(priority=priority, run_at=now - timedelta(seconds=waited))
+        for priority in (1, 9, 5)
+        for waited in (10, 30, 20, 20)
+    ]
+    await store.enqueue_many(jobs)
+    due = {job.id: job.run_at for job in jobs}
+    ranked = sorted(jobs, key=lambda job: (-job.priority, due[job.id], job.id))
+    got = []
+    for limit in (1, 4, 7):  # over the border of a priority, too
+        taken = await store.claim(worker_id=WORKER, queue="default", limit=limit, ttl=30)
+        assert len(taken) == limit
+        got += [job.id for job in sorted(taken, key=lambda job: (-job.priority, due[job.id] or now, job.id))]
+    assert got == [job.id for job in ranked]
+    assert await store.claim(worker_id=WORKER, queue="default", limit=1, ttl=30) == []
+
+
+async def test_what_is_not_due_is_not_taken(store: Store) -> None:
+    delayed = await enqueue(store, delay=HOUR, priority=9, queue="q")
+    later_on = await enqueue(store, run_at=await later(store, HOUR), priority=9, queue="q")
+    due = await enqueue(store, priority=1, queue="q")
+    past = await enqueue(store, run_at=await later(store, -HOUR), priority=1, queue="q")
+    taken = {job.id for job in await store.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)}
+    assert taken == {due, past}
+    assert (await store.get_job(delayed)).status is S.PENDING
+    assert (await store.get_job(later_on)).status is S.PENDING
+
+
+async def test_a_short_delay_passes_by_database_time(store: Store) -> None:
+    job_id = await enqueue(store, delay=0.2)
+    assert not await claimable(store, job_id)
+    while not await claimable(store, job_id):
+        job = await store.get_job(job_id)
+        assert job.due_at is not None
+        assert await store.now() < job.due_at + timedelta(seconds=1)
+    job = await store.get_job(job_id)
+    assert job.started_at is not None
+    assert job.started_at >= job.created_at + timedelta(seconds=0.19)
+
+
+async def test_a_claim_takes_from_its_queue_only(store: Store) -> None:
+    mine, other = await enqueue(store, queue="mine"), await enqueue(store, queue="other")
+    assert [job.id for job in await store.claim(worker_id=WORKER, queue="mine", limit=10, ttl=30)] == [mine]
+    assert (await store.get_job(other)).status is S.PENDING
+
+
+@pytest.mark.parametrize("status", list(Status))
+async def test_claimable_is_what_has_a_due_queue_row(store: Store, status: Status) -> None:
+    job_id = await run_to(store, status)
+    if status is S.RETRY:
+        await store.retry_now(job_id, note=NOTE)
+    expected = status in {S.PENDING, S.RETRY}
+    assert await claimable(store, job_id) == expected
+    assert status in CLAIMABLE or not expected
+
+
+async def test_every_claim_is_a_new_attempt(store: Store) -> None:
+    lease = await started(store)
+    for attempt in (2, 3, 4):
+        await store.finish(lease, Outcome(S.RETRY))
+        lease = (await claim(store, lease.job_id)).lease
+        assert lease.attempt == attempt
+    await store.finish(lease, Outcome(S.PARKED))
+    lease = (await claim(store, lease.job_id)).lease
+    assert lease.attempt == 5
+    job = await store.get_job(lease.job_id)
+    assert (job.attempt, job.retry_count) == (5, 0), "an attempt fences; only failures count against max_retries"
+    first = next(e.at for e in await checked_log(store, job.id) if e.type == "run_started")
+    assert job.started_at is not None
+    assert abs(job.started_at - first) < timedelta(seconds=0.1), "started_at is the first start"
+
+
+async def test_a_released_job_is_due_at_once_and_costs_nothing(store: Store) -> None:
+    """What a worker does with prefetched jobs at its graceful end: nobody waits for a lease to run out."""
+    lease = await started(store, max_retries=0)
+    await store.finish(lease, Outcome(S.RETRY, delay=0, uses_retry=False, started=False, reason="worker stops"))
+    job = await store.get_job(lease.job_id)
+    assert (job.status, job.retry_count, job.attempt) == (S.RETRY, 0, 1)
+    assert await store.list_runs(job.id) == []
+    again = await claim(store, job.id, worker_id=OTHER)
+    assert (again.lease.attempt, again.retry_count, again.lost_starts) == (2, 0, 0)
+
+
+async def test_a_claim_after_a_park_keeps_the_open_waits(store: Store) -> None:
+    """The handler re-checks what woke it; the waits are its own to close."""
+    lease = await started(store)
+    nap = Wait("nap", "timer", await later(store, -1))
+    await store.record(lease, [event("wait_started", '{"key": "nap", "kind": "timer"}')], open_waits=[nap])
+    await store.finish(lease, Outcome(S.PARKED))
+    again = (await claim(store, lease.job_id)).lease
+    assert [wait.key for wait in (await store.get_job(lease.job_id)).waits] == ["nap"]
+    await store.record(again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], close_waits=["nap"])
+    assert (await store.get_job(lease.job_id)).waits == ()
+
+
+async def take_all(store: Store, worker_id: str) -> list[Lease]:
+    held: list[Lease] = []
+    while taken := await store.claim(worker_id=worker_id, queue="default", limit=7, ttl=30):
+        held += [job.lease for job in taken]
+    return held
+
+
+async def test_concurrent_claimers_share_the_jobs_without_overlap(store: Store) -> None:
+    await store.enqueue_many([new_job(priority=1 + n % 9) for n in range(200)])
+    held = await asyncio.gather(*(take_all(store, f"worker-{n}") for n in range(8)))
+    ids = [lease.job_id for lease in chain.from_iterable(held)]
+    assert len(ids) == len(set(ids)) == 200
+
+
+async def test_claimers_of_two_instances_share_the_jobs_without_overlap(file_store: Store, twin: Store) -> None:
+    await file_store.enqueue_many([new_job(priority=1 + n % 9) for n in range(200)])
+    held = await asyncio.gather(*(take_all(s, f"{n}-{s is twin}") for n in range(2) for s in (file_store, twin)))
+    ids = [lease.job_id for lease in chain.from_iterable(held)]
+    assert len(ids) == len(set(ids)) == 200
+    for lease in chain.from_iterable(held):
+        info = (await twin.get_job(lease.job_id)).lease
+        assert info is not None
+        assert info.worker_id == lease.worker_id
+
+
+async def test_a_locked_job_is_skipped_not_waited_for(file_store: Store, shell: Shell) -> None:
+    if not shell.postgres:
+        pytest.skip("SQLite locks the database, not rows")
+    first, second = await enqueue(file_store, queue="q"), await enqueue(file_store, queue="q")
+    await shell.run("begin")
+    await shell.run(f"select 1 from jobs where id = {shell.id(first)} for update")
+    async with asyncio.timeout(2):
+        taken = await file_store.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
+    assert [job.id for job in taken] == [second]
+    await shell.run("rollback")
+    assert await claimable(file_store, first)
+
+
+async def test_a_claim_of_nothing(store: Store) -> None:
+    assert await store.claim(worker_id=WORKER, queue="empty", limit=5, ttl=30) == []
+
+
+async def test_jobs_survive_closing_and_opening_again(file_store_url: str) -> None:
+    store = await open_store(file_store_url)
+    await store.migrate()
+    job_id = await enqueue(store)
+    lease = await started(store)
+    await store.close()
+    store = await open_store(file_store_url)
+    await store.check_schema()
+    assert (await claim(store, job_id)).id == job_id
+    assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED, "the lease outlives the connection"
+    await store.close()
+    await store.close()

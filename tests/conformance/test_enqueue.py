@@ -1,0 +1,208 @@
+"""Enqueue: acknowledged means stored, and an idempotency key means once."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from perdure.model.errors import IdempotencyConflict
+from perdure.model.ids import hash_json, uuid7
+from perdure.model.jobs import JobFilter
+from perdure.store.protocol import Store
+from tests.conformance.support import (
+    HOUR,
+    NOTE,
+    WORKER,
+    S,
+    checked_log,
+    claim,
+    enqueue,
+    later,
+    near,
+    new_job,
+    outcome,
+    started,
+)
+
+KEYED = {"idempotency_key": "order:42"}
+
+
+async def everything(store: Store) -> int:
+    return sum((await store.count_jobs(JobFilter(), by="status")).values())
+
+
+async def test_a_job_is_born_pending_at_version_one(store: Store) -> None:
+    origin = uuid7()
+    deadline = await later(store, HOUR)
+    asked = new_job(
+        payload='{"n": [1, 2]}',
+        kind="research",
+        queue="deep",
+        goal="Find out about 水獺",
+        priority=8,
+        max_retries=0,
+        deadline=deadline,
+        origin_id=origin,
+        origin_kind="rerun",
+        note=NOTE,
+    )
+    done = await store.enqueue(asked)
+    assert (done.id, done.created) == (asked.id, True)
+    job = await store.get_job(asked.id)
+    assert (job.id, job.tenant_id, job.kind, job.queue, job.goal) == (
+        asked.id,
+        "default",
+        "research",
+        "deep",
+        "Find out about 水獺",
+    )
+    assert (job.payload, job.status, job.version, job.priority, job.attempt) == ({"n": [1, 2]}, S.PENDING, 1, 8, 0)
+    assert (job.retry_count, job.max_retries, job.deadline) == (0, 0, deadline)
+    assert (job.origin_id, job.origin_kind, job.idempotency_key) == (origin, "rerun", None)
+    assert (job.result, job.started_at, job.finished_at, job.lease, job.waits) == (None, None, None, None, ())
+    now = await store.now()
+    assert near(job.created_at, now)
+    assert near(job.run_at, now)
+    assert near(job.due_at, now)
+    assert job.created_at.utcoffset() == timedelta(0), "times are UTC"
+    [born] = await checked_log(store, job.id)
+    assert (born.type, born.version, born.previous_status, born.new_status) == ("job_created", 1, None, S.PENDING)
+    assert (born.payload["actor"], born.payload["door"]) == ("ann", "test")
+
+
+async def test_run_at_wins_over_delay_and_delay_counts_from_database_time(store: Store) -> None:
+    when = await later(store, 2 * HOUR)
+    delayed = await store.get_job(await enqueue(store, delay=HOUR))
+    dated = await store.get_job(await enqueue(store, delay=HOUR, run_at=when))
+    assert near(delayed.run_at, await later(store, HOUR))
+    assert delayed.due_at == delayed.run_at
+    assert dated.run_at == when == dated.due_at
+
+
+async def test_the_same_key_and_payload_is_the_same_job(store: Store) -> None:
+    first = await enqueue(store, **KEYED)
+    again = await store.enqueue(new_job(queue="elsewhere", priority=9, **KEYED))
+    assert (again.id, again.created) == (first, False)
+    assert await everything(store) == 1
+    job = await store.get_job(first)
+    assert (job.priority, job.version) == (5, 1), "and nothing of it changed"
+
+
+async def test_the_same_key_with_another_payload_is_a_conflict(store: Store) -> None:
+    first = await enqueue(store, **KEYED)
+    with pytest.raises(IdempotencyConflict, match="order:42"):
+        await store.enqueue(new_job(payload='{"n": 2}', **KEYED))
+    assert await everything(store) == 1
+    assert (await store.get_job(first)).payload == {"n": 1}
+
+
+async def test_a_key_belongs_to_its_kind(store: Store) -> None:
+    ids = {await enqueue(store, kind=kind, **KEYED) for kind in ("echo", "research", "write")}
+    assert len(ids) == 3
+
+
+async def test_a_key_belongs_to_its_tenant(file_store: Store, neighbour: Store) -> None:
+    mine = await enqueue(file_store, **KEYED)
+    theirs = await neighbour.enqueue(new_job(payload='{"n": 2}', **KEYED))
+    assert theirs.created
+    assert theirs.id != mine
+    assert not (await neighbour.enqueue(new_job(payload='{"n": 2}', **KEYED))).created
+
+
+async def test_a_key_outlives_the_end_of_its_job(store: Store) -> None:
+    lease = await started(store, **KEYED)
+    await store.finish(lease, outcome(S.COMPLETED))
+    assert (await store.enqueue(new_job(**KEYED))).id == lease.job_id
+
+
+async def test_a_thousand_jobs_without_a_key_are_a_thousand_jobs(store: Store) -> None:
+    """NULL is no key: neither one at a time nor in a batch do two such jobs meet."""
+    for _ in range(5):
+        await asyncio.gather(*(store.enqueue(new_job()) for _ in range(100)))
+    assert all(done.created for done in await store.enqueue_many([new_job() for _ in range(500)]))
+    assert await everything(store) == 1000
+
+
+async def test_concurrent_enqueues_of_one_key_make_one_job(store: Store) -> None:
+    done = await asyncio.gather(*(store.enqueue(new_job(**KEYED)) for _ in range(30)))
+    assert len({d.id for d in done}) == 1
+    assert sum(d.created for d in done) == 1
+    assert await everything(store) == 1
+
+
+async def test_two_instances_agree_on_one_job(file_store: Store, twin: Store) -> None:
+    for n in range(20):
+        key = f"order:{n}"
+        jobs = [new_job(idempotency_key=key) for _ in range(4)]
+        done = await asyncio.gather(*(s.enqueue(j) for s, j in zip([file_store, twin] * 2, jobs, strict=True)))
+        assert len({d.id for d in done}) == 1
+        assert sum(d.created for d in done) == 1
+
+
+async def test_a_conflict_does_not_spoil_the_batch_of_the_others(store: Store) -> None:
+    await enqueue(store, **KEYED)
+    bad = [store.enqueue(new_job(payload='{"n": 2}', **KEYED)) for _ in range(5)]
+    good = [store.enqueue(new_job()) for _ in range(20)]
+    results = await asyncio.gather(*bad, *good, return_exceptions=True)
+    assert [type(r) for r in results[:5]] == [IdempotencyConflict] * 5
+    assert not [r for r in results[5:] if isinstance(r, BaseException)]
+    assert await everything(store) == 21
+
+
+async def test_the_same_job_again_is_stored_once(store: Store) -> None:
+    """A client that lost its connection repeats the call with the id it made."""
+    job = new_job()
+    await store.enqueue(job)
+    assert (await store.enqueue(job)).id == job.id
+    assert [done.id for done in await store.enqueue_many([job])] == [job.id]
+    assert await everything(store) == 1
+    assert len(await checked_log(store, job.id)) == 1
+
+
+async def test_many_are_stored_in_the_given_order(store: Store) -> None:
+    known = await enqueue(store, **KEYED)
+    jobs = [new_job(), new_job(**KEYED), new_job(priority=9)]
+    done = await store.enqueue_many(jobs)
+    assert [d.id for d in done] == [jobs[0].id, known, jobs[2].id]
+    assert [d.created for d in done] == [True, False, True]
+    assert await store.enqueue_many([]) == []
+    for d in done:
+        await checked_log(store, d.id)
+
+
+@pytest.mark.parametrize("where", [0, 50, 99])
+async def test_one_conflict_among_many_stores_none(store: Store, where: int) -> None:
+    await enqueue(store, **KEYED)
+    jobs = [new_job() for _ in range(100)]
+    jobs[where] = new_job(payload='{"n": 2}', **KEYED)
+    with pytest.raises(IdempotencyConflict):
+        await store.enqueue_many(jobs)
+    assert await everything(store) == 1
+
+
+async def test_twins_within_one_call_are_one_job(store: Store) -> None:
+    first, second = new_job(**KEYED), new_job(**KEYED)
+    done = await store.enqueue_many([first, new_job(), second])
+    assert done[0].id == done[2].id == first.id
+    assert [d.created for d in done] == [True, True, False]
+    assert await everything(store) == 2
+
+
+async def test_twins_with_different_payloads_store_nothing(store: Store) -> None:
+    with pytest.raises(IdempotencyConflict):
+        await store.enqueue_many([new_job(**KEYED), new_job(), new_job(payload='{"n": 2}', **KEYED)])
+    assert await everything(store) == 0
+
+
+async def test_a_payload_of_a_mebibyte_comes_back_whole(store: Store) -> None:
+    text = '"' + "x" * (1024 * 1024 - 2) + '"'
+    job_id = await enqueue(store, payload=text)
+    claimed = await claim(store, job_id)
+    assert hash_json(claimed.payload) == hash_json(text)
+
+
+async def test_what_was_acknowledged_is_claimable_by_others_at_once(file_store: Store, twin: Store) -> None:
+    for _ in range(10):
+        job_id = await enqueue(file_store, queue="q")
+        taken = await twin.claim(worker_id=WORKER, queue="q", limit=1, ttl=30)
+        assert [job.id for job in taken] == [job_id]

@@ -1,0 +1,289 @@
+"""A lease is the right to write: renewed, lost by database time, fenced, and taken over by any worker's reaper."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.model.errors import IllegalTransition, LeaseLost
+from perdure.model.jobs import MAX_LOST_STARTS, Lease, Outcome, Reaped, StatePatch, Wait
+from perdure.model.states import Status
+from perdure.store.protocol import Store
+from tests.conformance.support import (
+    NOTE,
+    OTHER,
+    WORKER,
+    S,
+    checked_log,
+    claim,
+    claimable,
+    event,
+    new_approval,
+    outcome,
+    run_out,
+    started,
+)
+
+Write = Callable[[Store, Lease], Awaitable[Any]]
+
+
+def finishing(status: Status) -> Write:
+    return lambda store, lease: store.finish(lease, outcome(status))
+
+
+WRITES: dict[str, Write] = {
+    "record": lambda store, lease: store.record(lease, [event()]),
+    "record several": lambda store, lease: store.record(lease, [event(), event()]),
+    "record state": lambda store, lease: store.record(lease, [], state=StatePatch(progress=0.5, tokens=3)),
+    "record a wait": lambda store, lease: store.record(lease, [event()], open_waits=[Wait("nap", "timer")]),
+    "set_waiting": lambda store, lease: store.set_waiting(lease, True),
+    "resume": lambda store, lease: store.set_waiting(lease, False),
+    "request_approval": lambda store, lease: store.request_approval(lease, new_approval()),
+    **{f"finish {status}": finishing(status) for status in Status if status is not S.PENDING and not status.leased},
+}
+every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+
+
+async def assert_fenced(store: Store, lease: Lease, write: Write) -> None:
+    before = await store.get_job(lease.job_id), await store.list_events(lease.job_id)
+    runs = await store.list_runs(lease.job_id)
+    with pytest.raises(LeaseLost):
+        await write(store, lease)
+    assert (await store.get_job(lease.job_id), await store.list_events(lease.job_id)) == before, "nothing was written"
+    assert await store.list_runs(lease.job_id) == runs
+    assert (await store.list_approvals(job_id=lease.job_id)).items == ()
+
+
+@every_write
+async def test_nothing_is_written_after_expiry(store: Store, write: Write) -> None:
+    """Also before anybody has taken the job over: expiry by database time is the end of the right."""
+    lease = await started(store)
+    await run_out(store, lease)
+    await assert_fenced(store, lease, write)
+
+
+@every_write
+async def test_nothing_is_written_after_a_takeover(store: Store, write: Write) -> None:
+    lease = await started(store)
+    await run_out(store, lease)
+    await store.reap(worker_id=OTHER)
+    await claim(store, lease.job_id, worker_id=lease.worker_id)  # a namesake: the attempt alone tells them apart
+    await assert_fenced(store, lease, write)
+
+
+@every_write
+async def test_nothing_is_written_with_a_forged_lease(store: Store, write: Write) -> None:
+    lease = await started(store)
+    await assert_fenced(store, replace(lease, attempt=2), write)
+    await assert_fenced(store, replace(lease, attempt=0), write)
+    await assert_fenced(store, replace(lease, worker_id=OTHER), write)
+
+
+@every_write
+async def test_nothing_is_written_after_the_end(store: Store, write: Write) -> None:
+    lease = await started(store)
+    await store.finish(lease, outcome(S.COMPLETED))
+    await assert_fenced(store, lease, write)
+
+
+async def test_a_stale_worker_does_not_spoil_the_batch_of_the_others(store: Store) -> None:
+    """Writes of many share one commit; one that has lost its lease fails alone."""
+    leases = [await started(store) for _ in range(12)]
+    stale = leases[::3]
+    await run_out(store, *stale)
+    recorded = await asyncio.gather(*(store.record(x, [event()]) for x in leases), return_exceptions=True)
+    finished = await asyncio.gather(*(store.finish(x, outcome(S.COMPLETED)) for x in leases), return_exceptions=True)
+    for lease, first, last in zip(leases, recorded, finished, strict=True):
+        if lease in stale:
+            assert isinstance(first, LeaseLost)
+            assert isinstance(last, LeaseLost)
+        else:
+            assert not isinstance(first, BaseException)
+            assert last is S.COMPLETED
+        await checked_log(store, lease.job_id)
+
+
+async def test_a_heartbeat_renews_what_is_live_and_names_it(store: Store) -> None:
+    kept, expired, finished, foreign = [await started(store) for _ in range(4)]
+    await run_out(store, expired)
+    await store.finish(finished, outcome(S.COMPLETED))
+    forged = replace(foreign, worker_id=OTHER)
+    renewed = await store.heartbeat([kept, expired, finished, forged], ttl=600)
+    assert renewed == {kept.job_id}
+    job = await store.get_job(kept.job_id)
+    assert job.lease is not None
+    assert job.lease.expires_at > await store.now() + timedelta(seconds=590)
+    assert job.version == 2, "a heartbeat is no event"
+    assert (await store.get_job(foreign.job_id)).lease is not None
+    assert await store.heartbeat([], ttl=30) == set()
+
+
+async def test_a_heartbeat_marks_what_has_started(store: Store) -> None:
+    begun, waiting = await started(store), await started(store)
+    await store.heartbeat([begun, waiting], ttl=30, started=[begun.job_id])
+    await store.heartbeat([begun, waiting], ttl=30)
+    marks = [(await store.get_job(lease.job_id)).lease for lease in (begun, waiting)]
+    assert [mark is not None and mark.started for mark in marks] == [True, False]
+
+
+async def test_recording_renews_the_lease_and_marks_it_started(store: Store) -> None:
+    lease = await started(store)
+    await store.heartbeat([lease], ttl=10)
+    before = (await store.get_job(lease.job_id)).lease
+    await store.record(lease, [event()])
+    after = (await store.get_job(lease.job_id)).lease
+    assert before is not None
+    assert after is not None
+    assert not before.started
+    assert after.started
+    assert before.expires_at < after.expires_at < await store.now() + timedelta(seconds=31)
+
+
+async def test_a_started_loss_costs_a_retry_and_is_due_at_once(store: Store) -> None:
+    lease = await started(store)
+    await store.record(lease, [event()])
+    await run_out(store, lease)
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.RETRY, WORKER)]
+    job = await store.get_job(lease.job_id)
+    assert (job.status, job.attempt, job.retry_count) == (S.RETRY, 1, 1)
+    [run] = await store.list_runs(job.id)
+    assert (run.attempt, run.worker_id, run.outcome, run.error_kind) == (1, WORKER, S.RETRY, "lease_lost")
+    assert run.started_at <= run.finished_at
+    assert (await checked_log(store, job.id))[-1].type == "job_retrying"
+    again = await claim(store, job.id, worker_id=OTHER)
+    assert (again.lease.attempt, again.retry_count) == (2, 1)
+
+
+async def test_an_unstarted_loss_is_free(store: Store) -> None:
+    lease = await started(store, max_retries=0)
+    await run_out(store, lease, started=False)
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.RETRY, WORKER)]
+    again = await claim(store, lease.job_id)
+    assert (again.retry_count, again.lost_starts) == (0, 1)
+    assert await store.list_runs(lease.job_id) == [], "user code never ran"
+
+
+async def test_started_losses_end_in_the_dead_letters(store: Store) -> None:
+    lease = await started(store, max_retries=2)
+    for retry_count in (1, 2):
+        await run_out(store, lease)
+        [reaped] = await store.reap(worker_id=OTHER)
+        assert reaped.status is S.RETRY
+        again = await claim(store, lease.job_id)
+        assert again.retry_count == retry_count
+        lease = again.lease
+    await run_out(store, lease)
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.DEADLETTER, WORKER)]
+    job = await store.get_job(lease.job_id)
+    assert (job.status, job.error_kind, job.retry_count) == (S.DEADLETTER, "lease_lost", 2)
+    assert [run.attempt for run in await store.list_runs(job.id)] == [1, 2, 3]
+    await checked_log(store, job.id)
+
+
+async def test_the_twentieth_unstarted_loss_is_the_last(store: Store) -> None:
+    """A job that kills its worker before its code begins must not circle for ever."""
+    lease = await started(store)
+    for lost in range(1, MAX_LOST_STARTS + 1):
+        await run_out(store, lease, started=False)
+        [reaped] = await store.reap(worker_id=OTHER)
+        if lost < MAX_LOST_STARTS:
+            assert reaped.status is S.RETRY
+            again = await claim(store, lease.job_id)
+            assert again.lost_starts == lost
+            lease = again.lease
+        else:
+            assert reaped.status is S.DEADLETTER
+    job = await store.get_job(lease.job_id)
+    assert (job.error_kind, job.retry_count, job.attempt) == ("lease_lost", 0, MAX_LOST_STARTS)
+    await checked_log(store, job.id)
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_cancel_request_that_outlives_its_worker_is_honoured(store: Store, waiting: bool, begun: bool) -> None:
+    lease = await started(store, max_retries=0)
+    if waiting:
+        await store.set_waiting(lease, True)
+    assert await store.cancel(lease.job_id, note=NOTE) is (S.WAITING if waiting else S.RUNNING)
+    await run_out(store, lease, started=begun)
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.CANCELLED, WORKER)]
+    job = await store.get_job(lease.job_id)
+    assert (job.status, job.note["reason"]) == (S.CANCELLED, "because")
+    await checked_log(store, job.id)
+
+
+async def test_a_waiting_job_is_taken_over_too(store: Store) -> None:
+    lease = await started(store)
+    await store.set_waiting(lease, True)
+    await run_out(store, lease)
+    [reaped] = await store.reap(worker_id=OTHER)
+    assert reaped.status is S.RETRY
+    await checked_log(store, lease.job_id)
+    assert await claimable(store, lease.job_id)
+
+
+async def test_live_leases_are_not_reaped(store: Store) -> None:
+    lease = await started(store)
+    assert await store.reap(worker_id=OTHER) == []
+    await store.finish(lease, outcome(S.COMPLETED))
+
+
+async def test_reaping_takes_at_most_its_limit(store: Store) -> None:
+    leases = [await started(store) for _ in range(5)]
+    await run_out(store, *leases)
+    taken = [await store.reap(worker_id=OTHER, limit=2) for _ in range(4)]
+    assert [len(batch) for batch in taken] == [2, 2, 1, 0]
+    assert {r.job_id for batch in taken for r in batch} == {lease.job_id for lease in leases}
+
+
+async def test_two_reapers_never_reap_the_same_job(file_store: Store, twin: Store) -> None:
+    leases = [await started(file_store) for _ in range(30)]
+    await run_out(file_store, *leases)
+    batches = await asyncio.gather(*(s.reap(worker_id=OTHER, limit=20) for s in (file_store, twin) for _ in range(3)))
+    reaped = [r.job_id for batch in batches for r in batch]
+    assert sorted(reaped) == sorted(lease.job_id for lease in leases)
+    for lease in leases:
+        await checked_log(file_store, lease.job_id)
+
+
+async def test_finishing_and_reaping_at_once_happen_once(file_store: Store, twin: Store) -> None:
+    """Whoever commits first wins; the other one finds nothing left to do."""
+    for _ in range(20):
+        lease = await started(file_store)
+        await file_store.heartbeat([lease], ttl=0.002)
+        ended, reaped = await asyncio.gather(
+            file_store.finish(lease, outcome(S.COMPLETED)), twin.reap(worker_id=OTHER), return_exceptions=True
+        )
+        assert not isinstance(reaped, BaseException)
+        taken = [r for r in reaped if r.job_id == lease.job_id]
+        assert isinstance(ended, LeaseLost) or (ended is S.COMPLETED and taken == [])
+        await checked_log(file_store, lease.job_id)
+
+
+async def test_cancel_requests_are_shown_to_their_holder_only(store: Store) -> None:
+    asked, other, dead, calm = [await started(store) for _ in range(4)]
+    foreign = await claim(store, (await started_elsewhere(store)).job_id, worker_id=OTHER)
+    for lease in (asked, other, dead, foreign.lease):
+        await store.cancel(lease.job_id, note=NOTE)
+    await run_out(store, dead)
+    shown = await store.cancel_requests(WORKER)
+    assert sorted(shown, key=lambda lease: lease.job_id) == [asked, other]
+    assert await store.cancel_requests(OTHER) == [foreign.lease]
+    assert await store.cancel_requests("nobody") == []
+    assert (await store.get_job(calm.job_id)).status is S.RUNNING
+
+
+async def started_elsewhere(store: Store) -> Lease:
+    """A job that was claimed and handed back."""
+    lease = await started(store)
+    await store.finish(lease, Outcome(S.RETRY))
+    return lease
+
+
+async def test_a_leased_job_cannot_be_made_due(store: Store) -> None:
+    lease = await started(store)
+    with pytest.raises(IllegalTransition):
+        await store.retry_now(lease.job_id, note=NOTE)

@@ -1,0 +1,161 @@
+"""The hot path stays hot: with history and delayed jobs around, nothing that workers do scans a table."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from perdure.model.jobs import JobFilter
+from perdure.store.open import open_store
+from perdure.store.protocol import Store
+from perdure.store.sqlfiles import load_statements
+from tests.conformance.shell import open_shell
+from tests.conformance.support import HOUR, NOTE, S, claim, enqueue, event, new_job, outcome, run_to, started
+from tests.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DELAYED, FINISHED = 20_000, 2_000
+BIG = ("jobs", "job_events", "job_queue")
+
+
+async def fill(url: str) -> None:
+    """Delayed jobs of all priorities and a history, in the one queue that is claimed from."""
+    store = await open_store(url)
+    await store.migrate()
+    await store.enqueue_many([new_job(delay=HOUR, priority=1 + n % 9) for n in range(DELAYED)])
+    await store.enqueue_many([new_job(kind="history") for _ in range(FINISHED)])
+    async with open_shell(url) as shell:
+        await shell.run("update jobs set status = 'CANCELLED' where kind = 'history'")
+    await store.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('plans')}/perdure.db"
+    await fill(url)
+    return url
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def full_postgres_url(postgres: PostgresServer, postgres_template: str) -> AsyncIterator[str]:
+    name = f"{postgres_template}_plans"
+    url = postgres.create_database(name, template=postgres_template)
+    await fill(url)
+    yield url
+    postgres.drop_database(name)
+
+
+async def postgres_scans(url: str) -> dict[str, int]:
+    """How many rows of each big table were read by scanning it, ever, and how often the ready index was used."""
+    async with open_shell(url) as shell:
+        await shell.run("select pg_stat_clear_snapshot()")
+        tables = await shell.run("select relname as name, seq_tup_read as n from pg_stat_user_tables")
+        indexes = await shell.run(
+            "select indexrelname as name, idx_scan as n, idx_tup_read as rows from pg_stat_user_indexes "
+            "where indexrelname = 'job_queue_ready'"
+        )
+    found = {str(row["name"]): int(row["n"]) for row in tables if row["name"] in BIG}
+    return {**found, "ready": int(indexes[0]["n"]), "ready_rows": int(indexes[0]["rows"])}
+
+
+Act = Callable[[Store], Coroutine[Any, Any, object]]
+
+
+async def claim_some(store: Store) -> None:
+    await store.enqueue_many([new_job(priority=5) for _ in range(10)])
+    assert len(await store.claim(worker_id="w", queue="default", limit=10, ttl=30)) == 10
+
+
+async def claim_nothing(store: Store) -> None:
+    assert await store.claim(worker_id="w", queue="default", limit=10, ttl=30) == []
+
+
+async def write(store: Store) -> None:
+    lease = await started(store)
+    await store.record(lease, [event(), event()])
+    await store.heartbeat([lease], ttl=30)
+    await store.finish(lease, outcome(S.COMPLETED))
+
+
+async def suspend(store: Store) -> None:
+    job_id = await run_to(store, S.WAITING_FOR_APPROVAL)
+    [asked] = (await store.list_approvals(job_id=job_id)).items
+    await store.cancel(asked.job_id, note=NOTE)
+
+
+async def look(store: Store) -> None:
+    job_id = await enqueue(store)
+    await store.get_job(job_id)
+    await store.list_events(job_id)
+    await store.list_runs(job_id)
+    await claim(store, job_id)
+
+
+async def housekeep(store: Store) -> None:
+    await store.reap(worker_id="w")
+    await store.expire()
+    await store.cancel_requests("w")
+
+
+async def list_few(store: Store) -> None:
+    await store.list_jobs(JobFilter(statuses=(S.RUNNING,)))
+    await store.list_jobs(JobFilter(statuses=(S.FAILED, S.DEADLETTER)))
+    await store.list_jobs(JobFilter(), limit=20)
+
+
+ACTS: list[Act] = [claim_some, claim_nothing, write, suspend, look, housekeep, list_few]
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+@pytest.mark.parametrize("analyzed", [False, True], ids=["no statistics yet", "analyzed"])
+async def test_postgres_reads_no_big_table_from_end_to_end(full_postgres_url: str, analyzed: bool, act: Act) -> None:
+    if analyzed:
+        async with open_shell(full_postgres_url) as shell:
+            await shell.run("analyze")
+    before = await postgres_scans(full_postgres_url)
+    store = await open_store(full_postgres_url)
+    await act(store)
+    await store.close()  # a session reports what it read when it ends
+    after = await postgres_scans(full_postgres_url)
+    assert {name: after[name] - before[name] for name in BIG} == dict.fromkeys(BIG, 0)
+    if act is claim_some:
+        assert after["ready"] > before["ready"], "the claim goes by the ready index"
+        assert after["ready_rows"] - before["ready_rows"] < 200, "and reads about what it takes"
+
+
+def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
+    """The query plan of a statement, whatever its parameters are called."""
+
+    class Anything(dict[str, None]):
+        def __missing__(self, name: str) -> None:
+            return None
+
+    explain = f"explain query plan {sql}"
+    guesses: list[Any] = [Anything(), *([None] * n for n in range(40))]
+    for parameters in guesses:
+        try:
+            return [row[3] for row in connection.execute(explain, parameters)]
+        except sqlite3.ProgrammingError:
+            continue
+    raise AssertionError(sql)
+
+
+async def test_sqlite_claims_by_the_ready_index(sqlite_url: str) -> None:
+    statements = load_statements("perdure.store.sqlite")
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = [line for name in statements if name.startswith("claim") for line in plan(connection, statements[name])]
+    finally:
+        connection.close()
+    assert any("job_queue_ready" in step and step.startswith("SEARCH") for step in steps), steps
+    assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT ROW" not in step], steps
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+async def test_sqlite_does_it_all_beside_them(sqlite_url: str, act: Act) -> None:
+    store = await open_store(sqlite_url)
+    await act(store)
+    await store.close()

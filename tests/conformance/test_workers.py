@@ -1,0 +1,133 @@
+"""Workers as rows that people can see and steer, and hints that wake whoever waits."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure.model.errors import AmbiguousId, WorkerNotFound
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.store.protocol import Store, Topic
+from tests.conformance.shell import Shell
+from tests.conformance.support import claim, enqueue, event, near, run_out, started
+
+
+async def registered(store: Store, id: str, **changes: Any) -> str:
+    now = await store.now()
+    fields: dict[str, Any] = {
+        "host": "larch",
+        "pid": 7,
+        "queues": ("default", "deep"),
+        "kinds": ("echo",),
+        "concurrency": 4,
+        "state": WorkerState.RUNNING,
+        "started_at": now,
+        "heartbeat_at": now,
+        "alive": True,
+    }
+    await store.register_worker(WorkerInfo(id=id, **{**fields, **changes}))
+    return id
+
+
+async def shown(store: Store, *, include_stopped: bool = False) -> list[str]:
+    return [w.id for w in await store.list_workers(include_stopped=include_stopped)]
+
+
+async def test_a_worker_is_shown_with_what_it_is_and_holds(store: Store) -> None:
+    await registered(store, "larch-0001")
+    job = await claim(store, await enqueue(store), worker_id="larch-0001")
+    await claim(store, await enqueue(store), worker_id="larch-0001")
+    await run_out(store, job.lease)
+    [worker] = await store.list_workers()
+    assert (worker.id, worker.host, worker.pid, worker.concurrency) == ("larch-0001", "larch", 7, 4)
+    assert (worker.queues, worker.kinds) == (("default", "deep"), ("echo",))
+    assert (worker.state, worker.alive, worker.command) == (WorkerState.RUNNING, True, None)
+    assert worker.held == 1, "only live leases count"
+    assert near(worker.heartbeat_at, await store.now())
+    assert near(worker.started_at, await store.now())
+
+
+async def test_newest_first_and_the_stopped_only_when_asked_for(store: Store) -> None:
+    for n in range(3):
+        await registered(store, f"larch-000{n}")
+        await asyncio.sleep(0.002)  # started_at orders them
+    assert await store.beat_worker("larch-0001", state=WorkerState.STOPPED) is None
+    assert await shown(store) == ["larch-0002", "larch-0000"]
+    assert await shown(store, include_stopped=True) == ["larch-0002", "larch-0001", "larch-0000"]
+    states = {w.id: (w.state, w.alive) for w in await store.list_workers(include_stopped=True)}
+    assert states["larch-0001"] == (WorkerState.STOPPED, False)
+
+
+async def test_a_silent_worker_is_not_alive(file_store: Store, shell: Shell) -> None:
+    await registered(file_store, "larch-0001")
+    await registered(file_store, "larch-0002")
+    await shell.run(f"update workers set heartbeat_at = {shell.ago(16)} where id = 'larch-0001'")
+    await shell.run(f"update workers set heartbeat_at = {shell.ago(10)} where id = 'larch-0002'")
+    assert {w.id: w.alive for w in await file_store.list_workers()} == {"larch-0001": False, "larch-0002": True}
+    await file_store.beat_worker("larch-0001", state=WorkerState.DRAINING)
+    states = {w.id: (w.alive, w.state) for w in await file_store.list_workers()}
+    assert states["larch-0001"] == (True, WorkerState.DRAINING)
+
+
+async def test_a_command_reaches_the_worker_with_its_next_beat(store: Store) -> None:
+    await registered(store, "larch-0001")
+    await registered(store, "birch-0002")
+    await store.command_worker("h-0001", WorkerCommand.DRAIN)
+    assert await store.beat_worker("larch-0001", state=WorkerState.RUNNING) is WorkerCommand.DRAIN
+    assert await store.beat_worker("birch-0002", state=WorkerState.RUNNING) is None
+    await store.command_worker("larch-0001", WorkerCommand.STOP_NOW)
+    assert await store.beat_worker("larch-0001", state=WorkerState.DRAINING) is WorkerCommand.STOP_NOW
+
+
+async def test_a_worker_is_named_by_its_end(store: Store) -> None:
+    await registered(store, "larch-0001")
+    await registered(store, "birch-0001")
+    with pytest.raises(AmbiguousId):
+        await store.command_worker("h-0001", WorkerCommand.STOP)
+    for unknown in ("nobody", "oak-0001"):
+        with pytest.raises(WorkerNotFound):
+            await store.command_worker(unknown, WorkerCommand.STOP)
+
+
+async def test_a_missing_row_is_no_error(store: Store) -> None:
+    assert await store.beat_worker("never seen", state=WorkerState.RUNNING) is None
+
+
+# Hints -----------------------------------------------------------------------------------------------------------------
+
+
+async def cause(store: Store, topic: Topic) -> None:
+    if topic == "work":
+        await enqueue(store)
+    else:
+        await store.record(await started(store), [event()])
+
+
+async def is_hinted(listening: Store, acting: Store, topic: Topic) -> bool:
+    """One hint may be lost; of several, one comes long before a poll would find the news."""
+    async with listening.listen(topic) as listener:
+        for _ in range(10):
+            await cause(acting, topic)
+            if await listener.wait(0.5):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("topic", ["work", "news"])
+async def test_a_hint_reaches_the_same_instance(store: Store, topic: Topic) -> None:
+    assert await is_hinted(store, store, topic)
+
+
+@pytest.mark.parametrize("topic", ["work", "news"])
+async def test_a_hint_reaches_another_instance(file_store: Store, twin: Store, topic: Topic) -> None:
+    assert await is_hinted(twin, file_store, topic)
+
+
+async def test_silence_is_no_hint_and_hints_are_merged(store: Store) -> None:
+    async with store.listen("work") as listener:
+        for _ in range(3):
+            await enqueue(store)
+        while await listener.wait(0.2):
+            pass
+        assert not await listener.wait(0)
+        assert not await listener.wait(0.01)

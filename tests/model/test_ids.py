@@ -1,0 +1,55 @@
+"""Ids order by the moment they were made, and tokens are kept as hashes only."""
+
+import hashlib
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import RFC_4122
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
+
+
+def test_an_id_is_a_uuid_of_version_7_and_tells_its_millisecond() -> None:
+    before = time.time_ns() // 1_000_000
+    made = uuid7()
+    assert made.version == 7
+    assert made.variant == RFC_4122
+    # a burst before this test may have borrowed a few milliseconds from the future
+    assert before <= made.int >> 80 <= time.time_ns() // 1_000_000 + 1000
+
+
+def test_ids_of_one_process_strictly_increase_also_within_a_millisecond() -> None:
+    made = [uuid7() for _ in range(20_000)]
+    assert all(a < b for a, b in itertools.pairwise(made))
+    assert [str(i) for i in made] == sorted(str(i) for i in made), "their text sorts alike"
+
+
+def test_ids_made_by_many_threads_are_unique() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: [uuid7() for _ in range(2000)], range(8)))
+    assert len({i for ids in made for i in ids}) == 16_000
+    assert all(ids == sorted(ids) for ids in made)
+
+
+def test_the_short_form_is_the_random_end() -> None:
+    made = uuid7()
+    assert made.hex.endswith(short_id(made))
+    assert len(short_id(made)) == 8
+    assert len({short_id(uuid7()) for _ in range(1000)}) == 1000
+
+
+def test_tokens_are_unguessable_and_only_their_hash_is_kept() -> None:
+    tokens = {new_token() for _ in range(1000)}
+    assert len(tokens) == 1000
+    assert all(token.startswith("pdt_") and len(token) == 4 + 43 for token in tokens), "256 bits"
+    token = tokens.pop()
+    assert hash_token(token) == hashlib.sha256(token.encode()).hexdigest()
+    assert token not in hash_token(token)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+def test_json_is_hashed_as_the_exact_text(one: str, other: str) -> None:
+    assert (hash_json(one) == hash_json(other)) == (one == other)
