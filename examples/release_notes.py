@@ -324,7 +324,7 @@ async def main(brief: Brief, *, yes: bool) -> int:
         same = [job for job in open_jobs.items if job.payload == asdict(brief)]
         handle = app.handle(same[0].id) if same else await app.enqueue(release_notes, brief)
         print(f"{'going on with' if same else 'enqueued'} job …{(await handle.get()).short_id}")
-        worker = await app.worker()
+        worker = await app.worker(lease="5s")  # short: after a kill nobody wants to wait for the default of 30 s
         working = asyncio.create_task(worker.run())
         try:
             return await follow(handle, yes=yes)

@@ -11,35 +11,40 @@ async def greet(ctx: JobContext, name: str) -> str:
 # await app.enqueue(greet, "world"); then run a worker: perdure worker start --app module:app
 """
 
-from perdure.app import App
-from perdure.model.approvals import Approval, ApprovalStatus
-from perdure.model.errors import (
-    Denied,
-    Fail,
-    JobCancelled,
-    JobFailed,
-    PerdureError,
-    Retry,
-    Snooze,
-    Suspended,
-    WaitTimeout,
-)
-from perdure.model.events import Event
-from perdure.model.jobs import Job
-from perdure.model.states import TRANSITIONS, Status
-from perdure.model.timing import Backoff
-from perdure.runtime.asking import ApprovalRequest, Decision
-from perdure.runtime.blocking import BlockingContext
-from perdure.runtime.client import Client, Request
-from perdure.runtime.context import JobContext, idempotency_key
-from perdure.runtime.handle import Handle
-from perdure.runtime.registry import Handler
-from perdure.runtime.worker import Worker
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.app import App
+    from perdure.model.approvals import Approval, ApprovalStatus
+    from perdure.model.errors import (
+        Denied,
+        Fail,
+        JobCancelled,
+        JobFailed,
+        PerdureError,
+        Retry,
+        Snooze,
+        Suspended,
+        WaitTimeout,
+    )
+    from perdure.model.events import Event
+    from perdure.model.jobs import Job
+    from perdure.model.states import TRANSITIONS, Status
+    from perdure.model.timing import Backoff
+    from perdure.runtime.asking import ApprovalRequest, Decision
+    from perdure.runtime.blocking import BlockingContext
+    from perdure.runtime.client import Client, Request
+    from perdure.runtime.context import JobContext, idempotency_key
+    from perdure.runtime.handle import Handle
+    from perdure.runtime.registry import Handler
+    from perdure.runtime.worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "TRANSITIONS",
     "App",
     "Approval",
     "ApprovalRequest",
@@ -63,8 +68,39 @@ __all__ = [
     "Snooze",
     "Status",
     "Suspended",
+    "TRANSITIONS",
     "WaitTimeout",
     "Worker",
     "__version__",
     "idempotency_key",
 ]
+
+# A name is imported when it is first used, so that the command line starts without pydantic and the drivers.
+_HOMES = {
+    "perdure.app": "App",
+    "perdure.model.approvals": "Approval ApprovalStatus",
+    "perdure.model.errors": "Denied Fail JobCancelled JobFailed PerdureError Retry Snooze Suspended WaitTimeout",
+    "perdure.model.events": "Event",
+    "perdure.model.jobs": "Job",
+    "perdure.model.states": "TRANSITIONS Status",
+    "perdure.model.timing": "Backoff",
+    "perdure.runtime.asking": "ApprovalRequest Decision",
+    "perdure.runtime.blocking": "BlockingContext",
+    "perdure.runtime.client": "Client Request",
+    "perdure.runtime.context": "JobContext idempotency_key",
+    "perdure.runtime.handle": "Handle",
+    "perdure.runtime.registry": "Handler",
+    "perdure.runtime.worker": "Worker",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'perdure' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

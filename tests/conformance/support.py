@@ -1,6 +1,8 @@
 """What the conformance tests share: jobs in every state, leases that run out, and what holds for every job always."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,6 +27,16 @@ _numbers = itertools.count(1)
 def own_queue() -> str:
     """The name of a queue that no other test uses, so that claims take exactly what was meant."""
     return f"queue-{next(_numbers)}"
+
+
+@contextmanager
+def case(*what: object) -> Iterator[None]:
+    """One turn of a loop over cases: a failure says in which."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note("in the case: " + ", ".join(map(str, what)))
+        raise
 
 
 def new_job(*, payload: str = '{"n": 1}', **changes: Any) -> NewJob:

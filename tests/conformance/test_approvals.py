@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from itertools import product
 from uuid import uuid4
 
 import pytest
@@ -26,6 +26,7 @@ from tests.conformance.support import (
     approve,
     asked,
     by_token,
+    case,
     checked_log,
     claim,
     deny,
@@ -186,16 +187,16 @@ async def test_only_an_assignee_decides_by_id(store: Store) -> None:
     assert (await store.decide(approve(approval, by="eve"))).decided_by == "eve"
 
 
-@pytest.mark.parametrize("first", [approve, deny])
-@pytest.mark.parametrize("second", [approve, deny])
-async def test_the_first_decision_stands(store: Store, first: Any, second: Any) -> None:
-    approval = await asked(store)
-    decided = await store.decide(first(approval, by="bob"))
-    log = await checked_log(store, approval.job_id)
-    with pytest.raises(AlreadyDecided):
-        await store.decide(second(approval))
-    assert await store.get_approval(approval.id) == decided
-    assert await checked_log(store, approval.job_id) == log
+async def test_the_first_decision_stands(store: Store) -> None:
+    for first, second in product([approve, deny], repeat=2):
+        with case(first, second):
+            approval = await asked(store)
+            decided = await store.decide(first(approval, by="bob"))
+            log = await checked_log(store, approval.job_id)
+            with pytest.raises(AlreadyDecided):
+                await store.decide(second(approval))
+            assert await store.get_approval(approval.id) == decided
+            assert await checked_log(store, approval.job_id) == log
 
 
 async def test_of_many_decisions_at_once_exactly_one_wins(store: Store) -> None:

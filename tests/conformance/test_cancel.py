@@ -1,5 +1,7 @@
-"""Cancel, retry now, and prune: what people do to jobs from outside."""
+"""Cancel, retry now, and prune: what people do to jobs from itertools import product
+from outside."""
 
+from itertools import product
 from uuid import UUID
 
 import pytest
@@ -14,6 +16,7 @@ from tests.conformance.support import (
     NOTE,
     OTHER,
     S,
+    case,
     checked_log,
     claimable,
     enqueue,
@@ -33,16 +36,16 @@ LEASED = [S.RUNNING, S.WAITING]
 TERMINAL = [s for s in Status if s.terminal]
 
 
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("status", UNLEASED)
-async def test_nobody_holds_it_so_it_is_cancelled_at_once(store: Store, status: Status, force: bool) -> None:
-    job_id = await run_to(store, status)
-    assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
-    job = await store.get_job(job_id)
-    assert (job.note["actor"], job.note["reason"]) == ("ann", "because")
-    last = (await checked_log(store, job_id))[-1]
-    assert (last.type, last.previous_status, last.payload["reason"]) == ("job_cancelled", status, "because")
-    assert not await claimable(store, job_id)
+async def test_nobody_holds_it_so_it_is_cancelled_at_once(store: Store) -> None:
+    for status, force in product(UNLEASED, [False, True]):
+        with case(status, force):
+            job_id = await run_to(store, status)
+            assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
+            job = await store.get_job(job_id)
+            assert (job.note["actor"], job.note["reason"]) == ("ann", "because")
+            last = (await checked_log(store, job_id))[-1]
+            assert (last.type, last.previous_status, last.payload["reason"]) == ("job_cancelled", status, "because")
+            assert not await claimable(store, job_id)
 
 
 @pytest.mark.parametrize("status", LEASED)
@@ -62,20 +65,20 @@ async def test_a_holder_is_asked_and_only_once(store: Store, status: Status) -> 
     await checked_log(store, job_id)
 
 
-@pytest.mark.parametrize("asked_before", [False, True])
-@pytest.mark.parametrize("status", LEASED)
-async def test_force_does_not_ask(store: Store, status: Status, asked_before: bool) -> None:
-    job_id = await run_to(store, status)
-    lease = await lease_of(store, job_id)
-    if asked_before:
-        await store.cancel(job_id, note=NOTE)
-    assert await store.cancel(job_id, note=NOTE, force=True) is S.CANCELLED
-    with pytest.raises(LeaseLost):
-        await store.record(lease, [event()])
-    with pytest.raises(LeaseLost):
-        await store.finish(lease, outcome(S.COMPLETED))
-    assert (await checked_log(store, job_id))[-1].payload["reason"] == "because"
-    assert await store.reap(worker_id=OTHER) == []
+async def test_force_does_not_ask(store: Store) -> None:
+    for status, asked_before in product(LEASED, [False, True]):
+        with case(status, asked_before):
+            job_id = await run_to(store, status)
+            lease = await lease_of(store, job_id)
+            if asked_before:
+                await store.cancel(job_id, note=NOTE)
+            assert await store.cancel(job_id, note=NOTE, force=True) is S.CANCELLED
+            with pytest.raises(LeaseLost):
+                await store.record(lease, [event()])
+            with pytest.raises(LeaseLost):
+                await store.finish(lease, outcome(S.COMPLETED))
+            assert (await checked_log(store, job_id))[-1].payload["reason"] == "because"
+            assert await store.reap(worker_id=OTHER) == []
 
 
 @pytest.mark.parametrize("status", LEASED)
@@ -87,17 +90,17 @@ async def test_a_holder_whose_lease_ran_out_is_not_asked(store: Store, status: S
     assert await store.reap(worker_id=OTHER) == []
 
 
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("status", TERMINAL)
-async def test_terminal_is_terminal(store: Store, status: Status, force: bool) -> None:
-    job_id = await run_to(store, status)
-    before = await checked_log(store, job_id)
-    if status is S.CANCELLED:
-        assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
-    else:
-        with pytest.raises(IllegalTransition):
-            await store.cancel(job_id, note=NOTE, force=force)
-    assert await checked_log(store, job_id) == before
+async def test_terminal_is_terminal(store: Store) -> None:
+    for status, force in product(TERMINAL, [False, True]):
+        with case(status, force):
+            job_id = await run_to(store, status)
+            before = await checked_log(store, job_id)
+            if status is S.CANCELLED:
+                assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
+            else:
+                with pytest.raises(IllegalTransition):
+                    await store.cancel(job_id, note=NOTE, force=force)
+            assert await checked_log(store, job_id) == before
 
 
 async def test_a_request_nobody_answers_is_carried_out_after_ten_seconds(file_store: Store, shell: Shell) -> None:
@@ -159,13 +162,14 @@ async def test_a_job_already_due_is_left_as_it_is(store: Store, status: Status) 
     assert [e.type for e in before[1]].count("made_due") == (status is S.RETRY)
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s not in {S.PENDING, S.RETRY}])
-async def test_in_other_states_there_is_nothing_to_make_due(store: Store, status: Status) -> None:
-    job_id = await run_to(store, status)
-    before = await store.get_job(job_id), await checked_log(store, job_id)
-    with pytest.raises(IllegalTransition):
-        await store.retry_now(job_id, note=NOTE)
-    assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
+async def test_in_other_states_there_is_nothing_to_make_due(store: Store) -> None:
+    for status in [s for s in Status if s not in {S.PENDING, S.RETRY}]:
+        with case(status):
+            job_id = await run_to(store, status)
+            before = await store.get_job(job_id), await checked_log(store, job_id)
+            with pytest.raises(IllegalTransition):
+                await store.retry_now(job_id, note=NOTE)
+            assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
 
 
 # Prune ----------------------------------------------------------------------------------------------------------------

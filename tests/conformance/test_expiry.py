@@ -1,6 +1,7 @@
 """What happens by itself, and what a decision does to a job in each state it may be in; nothing is ever missed."""
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.conformance.support import (
     HOUR,
     S,
     approve,
+    case,
     checked_log,
     claim,
     claimable,
@@ -46,16 +48,16 @@ async def asked_in(store: Store, status: Status, **changes: Any) -> Approval:
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("decide", [approve, deny])
-@pytest.mark.parametrize("status", SUSPENDED)
-async def test_a_decision_wakes_who_is_suspended_on_it(store: Store, status: Status, decide: Any) -> None:
-    asked = await asked_in(store, status, on_deny="resume")
-    await store.decide(decide(asked))
-    job = await store.get_job(asked.job_id)
-    assert job.status is status, "decided but not yet claimed: it shows as waiting for a worker"
-    assert near(job.due_at, await store.now())
-    await claim(store, job.id)
-    await checked_log(store, job.id)
+async def test_a_decision_wakes_who_is_suspended_on_it(store: Store) -> None:
+    for status, decide in product(SUSPENDED, [approve, deny]):
+        with case(status, decide):
+            asked = await asked_in(store, status, on_deny="resume")
+            await store.decide(decide(asked))
+            job = await store.get_job(asked.job_id)
+            assert job.status is status, "decided but not yet claimed: it shows as waiting for a worker"
+            assert near(job.due_at, await store.now())
+            await claim(store, job.id)
+            await checked_log(store, job.id)
 
 
 @pytest.mark.parametrize("status", SUSPENDED)
@@ -71,17 +73,17 @@ async def test_a_denial_fails_who_is_suspended_on_it(store: Store, status: Statu
     assert not await claimable(store, job.id)
 
 
-@pytest.mark.parametrize("decide", [approve, deny])
-@pytest.mark.parametrize("status", [S.RUNNING, S.WAITING])
-async def test_the_holder_finds_a_decision_made_meanwhile(store: Store, status: Status, decide: Any) -> None:
-    asked = await asked_in(store, status)
-    await store.decide(decide(asked))
-    job = await store.get_job(asked.job_id)
-    assert (job.status, job.due_at) == (status, None)
-    assert (await checked_log(store, job.id))[-1].type == "approval_decided"
-    await store.finish(await lease_of(store, job.id), Outcome(S.PARKED))
-    assert await claimable(store, job.id)
-    await checked_log(store, job.id)
+async def test_the_holder_finds_a_decision_made_meanwhile(store: Store) -> None:
+    for status, decide in product([S.RUNNING, S.WAITING], [approve, deny]):
+        with case(status, decide):
+            asked = await asked_in(store, status)
+            await store.decide(decide(asked))
+            job = await store.get_job(asked.job_id)
+            assert (job.status, job.due_at) == (status, None)
+            assert (await checked_log(store, job.id))[-1].type == "approval_decided"
+            await store.finish(await lease_of(store, job.id), Outcome(S.PARKED))
+            assert await claimable(store, job.id)
+            await checked_log(store, job.id)
 
 
 async def test_a_decision_while_its_job_backs_off_does_not_hurry_it(store: Store) -> None:
@@ -142,29 +144,29 @@ async def test_a_denial_that_races_with_the_suspension_is_never_lost(file_store:
 # Expiry of approvals --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("on_expiry", ["fail", "deny", "continue"])
-@pytest.mark.parametrize("status", STATES)
-async def test_a_question_runs_out(store: Store, status: Status, on_expiry: str) -> None:
-    asked = await asked_in(store, status, expires_in=0.01, on_expiry=on_expiry)
-    await passed(store, asked.expires_at)
-    assert await store.expire() >= 1
-    assert await store.expire() == 0
-    expired = await store.get_approval(asked.id)
-    assert (expired.status, expired.decided_by) == (ApprovalStatus.EXPIRED, None)
-    assert expired.decided_at is not None
-    log = await checked_log(store, asked.job_id)
-    [said] = [e for e in log if e.type == "approval_decided"]
-    assert (said.payload["approval"], said.payload["decision"]) == (str(asked.id), "EXPIRED")
+async def test_a_question_runs_out(store: Store) -> None:
+    for status, on_expiry in product(STATES, ["fail", "deny", "continue"]):
+        with case(status, on_expiry):
+            asked = await asked_in(store, status, expires_in=0.01, on_expiry=on_expiry)
+            await passed(store, asked.expires_at)
+            assert await store.expire() >= 1
+            assert await store.expire() == 0
+            expired = await store.get_approval(asked.id)
+            assert (expired.status, expired.decided_by) == (ApprovalStatus.EXPIRED, None)
+            assert expired.decided_at is not None
+            log = await checked_log(store, asked.job_id)
+            [said] = [e for e in log if e.type == "approval_decided"]
+            assert (said.payload["approval"], said.payload["decision"]) == (str(asked.id), "EXPIRED")
 
-    job = await store.get_job(asked.job_id)
-    if status in SUSPENDED and on_expiry == "fail":
-        assert (job.status, job.error_kind) == (S.FAILED, "expired")
-        assert log[-1].type == "job_failed"
-    else:
-        assert job.status is status
-        assert (status in SUSPENDED) == await claimable(store, job.id)
-    with pytest.raises(ApprovalExpired):
-        await store.decide(approve(asked))
+            job = await store.get_job(asked.job_id)
+            if status in SUSPENDED and on_expiry == "fail":
+                assert (job.status, job.error_kind) == (S.FAILED, "expired")
+                assert log[-1].type == "job_failed"
+            else:
+                assert job.status is status
+                assert (status in SUSPENDED) == await claimable(store, job.id)
+            with pytest.raises(ApprovalExpired):
+                await store.decide(approve(asked))
 
 
 async def test_only_what_ran_out_expires(store: Store) -> None:
@@ -199,20 +201,21 @@ async def test_deciding_and_expiring_at_once_happen_once(file_store: Store, twin
 # Deadlines of jobs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [S.PENDING, S.RETRY, *SUSPENDED])
-async def test_a_deadline_fails_what_nobody_holds(store: Store, status: Status) -> None:
-    deadline = await later(store, 0.2)
-    job_id = await run_to(store, status, deadline=deadline)
-    safe = await run_to(store, status, deadline=await later(store, HOUR))
-    assert await store.expire() == 0
-    await passed(store, deadline)
-    assert await store.expire() == 1
-    job = await store.get_job(job_id)
-    assert (job.status, job.error_kind) == (S.FAILED, "timeout")
-    failed = (await checked_log(store, job_id))[-1]
-    assert (failed.type, failed.previous_status) == ("job_failed", status)
-    assert (await store.get_job(safe)).status is status
-    assert await store.expire() == 0
+async def test_a_deadline_fails_what_nobody_holds(store: Store) -> None:
+    for status in (S.PENDING, S.RETRY, *SUSPENDED):
+        with case(status):
+            deadline = await later(store, 0.2)
+            job_id = await run_to(store, status, deadline=deadline)
+            safe = await run_to(store, status, deadline=await later(store, HOUR))
+            assert await store.expire() == 0
+            await passed(store, deadline)
+            assert await store.expire() == 1
+            job = await store.get_job(job_id)
+            assert (job.status, job.error_kind) == (S.FAILED, "timeout")
+            failed = (await checked_log(store, job_id))[-1]
+            assert (failed.type, failed.previous_status) == ("job_failed", status)
+            assert (await store.get_job(safe)).status is status
+            assert await store.expire() == 0
 
 
 @pytest.mark.parametrize("status", [S.RUNNING, S.WAITING])

@@ -10,8 +10,9 @@ from perdure.model.errors import IllegalTransition, JobLeased, JobNotFound, Vers
 from perdure.model.states import Status
 from perdure.store.protocol import Store
 from tests.conformance.shell import Refused, Shell
-from tests.conformance.support import S, checked_log, claim, enqueue, event, lease_of, run_to, started
+from tests.conformance.support import S, case, checked_log, claim, enqueue, event, lease_of, run_to, started
 
+TERMINAL = [s for s in Status if s.terminal]
 UNLEASED = [s for s in Status if not s.terminal and not s.leased]
 UPSERT = """insert into job_events (job_id, version, type) values ({id}, 2, 'x')
 on conflict (job_id, version) do update set payload = '[]'"""
@@ -22,23 +23,58 @@ AWKWARD = [
     "123456789012345678901234567890",
     "null",
 ]
+FORGERIES = [
+    "update job_events set payload = '[]'",
+    "update job_events set type = 'job_completed' where job_id = {id} and version = 1",
+    "delete from job_events",
+    "delete from job_events where job_id = {id} and version = 2",
+    "delete from jobs where id = {id}",
+    "insert into job_events (job_id, version, type) values ({id}, 4, 'gap')",
+    "insert into job_events (job_id, version, type) values ({id}, 2, 'again')",
+    "insert into job_events (job_id, version, type) values ({other}, 2, 'no such job')",
+    UPSERT,
+    "update jobs set version = version + 1 where id = {id}",
+    "update jobs set version = version - 1 where id = {id}",
+    "update jobs set status = 'CANCELLED', version = version + 5 where id = {id}",
+    "update jobs set status = 'CANCELLED', version = version - 1 where id = {id}",
+    "update jobs set attempt = -1 where id = {id}",
+    "update jobs set id = {other} where id = {id}",
+    "update jobs set kind = 'another' where id = {id}",
+    "update jobs set tenant_id = 'another' where id = {id}",
+    "update jobs set priority = 10 where id = {id}",
+    "update jobs set retry_count = 4 where id = {id}",
+    "update jobs set finished_at = created_at where id = {id}",
+    "update jobs set error_message = 'odd' where id = {id}",
+    "insert into jobs (id, kind, payload_hash, status) values ({other}, 'echo', 'x', 'COMPLETED')",
+    "insert into jobs (id, kind, payload_hash, status) values ({other}, 'echo', 'x', 'RUNNING')",
+    "insert into jobs (id, kind, payload_hash, version) values ({other}, 'echo', 'x', 2)",
+]
+REPLACEMENTS = [
+    "replace into job_events (job_id, version, type, payload) values ({id}, 2, 'forged', '{{}}')",
+    "replace into jobs (id, kind, payload_hash) values ({id}, 'echo', 'forged')",
+    "replace into jobs (id, kind, payload_hash, idempotency_key) values ({other}, 'echo', 'forged', 'order:1')",
+    "update or replace jobs set idempotency_key = 'order:1' where id = {id}",
+    "update or replace job_events set version = 1 where job_id = {id} and version = 2",
+    "update or ignore job_events set payload = '[]'",
+]
 
 
-@pytest.mark.parametrize("status", UNLEASED)
-async def test_append_moves_the_head_by_one(store: Store, status: Status) -> None:
-    job_id = await run_to(store, status)
-    head = (await store.get_job(job_id)).version
-    assert await store.append(job_id, head, event("plan_generated", '{"steps": 2}')) == head + 1
-    assert await store.append(job_id, head + 1, event()) == head + 2
-    plan, note = (await checked_log(store, job_id))[-2:]
-    assert (plan.version, plan.type, plan.payload, plan.new_status) == (
-        head + 1,
-        "plan_generated",
-        {"steps": 2},
-        None,
-    )
-    assert note.type == "note"
-    assert (await store.get_job(job_id)).status is status, "an event is no transition"
+async def test_append_moves_the_head_by_one(store: Store) -> None:
+    for status in UNLEASED:
+        with case(status):
+            job_id = await run_to(store, status)
+            head = (await store.get_job(job_id)).version
+            assert await store.append(job_id, head, event("plan_generated", '{"steps": 2}')) == head + 1
+            assert await store.append(job_id, head + 1, event()) == head + 2
+            plan, note = (await checked_log(store, job_id))[-2:]
+            assert (plan.version, plan.type, plan.payload, plan.new_status) == (
+                head + 1,
+                "plan_generated",
+                {"steps": 2},
+                None,
+            )
+            assert note.type == "note"
+            assert (await store.get_job(job_id)).status is status, "an event is no transition"
 
 
 @pytest.mark.parametrize("off_by", [-1, 1, 7])
@@ -79,13 +115,14 @@ async def test_nobody_else_appends_to_a_leased_job(store: Store, status: Status)
     assert await checked_log(store, job_id) == before
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s.terminal])
-async def test_nothing_is_appended_to_a_terminal_job(store: Store, status: Status) -> None:
-    job_id = await run_to(store, status)
-    before = await checked_log(store, job_id)
-    with pytest.raises(IllegalTransition):
-        await store.append(job_id, before[-1].version, event())
-    assert await checked_log(store, job_id) == before
+async def test_nothing_is_appended_to_a_terminal_job(store: Store) -> None:
+    for status in TERMINAL:
+        with case(status):
+            job_id = await run_to(store, status)
+            before = await checked_log(store, job_id)
+            with pytest.raises(IllegalTransition):
+                await store.append(job_id, before[-1].version, event())
+            assert await checked_log(store, job_id) == before
 
 
 async def test_append_to_an_unknown_job(store: Store) -> None:
@@ -118,21 +155,22 @@ async def test_fifty_concurrent_writes_of_five_jobs_stay_dense(store: Store) -> 
                 assert versions == list(range(done.version - len(events) + 1, done.version + 1)), "one call, one run"
 
 
-@pytest.mark.parametrize("text", AWKWARD)
-async def test_json_is_kept_as_the_exact_text(file_store: Store, shell: Shell, text: str) -> None:
+async def test_json_is_kept_as_the_exact_text(file_store: Store, shell: Shell) -> None:
     """A digest over what was stored must still fit; and no text may make a job unreadable."""
-    job_id = await enqueue(file_store, payload=text)
-    claimed = await claim(file_store, job_id)
-    assert claimed.payload == text
-    await file_store.record(claimed.lease, [event("node_finished", f'{{"key": "search", "result":{text}}}')])
-    [row] = await shell.run(
-        f"select {shell.text('payload')} as payload from job_events where type = 'node_finished' "
-        f"and job_id = {shell.id(job_id)}"
-    )
-    assert row["payload"] == f'{{"key": "search", "result":{text}}}'
-    job = await file_store.get_job(job_id)
-    assert job.payload == json.loads(text)
-    assert job.state.cursor == "search"
+    for text in AWKWARD:
+        with case(text):
+            job_id = await enqueue(file_store, payload=text)
+            claimed = await claim(file_store, job_id)
+            assert claimed.payload == text
+            await file_store.record(claimed.lease, [event("node_finished", f'{{"key": "search", "result":{text}}}')])
+            [row] = await shell.run(
+                f"select {shell.text('payload')} as payload from job_events where type = 'node_finished' "
+                f"and job_id = {shell.id(job_id)}"
+            )
+            assert row["payload"] == f'{{"key": "search", "result":{text}}}'
+            job = await file_store.get_job(job_id)
+            assert job.payload == json.loads(text)
+            assert job.state.cursor == "search"
 
 
 async def test_list_events_pages_and_filters(store: Store) -> None:
@@ -148,66 +186,30 @@ async def test_list_events_pages_and_filters(store: Store) -> None:
     assert await store.list_events(uuid4()) == []
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "update job_events set payload = '[]'",
-        "update job_events set type = 'job_completed' where job_id = {id} and version = 1",
-        "delete from job_events",
-        "delete from job_events where job_id = {id} and version = 2",
-        "delete from jobs where id = {id}",
-        "insert into job_events (job_id, version, type) values ({id}, 4, 'gap')",
-        "insert into job_events (job_id, version, type) values ({id}, 2, 'again')",
-        "insert into job_events (job_id, version, type) values ({other}, 2, 'no such job')",
-        UPSERT,
-        "update jobs set version = version + 1 where id = {id}",
-        "update jobs set version = version - 1 where id = {id}",
-        "update jobs set status = 'CANCELLED', version = version + 5 where id = {id}",
-        "update jobs set status = 'CANCELLED', version = version - 1 where id = {id}",
-        "update jobs set attempt = -1 where id = {id}",
-        "update jobs set id = {other} where id = {id}",
-        "update jobs set kind = 'another' where id = {id}",
-        "update jobs set tenant_id = 'another' where id = {id}",
-        "update jobs set priority = 10 where id = {id}",
-        "update jobs set retry_count = 4 where id = {id}",
-        "update jobs set finished_at = created_at where id = {id}",
-        "update jobs set error_message = 'odd' where id = {id}",
-        "insert into jobs (id, kind, payload_hash, status) values ({other}, 'echo', 'x', 'COMPLETED')",
-        "insert into jobs (id, kind, payload_hash, status) values ({other}, 'echo', 'x', 'RUNNING')",
-        "insert into jobs (id, kind, payload_hash, version) values ({other}, 'echo', 'x', 2)",
-    ],
-)
-async def test_the_database_refuses_to_falsify_the_record(file_store: Store, shell: Shell, statement: str) -> None:
-    job_id = await enqueue(file_store)
-    await file_store.append(job_id, 1, event())
-    before = await file_store.get_job(job_id), await checked_log(file_store, job_id)
-    with pytest.raises(Refused):
-        await shell.run(statement.format(id=shell.id(job_id), other=shell.id(uuid4())))
-    assert (await file_store.get_job(job_id), await checked_log(file_store, job_id)) == before
+async def test_the_database_refuses_to_falsify_the_record(file_store: Store, shell: Shell) -> None:
+    for statement in FORGERIES:
+        with case(statement):
+            job_id = await enqueue(file_store)
+            await file_store.append(job_id, 1, event())
+            before = await file_store.get_job(job_id), await checked_log(file_store, job_id)
+            with pytest.raises(Refused):
+                await shell.run(statement.format(id=shell.id(job_id), other=shell.id(uuid4())))
+            assert (await file_store.get_job(job_id), await checked_log(file_store, job_id)) == before
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "replace into job_events (job_id, version, type, payload) values ({id}, 2, 'forged', '{{}}')",
-        "replace into jobs (id, kind, payload_hash) values ({id}, 'echo', 'forged')",
-        "replace into jobs (id, kind, payload_hash, idempotency_key) values ({other}, 'echo', 'forged', 'order:1')",
-        "update or replace jobs set idempotency_key = 'order:1' where id = {id}",
-        "update or replace job_events set version = 1 where job_id = {id} and version = 2",
-        "update or ignore job_events set payload = '[]'",
-    ],
-)
-async def test_replacing_is_no_way_around(file_store: Store, shell: Shell, statement: str) -> None:
+async def test_replacing_is_no_way_around(file_store: Store, shell: Shell) -> None:
     """SQLite's REPLACE deletes what is in its way without asking the triggers of DELETE."""
     if shell.postgres:
         pytest.skip("SQLite's own conflict clauses")
     keeper = await enqueue(file_store, idempotency_key="order:1")
-    job_id = await enqueue(file_store)
-    await file_store.append(job_id, 1, event())
-    before = [await checked_log(file_store, i) for i in (job_id, keeper)]
-    with pytest.raises(Refused):
-        await shell.run(statement.format(id=shell.id(job_id), other=shell.id(uuid4())))
-    assert [await checked_log(file_store, i) for i in (job_id, keeper)] == before
+    for statement in REPLACEMENTS:
+        with case(statement):
+            job_id = await enqueue(file_store)
+            await file_store.append(job_id, 1, event())
+            before = [await checked_log(file_store, i) for i in (job_id, keeper)]
+            with pytest.raises(Refused):
+                await shell.run(statement.format(id=shell.id(job_id), other=shell.id(uuid4())))
+            assert [await checked_log(file_store, i) for i in (job_id, keeper)] == before
 
 
 @pytest.mark.parametrize("table", ["job_events", "jobs"])

@@ -16,6 +16,7 @@ from tests.conformance.support import (
     OTHER,
     WORKER,
     S,
+    case,
     checked_log,
     claim,
     claimable,
@@ -30,42 +31,45 @@ from tests.conformance.support import (
 ENDS = [s for s in Status if s in TRANSITIONS[S.RUNNING] and not s.leased]
 
 
-@pytest.mark.parametrize("end", ENDS)
-async def test_each_outcome_moves_the_job_and_writes_its_event_and_run(store: Store, end: Status) -> None:
-    lease = await started(store)
-    await store.record(lease, [event()])
-    assert await store.finish(lease, outcome(end, ran=1.5)) is end
-    events = await checked_log(store, lease.job_id)
-    assert events[-1].new_status is end
-    assert events[-1].attempt == 1
-    job = await store.get_job(lease.job_id)
-    assert job.result == ({"answer": 42} if end is S.COMPLETED else None)
-    if end in {S.FAILED, S.DEADLETTER}:
-        assert (job.error_message, job.error_kind) == ("it broke", "fatal")
-        assert (events[-1].payload["error"], events[-1].payload["error_kind"]) == ("it broke", "fatal")
-    [run] = await store.list_runs(job.id)
-    assert (run.job_id, run.attempt, run.worker_id, run.outcome) == (job.id, 1, WORKER, end)
-    assert run.finished_at - run.started_at == timedelta(seconds=1.5)
-    assert near(run.finished_at, events[-1].at)
-    if end is S.RETRY:
-        assert (run.error_message, run.error_kind) == ("try later", "transient")
+async def test_each_outcome_moves_the_job_and_writes_its_event_and_run(store: Store) -> None:
+    for end in ENDS:
+        with case(end):
+            lease = await started(store)
+            await store.record(lease, [event()])
+            assert await store.finish(lease, outcome(end, ran=1.5)) is end
+            events = await checked_log(store, lease.job_id)
+            assert events[-1].new_status is end
+            assert events[-1].attempt == 1
+            job = await store.get_job(lease.job_id)
+            assert job.result == ({"answer": 42} if end is S.COMPLETED else None)
+            if end in {S.FAILED, S.DEADLETTER}:
+                assert (job.error_message, job.error_kind) == ("it broke", "fatal")
+                assert (events[-1].payload["error"], events[-1].payload["error_kind"]) == ("it broke", "fatal")
+            [run] = await store.list_runs(job.id)
+            assert (run.job_id, run.attempt, run.worker_id, run.outcome) == (job.id, 1, WORKER, end)
+            assert run.finished_at - run.started_at == timedelta(seconds=1.5)
+            assert near(run.finished_at, events[-1].at)
+            if end is S.RETRY:
+                assert (run.error_message, run.error_kind) == ("try later", "transient")
 
 
-@pytest.mark.parametrize("end", [s for s in ENDS if s is not S.COMPLETED])
-async def test_an_attempt_that_never_started_leaves_no_run(store: Store, end: Status) -> None:
-    lease = await started(store)
-    await store.finish(lease, outcome(end, started=False))
-    assert await store.list_runs(lease.job_id) == []
-    await checked_log(store, lease.job_id)
+async def test_an_attempt_that_never_started_leaves_no_run(store: Store) -> None:
+    for end in [s for s in ENDS if s is not S.COMPLETED]:
+        with case(end):
+            lease = await started(store)
+            await store.finish(lease, outcome(end, started=False))
+            assert await store.list_runs(lease.job_id) == []
+            await checked_log(store, lease.job_id)
 
 
-@pytest.mark.parametrize("end", [s for s in Status if s in TRANSITIONS[S.WAITING] and not s.leased])
-async def test_a_waiting_job_ends_as_the_machine_allows(store: Store, end: Status) -> None:
-    lease = await started(store)
-    await store.set_waiting(lease, True)
-    assert await store.finish(lease, outcome(end)) is end
-    moves = [e.new_status for e in await checked_log(store, lease.job_id) if e.new_status]
-    assert moves[-2:] == [S.WAITING, end]
+async def test_a_waiting_job_ends_as_the_machine_allows(store: Store) -> None:
+    for end in sorted(TRANSITIONS[S.WAITING] - {S.RUNNING}):
+        with case(end):
+            lease = await started(store)
+            await store.set_waiting(lease, True)
+            assert await store.finish(lease, outcome(end)) is end
+            moves = [e.new_status for e in await checked_log(store, lease.job_id) if e.new_status]
+            assert moves[-2:] == [S.WAITING, end]
 
 
 @pytest.mark.parametrize("end", [S.COMPLETED, S.WAITING_FOR_APPROVAL])
@@ -152,12 +156,13 @@ async def test_a_snooze_never_uses_retries_up(store: Store) -> None:
     assert (await store.get_job(lease.job_id)).retry_count == 0
 
 
-@pytest.mark.parametrize("end", ENDS)
-async def test_the_first_commit_wins_against_a_cancel_request(store: Store, end: Status) -> None:
-    lease = await started(store)
-    await store.cancel(lease.job_id, note=NOTE)
-    assert await store.finish(lease, outcome(end)) is end
-    await checked_log(store, lease.job_id)
+async def test_the_first_commit_wins_against_a_cancel_request(store: Store) -> None:
+    for end in ENDS:
+        with case(end):
+            lease = await started(store)
+            await store.cancel(lease.job_id, note=NOTE)
+            assert await store.finish(lease, outcome(end)) is end
+            await checked_log(store, lease.job_id)
 
 
 async def test_the_holder_cancels_in_the_name_of_who_asked(store: Store) -> None:

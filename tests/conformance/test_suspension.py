@@ -11,6 +11,7 @@ from tests.conformance.support import (
     HOUR,
     S,
     approve,
+    case,
     checked_log,
     claimable,
     event,
@@ -109,11 +110,12 @@ async def test_waiting_becomes_parked_when_the_linger_ends(store: Store) -> None
     assert (job.status, job.lease) == (S.PARKED, None)
 
 
-@pytest.mark.parametrize("end", ENDS)
-async def test_the_end_closes_what_was_open(store: Store, end: Status) -> None:
-    lease = await started(store)
-    asked = await store.request_approval(lease, new_approval())
-    await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
-    await store.finish(lease, outcome(end))
-    assert (await store.get_job(lease.job_id)).waits == ()
-    assert (await store.get_approval(asked.id)).status.value == "CANCELLED"
+async def test_the_end_closes_what_was_open(store: Store) -> None:
+    for end in ENDS:
+        with case(end):
+            lease = await started(store)
+            asked = await store.request_approval(lease, new_approval())
+            await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
+            await store.finish(lease, outcome(end))
+            assert (await store.get_job(lease.job_id)).waits == ()
+            assert (await store.get_approval(asked.id)).status.value == "CANCELLED"

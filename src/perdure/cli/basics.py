@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from perdure import __version__
 from perdure.cli.errors import Usage
 from perdure.cli.options import command, group
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from perdure.cli.session import Cli
+from perdure.cli.session import Cli
 
 app = group("Small commands.", "perdure version")
 
 SHELLS = ("bash", "zsh", "fish")
+
+
+@command(app, "version", example="perdure version --json")
+def version(cli: Cli) -> None:
+    """Print the version of perdure, and of the Python it runs on."""
+    from rich.text import Text
+
+    facts = {"version": __version__, "python": platform.python_version(), "platform": platform.platform(terse=True)}
+    text = f"perdure {__version__} (Python {facts['python']}, {facts['platform']})"
+    cli.out.one(facts, lambda: Text(text), id=__version__, plain=dict)
+
+
+@command(
+    app,
+    "completion",
+    example="""\
+perdure completion bash >> ~/.bashrc
+perdure completion zsh > ~/.zfunc/_perdure
+perdure completion fish > ~/.config/fish/completions/perdure.fish""",
+)
+def completion(
+    cli: Cli, shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish")]
+) -> None:
+    """Print a script that completes commands and options in your shell."""
+    del cli
+    if shell not in SHELLS:
+        raise Usage(f"there is no completion for '{shell}'", hint=f"known: {', '.join(SHELLS)}")
+    from typer.completion import get_completion_script
+
+    print(get_completion_script(prog_name="perdure", complete_var="_PERDURE_COMPLETE", shell=shell))
+
+
+@command(app, "demo", example="perdure demo\nperdure demo ./my-project --auto-approve")
+def demo(
+    cli: Cli,
+    repository: Annotated[
+        str | None, typer.Argument(metavar="REPOSITORY", help="A directory to work on; none: a small one is made")
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option("--directory", metavar="DIR", help="Where to keep the database and the report")
+    ] = None,
+    auto_approve: Annotated[
+        bool, typer.Option("--auto-approve", help="Say yes where the job asks (also with --yes)")
+    ] = False,
+) -> int:
+    """Watch a job crash, wait for a person and resume: a tour in one minute."""
+    from perdure.cli.demo import run_demo
+
+    return run_demo(repository, directory=directory, auto_approve=auto_approve or cli.flags.yes)

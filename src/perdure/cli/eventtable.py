@@ -7,16 +7,16 @@ from typing import Any
 
 from perdure.cli.jobtable import preview
 from perdure.cli.output import Cell, Column
-from perdure.cli.words import ICONS, TimeFormat, Times, short, span
+from perdure.cli.words import ICONS, TimeFormat, Times, one_line, short, span
 from perdure.model.events import Event
 
 
 def columns(times: Times) -> list[Column[Event]]:
-    """The columns of `jobs events`. Fixed widths, so that a followed log stays in line."""
+    """The columns of `jobs events`."""
     return [
-        Column("version", lambda e: f"{e.version:>7}", right=True),
-        Column("at", lambda e: f"{clock(e, times):<12}"),
-        Column("type", lambda e: _typed(e)),
+        Column("version", lambda e: str(e.version), right=True),
+        Column("at", lambda e: clock(e, times)),
+        Column("type", _typed),
         Column("attempt", lambda e: str(e.attempt or ""), wide=True, right=True),
         Column("what", lambda e: said(e, times), flexible=True),
     ]
@@ -56,9 +56,14 @@ def said(event: Event, times: Times) -> str:
     return " · ".join(words)
 
 
+def line(event: Event, times: Times) -> str:
+    """One line of a followed log."""
+    return f"{event.version:>5}  {clock(event, times)}  {event.type:<18}  {one_line(said(event, times))}".rstrip()
+
+
 def _typed(event: Event) -> Cell:
     style = ICONS[event.new_status][1] if event.new_status else "dim" if event.cls == "trace" else ""
-    return f"{event.type:<18}", style
+    return event.type, style
 
 
 def _moment(text: str, times: Times) -> str:

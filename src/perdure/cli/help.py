@@ -26,7 +26,6 @@ ALIASES = {
     "retry": "retry-now",
     "completions": "completion",
 }
-GLOBAL_PANEL = "Global options"
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 not permitted, 5 conflict, 6 awaited job failed, 7 cancelled or denied,
 8 wait timed out, 9 stopped at an approval, 10 database unreachable, 130 and 143 by signal."""
@@ -38,9 +37,9 @@ class Command(TyperCommand):
     """A command with one or more examples (its epilog), and options whose value may be left out (`--wait`, `--wait=30s`)."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give `--wait` without a value the empty one."""
+        """Read the global options that stood before the command as well, and give `--wait` without a value the empty one."""
         optional = {n for p in self.params if getattr(p, "metavar", None) == "[DURATION]" for n in p.opts}
-        return super().parse_args(ctx, _with_values(args, optional) if optional else args)
+        return super().parse_args(ctx, [*(ctx.obj or ()), *(_with_values(args, optional) if optional else args)])
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, what it does, its options, an example; the global options in one line."""
@@ -48,14 +47,17 @@ class Command(TyperCommand):
         page.usage(self)
         page.text(self.help)
         page.arguments(self.params)
-        page.options("Options", (p for p in self.params if p.rich_help_panel != GLOBAL_PANEL))
-        page.verbatim("Examples" if "\n" in (self.epilog or "") else "Example", self.epilog)
-        own = [p.opts[-1] for p in self.params if getattr(p, "rich_help_panel", None) == GLOBAL_PANEL and not p.hidden]
-        page.text("Global options, explained by `perdure --help`: " + " ".join(own))
+        page.options(self.params)
+        page.examples(self.epilog)
+        shared = [p.opts[-1] for p in self.params if getattr(p, "hidden", False)]
+        page.text("Global options, explained by `perdure --help`: " + " ".join(shared))
 
 
 class Group(TyperGroup):
-    """A group of commands; without one it prints its help. Hidden aliases: `list`, `show`, singular and plural nouns."""
+    """A group of commands; without one it prints its help. Hidden aliases: `list`, `show`, singular and plural nouns.
+    `shared` are the options to be explained here for all commands."""
+
+    shared: Sequence[tuple[str, str]] = ()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name or alias."""
@@ -76,10 +78,9 @@ class Group(TyperGroup):
         page = Page(ctx, formatter)
         page.usage(self)
         page.text(self.help)
-        page.commands(self.summaries(ctx))
-        page.options("Options", (p for p in self.params if p.rich_help_panel != GLOBAL_PANEL))
-        page.options(GLOBAL_PANEL, (p for p in self.params if p.rich_help_panel == GLOBAL_PANEL))
-        page.verbatim("Examples" if "\n" in (self.epilog or "") else "Example", self.epilog)
+        page.table("Commands", self.summaries(ctx))
+        page.table("Global options", self.shared)
+        page.examples(self.epilog)
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:
         """Name and first sentence of every command."""
@@ -140,23 +141,21 @@ class Page:
     def arguments(self, params: Iterable[Any]) -> None:
         """What stands without a dash."""
         rows = [(_usage_piece(p), p.help) for p in params if p.param_type_name == "argument" and p.help]
-        self._table("Arguments", rows)
+        self.table("Arguments", rows)
 
-    def options(self, heading: str, params: Iterable[Any]) -> None:
-        """Options with their help."""
-        rows = [_option(p) for p in params if p.param_type_name == "option" and not p.hidden and p.name != "help"]
-        self._table(heading, rows)
+    def options(self, params: Iterable[Any]) -> None:
+        """Options with their help; those of every command are hidden."""
+        rows = [option_row(p) for p in params if p.param_type_name == "option" and not p.hidden and p.name != "help"]
+        self.table("Options", rows)
 
-    def commands(self, rows: list[tuple[str, str]]) -> None:
-        """Commands with their first sentence."""
-        self._table("Commands", rows)
-
-    def verbatim(self, heading: str, text: str | None) -> None:
+    def examples(self, text: str | None) -> None:
         """Lines to be copied, as they are."""
         if text:
-            self._out.write(f"\n{self._bold(heading + ':')}\n{textwrap.indent(inspect.cleandoc(text), '  ')}\n")
+            heading = "Examples:" if "\n" in text else "Example:"
+            self._out.write(f"\n{self._bold(heading)}\n{textwrap.indent(inspect.cleandoc(text), '  ')}\n")
 
-    def _table(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
+    def table(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Two columns."""
         if not rows:
             return
         self._out.write(f"\n{self._bold(heading + ':')}\n")
@@ -178,8 +177,8 @@ class Page:
 
 
 def first_sentence(text: str | None) -> str:
-    """The first sentence of a help text, without its full stop."""
-    return re.split(r"(?<=[a-z)\]])\.(?:\s|$)", " ".join((text or "").split()), maxsplit=1)[0]
+    """The first sentence of a help text, up to its full stop or colon."""
+    return re.split(r"(?<=[a-z)\]])[.:](?:\s|$)", " ".join((text or "").split()), maxsplit=1)[0]
 
 
 def styled_help() -> bool:
@@ -195,7 +194,8 @@ def _usage_piece(param: Any) -> str:
     return f"{name}{many}" if param.required else f"[{name}{many}]"
 
 
-def _option(param: Any) -> tuple[str, str]:
+def option_row(param: Any) -> tuple[str, str]:
+    """An option as a help page shows it: names with the value, and the help."""
     names = ", ".join([*param.opts, *param.secondary_opts])
     if not (param.is_flag or param.count):
         glue = "" if param.metavar == "[DURATION]" else " "

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import typer
 
 from perdure.cli.help import EXIT_CODES, LazyGroup
-from perdure.cli.options import global_options
+from perdure.cli.options import GLOBALS, leading
 
 HELP = f"""\
 Durable jobs for AI agents and coding CLIs, on your PostgreSQL or an embedded SQLite file.
@@ -30,6 +30,9 @@ perdure worker start --app agents:app --processes 4"""
 class Root(LazyGroup):
     """`perdure`."""
 
+    shared = [  # noqa: RUF012  as below
+        (f"{', '.join(o.names)}{' ' + o.metavar if o.metavar else ''}", o.help) for o in GLOBALS
+    ]
     members = {  # noqa: RUF012  typer's classes are not ours to annotate
         "dev": ("perdure.cli.dev", "One process: a store, a worker and a live table of its jobs"),
         "demo": ("perdure.cli.basics", "Watch a job crash, wait for a person and resume"),
@@ -60,9 +63,7 @@ def root() -> Any:
     return typer.main.get_command(app)
 
 
-@global_options
-def _root(ctx: typer.Context, given: dict[str, Any]) -> None:
-    ctx.obj = given
+def _root(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
 
@@ -85,8 +86,9 @@ def run(args: list[str]) -> int:
         args = ["version", *args[1:]]
     name = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119  pathlib is slow to load
     name = name if name in {"perdure", "schedulerctl"} else "perdure"
+    before, after = leading(args)
     try:
-        code = root().main(args=args, prog_name=name, standalone_mode=False)
+        code = root().main(args=after, prog_name=name, standalone_mode=False, obj=before)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint at exit either

@@ -3,101 +3,119 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from perdure.cli.help import GLOBAL_PANEL, Command, Group
+from perdure.cli.help import Command, Group
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OUTPUTS = ("table", "wide", "json", "jsonl", "id", "none")
-COLORS = ("auto", "always", "never")
-TIME_FORMATS = ("relative", "iso", "epoch")
-
-
-def _choice(*names: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if value is not None and value not in names:
-            raise typer.BadParameter(f"'{value}' is none of {', '.join(names)}")
-        return value
-
-    return check
-
-
-def _completes(*names: str) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        return [n for n in names if n.startswith(incomplete)]
-
-    return complete
-
-
-def _global(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=GLOBAL_PANEL, show_default=False, **more)
 
 
 @dataclass(slots=True)
 class Flags:
-    """The global options as given; None and False where they were not."""
+    """The global options as given; None, False and 0 where they were not."""
 
-    db: Annotated[
-        str | None,
-        _global("--db", metavar="URL", help="memory:, sqlite:///path or postgresql://... (PERDURE_DATABASE_URL)"),
-    ] = None
-    tenant: Annotated[str | None, _global("--tenant", metavar="NAME", help="Whose jobs (PERDURE_TENANT)")] = None
-    app: Annotated[
-        str | None, _global("--app", metavar="MODULE:ATTR", help="Your App, from the current directory (PERDURE_APP)")
-    ] = None
-    output: Annotated[
-        str | None,
-        _global(
-            "-o",
-            "--output",
-            metavar="|".join(OUTPUTS),
-            help="How to print data (PERDURE_OUTPUT)",
-            callback=_choice(*OUTPUTS),
-            autocompletion=_completes(*OUTPUTS),
-        ),
-    ] = None
-    json: Annotated[bool, _global("--json", help="The same as -o json")] = False
-    fields: Annotated[
-        str | None, _global("--fields", metavar="A,B,C", help="Only these columns, or keys of the JSON")
-    ] = None
-    quiet: Annotated[bool, _global("-q", "--quiet", help="No messages but errors")] = False
-    verbose: Annotated[int, _global("-v", "--verbose", count=True, help="More messages; tracebacks of bugs")] = 0
-    color: Annotated[
-        str | None,
-        _global(
-            "--color",
-            metavar="|".join(COLORS),
-            help="Colour the output (NO_COLOR, FORCE_COLOR)",
-            callback=_choice(*COLORS),
-            autocompletion=_completes(*COLORS),
-        ),
-    ] = None
-    time_format: Annotated[
-        str | None,
-        _global(
-            "--time-format",
-            metavar="|".join(TIME_FORMATS),
-            help="How to print times; iso when not on a terminal",
-            callback=_choice(*TIME_FORMATS),
-            autocompletion=_completes(*TIME_FORMATS),
-        ),
-    ] = None
-    no_input: Annotated[bool, _global("--no-input", help="Never ask (also where CI is set)")] = False
-    yes: Annotated[bool, _global("-y", "--yes", help="Answer every question with yes")] = False
+    db: str | None = None
+    tenant: str | None = None
+    app: str | None = None
+    output: str | None = None
+    json: bool = False
+    fields: str | None = None
+    quiet: bool = False
+    verbose: int = 0
+    color: str | None = None
+    time_format: str | None = None
+    no_input: bool = False
+    yes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOption:
+    """One option of every command; without a metavar it is a switch."""
+
+    field: str
+    names: tuple[str, ...]
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+
+    def parameter(self) -> inspect.Parameter:
+        """As a parameter of a command's function."""
+        more: dict[str, Any] = {}
+        annotation: Any = str | None if self.metavar else bool
+        if self.choices:
+            more = {"callback": _one_of(self.choices), "autocompletion": _completes(self.choices)}
+        if self.field == "verbose":
+            annotation, more = int, {"count": True}
+        option = typer.Option(*self.names, metavar=self.metavar, help=self.help, show_default=False, hidden=True, **more)
+        return inspect.Parameter(
+            self.field,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=getattr(Flags(), self.field),
+            annotation=Annotated[annotation, option],
+        )
+
+
+def _choice(field: str, names: tuple[str, ...], help: str, choices: tuple[str, ...]) -> GlobalOption:
+    return GlobalOption(field, names, help, "|".join(choices), choices)
+
+
+GLOBALS = (
+    GlobalOption("db", ("--db",), "memory:, sqlite:///path or postgresql://... (PERDURE_DATABASE_URL)", "URL"),
+    GlobalOption("tenant", ("--tenant",), "Whose jobs (PERDURE_TENANT)", "NAME"),
+    GlobalOption("app", ("--app",), "Your App, from the current directory (PERDURE_APP)", "MODULE:ATTR"),
+    _choice("output", ("-o", "--output"), "How to print data (PERDURE_OUTPUT)", OUTPUTS),
+    GlobalOption("json", ("--json",), "The same as -o json"),
+    GlobalOption("fields", ("--fields",), "Only these columns, or keys of the JSON", "A,B,C"),
+    GlobalOption("quiet", ("-q", "--quiet"), "No messages but errors"),
+    GlobalOption("verbose", ("-v", "--verbose"), "More messages, tracebacks of bugs; -vv: of all errors"),
+    _choice("color", ("--color",), "Colour the output (NO_COLOR, FORCE_COLOR)", ("auto", "always", "never")),
+    _choice(
+        "time_format",
+        ("--time-format",),
+        "How to print times; iso when not on a terminal",
+        ("relative", "iso", "epoch"),
+    ),
+    GlobalOption("no_input", ("--no-input",), "Never ask (also where CI is set)"),
+    GlobalOption("yes", ("-y", "--yes"), "Answer every question with yes"),
+)
+
+
+def leading(args: list[str]) -> tuple[list[str], list[str]]:
+    """Split a command line into the global options before the command, and the rest."""
+    takes_value = {name: bool(o.metavar) for o in GLOBALS for name in o.names}
+    rest = list(args)
+    before: list[str] = []
+    while rest:
+        name, equals, _ = rest[0].partition("=")
+        glued = rest[0][:2] if len(rest[0]) > 2 and not rest[0].startswith("--") else ""
+        if name not in takes_value and glued not in takes_value:
+            break
+        before.append(rest.pop(0))
+        if takes_value.get(name) and not equals and not glued:
+            before += rest[:1]
+            rest = rest[1:]
+    return before, rest
 
 
 @dataclass(slots=True)
 class Paging:
     """The options of every list."""
 
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most this many", min=1)] = 50
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most this many; default 50", min=1)] = 50
     cursor: Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where a page ended")] = None
     all: Annotated[bool, typer.Option("--all", help="Every page")] = False
+
+
+def _paging() -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(Paging, include_extras=True)
+    for f in fields(Paging):
+        yield inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
 
 
 def group(help: str, example: str) -> typer.Typer:
@@ -137,16 +155,16 @@ def command(app: typer.Typer, name: str, *, example: str, hidden: bool = False) 
         def run(ctx: typer.Context, **given: Any) -> Any:
             from perdure.cli.session import Cli
 
-            flags = merged(ctx.obj, {f.name: given.pop(f.name) for f in fields(Flags)})
-            cli = Cli(flags)
+            del ctx
+            cli = Cli(Flags(**{o.field: given.pop(o.field) for o in GLOBALS}))
             if paged:
                 given = {"page": Paging(**{f.name: given.pop(f.name) for f in fields(Paging)}), **given}
             return cli.run(fn, given)
 
         parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
         parameters += [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        parameters += _parameters(Paging) if paged else []
-        parameters += _parameters(Flags)
+        parameters += _paging() if paged else []
+        parameters += [o.parameter() for o in GLOBALS]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions carry attributes
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         run.__doc__ = fn.__doc__
@@ -164,29 +182,17 @@ def command(app: typer.Typer, name: str, *, example: str, hidden: bool = False) 
     return register
 
 
-def global_options(fn: Callable[[typer.Context, dict[str, Any]], None]) -> Callable[..., None]:
-    """The root's callback: it takes the global options too, so that they may stand before the command."""
+def _one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value is not None and value not in choices:
+            raise typer.BadParameter(f"'{value}' is none of {', '.join(choices)}")
+        return value
 
-    def run(ctx: typer.Context, **given: Any) -> None:
-        fn(ctx, given)
-
-    parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-    parameters += _parameters(Flags)
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions carry attributes
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+    return check
 
 
-def merged(before: dict[str, Any] | None, given: dict[str, Any]) -> Flags:
-    """Options before the command, overridden by those after it."""
-    values = dict(before or {})
-    values.update({k: v for k, v in given.items() if v})
-    return Flags(**values)
+def _completes(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [c for c in choices if c.startswith(incomplete)]
 
-
-def _parameters(cls: type[Any]) -> list[inspect.Parameter]:
-    hints = get_type_hints(cls, include_extras=True)
-    return [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-        for f in fields(cls)
-    ]
+    return complete

@@ -94,8 +94,8 @@ class Cli:
         from perdure.cli.logs import configure_logs
 
         configure_logs(self.settings, self.flags)
-        app = self.app
         self._note_about_place(creates)
+        app = self.app
         await app.open()
         try:
             yield app
@@ -110,7 +110,11 @@ class Cli:
             self.out.warn(
                 f"there is no database at {missing} yet; perdure dev, worker start or jobs start make it, --db names another"
             )
-            self.app.configure(with_url(self.settings, "memory:"))
+            self.use("memory:")
+
+    def use(self, url: str) -> None:
+        """Go on with another database."""
+        self._settings = replace(self.settings, values={**self.settings.values, "database_url": url})
 
     def missing_file(self) -> Path | None:
         """The file of the embedded database, if it does not exist."""
@@ -217,11 +221,6 @@ class Cli:
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise NotConfirmed("nothing was done", hint="answer y, or add --yes")
-
-
-def with_url(settings: Settings, url: str) -> Settings:
-    """The same settings with another database."""
-    return replace(settings, values={**settings.values, "database_url": url})
 
 
 def run_async(coroutine: Coroutine[Any, Any, T], *, fast: bool = False) -> T:

@@ -73,7 +73,8 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
     if answer is not None:
         approval = await run.store.get_approval(UUID(answer["approval"]))
     else:
-        approval = await _ask(run, question, text, notify)
+        with run.busy():
+            approval = await _ask(run, question, text, notify)
     if approval.payload_digest != hash_json(text) and not keep_changed:
         raise StepChanged(
             f"approval '{question.key}' was asked for with another payload than now",

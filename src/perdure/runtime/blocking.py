@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, overload
@@ -95,7 +96,5 @@ class BlockingContext:
 
         try:
             return asyncio.run_coroutine_threadsafe(guest(), self._loop).result()
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if run.over is None and isinstance(error, TimeoutError):
-                raise
-            raise Suspended(run.over or "stopped") from None
+        except (asyncio.CancelledError, concurrent.futures.CancelledError):
+            raise Suspended(run.over or "timed out") from None

@@ -223,6 +223,8 @@ class Client:
                 return job
         except TimeoutError:
             job = await store.get_job(id)
+            if job.status.terminal:
+                return job
             raise WaitTimeout(
                 f"job …{job.short_id} {job.kind} is still {job.status} after {limit:g} s; it goes on",
                 hint=f"perdure jobs watch {job.short_id}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from perdure.model.errors import InvalidInput, NotJson, TooLarge
@@ -71,18 +72,31 @@ def decode(text: str, annotation: Any, what: str) -> Any:
     """
     if annotation is None or annotation is Any:
         return json.loads(text)
+    adapter = _adapter_of(annotation, what)
     try:
-        return _adapter_of(annotation).validate_json(text)
+        return adapter.validate_json(text)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()[:5])
         raise InvalidInput(f"{what} does not fit {_name(annotation)}: {problems}") from None
 
 
-def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
+def check_type(annotation: Any, what: str) -> None:
+    """Raise InvalidInput, naming `what`, if the annotated type cannot be read from JSON at all."""
+    if annotation is not None and annotation is not Any:
+        _adapter_of(annotation, what)
+
+
+def _adapter_of(annotation: Any, what: str) -> TypeAdapter[Any]:
     try:
-        return _adapter(annotation)
-    except TypeError:  # an unhashable annotation
-        return TypeAdapter(annotation)
+        try:
+            return _adapter(annotation)
+        except TypeError:  # an unhashable annotation
+            return TypeAdapter(annotation)
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise InvalidInput(
+            f"{what} is annotated as {_name(annotation)}, which cannot be read from JSON: {error.message}",
+            hint="annotate JSON types, dataclasses, pydantic models or, below Python 3.12, typing_extensions.TypedDict",
+        ) from None
 
 
 def _name(annotation: Any) -> str:
@@ -91,10 +105,8 @@ def _name(annotation: Any) -> str:
 
 def round_trip(value: Any, text: str, annotation: Any, what: str) -> Any:
     """What a replay would return for `value`: so that the first run sees the same thing as any later one."""
-    if type(value) in PLAIN:
+    if type(value) in PLAIN and annotation in (None, Any, type(value)):
         return value
-    if annotation is None or annotation is Any:
-        annotation = type(value) if hasattr(value, "__dataclass_fields__") or hasattr(value, "model_fields") else None
     return decode(text, annotation, what)
 
 
@@ -102,11 +114,26 @@ def digest(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """16 hex digits that change when the arguments do. What is no JSON (a client, a session) counts by its type only."""
     if not args and not kwargs:
         return "-"
-    text = json.dumps([args, kwargs], ensure_ascii=False, sort_keys=True, default=_shadow, separators=(",", ":"))
+    try:
+        text = _sorted_dumps([args, kwargs])
+    except TypeError:  # keys that are no text, or of several types
+        text = _sorted_dumps(_with_text_keys([args, kwargs]))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
+def _sorted_dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=_shadow, separators=(",", ":"))
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k if isinstance(k, str) else repr(_shadow(k)): _with_text_keys(v) for k, v in value.items()}
+    return [_with_text_keys(v) for v in value] if isinstance(value, list | tuple) else value
+
+
 def _shadow(value: Any) -> Any:
+    if isinstance(value, Iterator):  # looking at it would use it up
+        return f"<{type(value).__qualname__}>"
     try:
         return to_jsonable_python(value)
     except (PydanticSerializationError, ValueError):

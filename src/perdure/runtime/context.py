@@ -15,7 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from perdure.model.approvals import OnDeny, OnExpiry
-from perdure.model.errors import Denied, Fail, InvalidInput, Retry, StepChanged, Suspended, UnknownOutcome
+from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, Suspended, UnknownOutcome
 from perdure.model.events import NewEvent
 from perdure.model.jobs import StatePatch, Wait
 from perdure.model.timing import Backoff, Duration
@@ -162,6 +162,7 @@ class JobContext:
         found = self._run.history.finished.get(key)
         if found is not None and not self._changed("step", key, found["digest"], told):
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of step '{key}'")
+        codec.check_type(returns, f"the result of step '{key}'")
         with self._run.busy():
             started = time.monotonic()
             announce = asyncio.get_running_loop().call_later(_ANNOUNCE_AFTER, self._announce, key)
@@ -184,7 +185,7 @@ class JobContext:
                 return await self._call(key, fn, args, kwargs), tried + 1
             except Exception as error:
                 payload = json.dumps({"key": key, "try": tried + 1, "error": describe(error)})
-                if tried == options.retries or isinstance(error, Fail | Denied):
+                if tried == options.retries or isinstance(error, Fail | Snooze | Denied):
                     raise
                 await self._run.record([NewEvent("step_failed", payload)])
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
@@ -232,6 +233,7 @@ class JobContext:
                 result = codec.encode(answer["result"], f"the result given for tool '{key}'")
                 await self._tool_event("tool_returned", key, told, f'"result":{result},"answered":true')
                 return codec.decode(result, returns, f"the result given for tool '{key}'")
+        codec.check_type(returns, f"the result of tool '{key}'")
         with self._run.busy():
             value = await self._try_tool(key, told, fn, args, kwargs)
             result = codec.encode(value, f"the result of tool '{key}'")
@@ -249,7 +251,7 @@ class JobContext:
                 raise  # cut off by us or by the other side: the outcome is unknown
             except Exception as error:
                 await self._tool_event("tool_failed", key, told, f'"error":{json.dumps(describe(error))}')
-                if tried == self._options.retries or isinstance(error, Fail | Denied):
+                if tried == self._options.retries or isinstance(error, Fail | Snooze | Denied):
                     raise
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
                 await asyncio.sleep(self._options.backoff.delay(tried) if asked is None else asked)

@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.context import JobContext
+from perdure.runtime.registry import in_thread
 from perdure.runtime.run import Run
 
 
@@ -20,7 +21,7 @@ async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
         return await run.handler.fn(JobContext(run), *arguments)
     loop = asyncio.get_running_loop()
     context = BlockingContext(JobContext(run), loop)
-    thread = loop.run_in_executor(run.threads, run.handler.fn, context, *arguments)
+    thread = in_thread(run.handler_threads, run.handler.fn, context, *arguments)
     while not thread.done():
         try:
             await asyncio.wait({thread})

@@ -71,6 +71,12 @@ def input_refused(error: InvalidInput) -> Outcome:
     return _failed(clean(str(error)), "fatal")
 
 
+def ended_oddly(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
+    """The handler ended by what is no Exception: a cancellation of its own making, `sys.exit`."""
+    said = f"the handler ended by {type(error).__name__}" + (f": {error}" if str(error) else "")
+    return _again(said, policy.backoff.delay(retry_count), None)
+
+
 def describe(error: BaseException) -> str:
     """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

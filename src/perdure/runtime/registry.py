@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
-from perdure.model.timing import Backoff
+from perdure.model.timing import MAX_DURATION, Backoff
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -147,29 +147,44 @@ def type_hints(fn: Callable[..., Any], local_names: dict[str, Any] | None = None
 def retry_after(error: BaseException) -> float | None:
     """The seconds a server asked us to wait: `error.retry_after`, or the Retry-After header of `error.response`."""
     direct = getattr(error, "retry_after", None)
-    if isinstance(direct, int | float) and not isinstance(direct, bool) and direct >= 0:
-        return float(direct)
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    value = None if headers is None else headers.get("retry-after") or headers.get("Retry-After")
-    if not isinstance(value, str):
-        return None
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None
+    if isinstance(direct, int | float) and not isinstance(direct, bool):
+        asked = float(direct)
+    else:
+        get = getattr(getattr(getattr(error, "response", None), "headers", None), "get", None)
+        value = (get("retry-after") or get("Retry-After")) if callable(get) else None
+        if not isinstance(value, str):
+            return None
+        try:
+            date = None if value.strip().isdecimal() else parsedate_to_datetime(value)
+            asked = float(value) if date is None else max(0.0, (date - datetime.now(UTC)).total_seconds())
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return asked if 0 <= asked <= MAX_DURATION else None
 
 
 async def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: Executor) -> Any:
     """Await an async function, or run a plain one in a thread of `threads` with the caller's context variables."""
-    if is_async(fn):
-        return await fn(*args, **kwargs)
-    context = contextvars.copy_context()
-    value = await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(fn, *args, **kwargs))
-    if inspect.isawaitable(value):  # a lambda around an async function
-        return await value
+    try:
+        if is_async(fn):
+            return await fn(*args, **kwargs)
+        value = await in_thread(threads, contextvars.copy_context().run, fn, *args, **kwargs)
+        if inspect.isawaitable(value):  # a lambda around an async function
+            return await value
+    except SystemExit as error:  # leaving a task it would end the worker's event loop
+        raise RuntimeError(f"sys.exit({error.code!r}) was called") from error
     return value
+
+
+def in_thread(threads: Executor, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    """Start a plain function in a thread; what it returns or raises arrives in the future."""
+
+    def run() -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except StopIteration as error:
+            raise RuntimeError("StopIteration was raised, which no future can hold") from error
+
+    return asyncio.get_running_loop().run_in_executor(threads, run)
 
 
 def _where(fn: Callable[..., Any]) -> str:

@@ -24,7 +24,7 @@ from perdure.model.jobs import ClaimedJob, Outcome, Recorded, StatePatch, Wait
 from perdure.model.states import Status
 from perdure.runtime import codec
 from perdure.runtime.history import History, load_history
-from perdure.runtime.outcomes import AttemptTimeout, input_refused, outcome_of
+from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler
 from perdure.runtime.waits import Waits
@@ -47,6 +47,7 @@ class Run:
         *,
         invoke: Invoke,
         threads: Executor,
+        handler_threads: Executor,
         linger: float,
     ) -> None:
         self.store = store
@@ -54,6 +55,9 @@ class Run:
         self.lease = claimed.lease
         self.handler = handler
         self.threads = threads
+        """For plain functions given to steps and tools. Plain handlers have threads of their own, or they would wait for
+        steps that find no thread."""
+        self.handler_threads = handler_threads
         self._invoke = invoke
         self.history = History()
         self.last_checkpoint: Any = None
@@ -81,15 +85,13 @@ class Run:
         self.began = True
         try:
             outcome = await self._attempt()
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
             # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so
             if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
-            outcome = Outcome(
-                Status.RETRY, error=f"the handler ended by {type(error).__name__}", uses_retry=True, reason="failed"
-            )
+            outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
         self.waits.close()
         if self.over is not None:
@@ -150,14 +152,18 @@ class Run:
             return
         final = left is not None and (timeout is None or left <= timeout)
         self._scope = asyncio.timeout(left if final else timeout)
+        said = "the deadline passed" if final else f"the attempt ran longer than {timeout:g} s"
         try:
+            if left == 0:
+                raise AttemptTimeout(said, final=final)
             async with self._scope:
                 yield
-        except TimeoutError:
-            if not self._scope.expired():
+        except BaseException:
+            if self.over is not None or not self._scope.expired():
                 raise
-            said = "the deadline passed" if final else f"the attempt ran longer than {timeout:g} s"
-            raise AttemptTimeout(said, final=final) from None
+        # out of time, whatever the handler made of its cancellation
+        if self._scope.expired():
+            raise AttemptTimeout(said, final=final)
 
     @property
     def timed_out(self) -> bool:
@@ -220,7 +226,7 @@ class Run:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """While a step or tool runs the attempt is neither parked nor drained."""
+        """While a step or tool runs, or something is written, the attempt is neither parked nor drained."""
         self._busy += 1
         self.waits.stir()
         try:
@@ -238,7 +244,7 @@ class Run:
 
     @property
     def is_busy(self) -> bool:
-        """True while a step or tool of this attempt runs."""
+        """True while a step or tool of this attempt runs, or something is written."""
         return self._busy > 0
 
     async def record(
@@ -253,9 +259,10 @@ class Run:
         if self.over is not None:
             raise Suspended(self.over)
         try:
-            return await self.store.record(
-                self.lease, events, state=state, open_waits=open_waits, close_waits=close_waits
-            )
+            with self.busy():
+                return await self.store.record(
+                    self.lease, events, state=state, open_waits=open_waits, close_waits=close_waits
+                )
         except LeaseLost:
             self.lose()
             raise Suspended("lease lost") from None

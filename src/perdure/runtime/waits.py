@@ -165,6 +165,8 @@ class Waits:
                 async with asyncio.timeout(SETTLE):
                     await self._stirred.wait()
                 continue
+            if self._stirred.is_set():  # in the very moment the time was up
+                continue
             try:
                 await self._suspend()
             except LeaseLost:

@@ -21,7 +21,7 @@ from datetime import datetime
 
 import structlog
 
-from perdure.model.errors import LeaseLost, PerdureError
+from perdure.model.errors import LeaseLost, PerdureError, StoreError
 from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
@@ -36,6 +36,7 @@ from perdure.store.protocol import Listener, Store
 log = structlog.get_logger("perdure.worker")
 
 POLL = 1.0
+REPORT = 2.0
 UNKNOWN_KIND_DELAY = 5.0
 MAX_UNCOMMITTED = 2000
 SLOW_HANDLER = 0.1
@@ -64,7 +65,9 @@ class Worker:
         self._registry = registry
         self._keeper = LeaseKeeper(store, self.id, self.options.lease, self._cancel_buffered)
         self._prefetch = Prefetch(self.options.concurrency)
-        self._threads = ThreadPoolExecutor(max(8, self.options.concurrency), thread_name_prefix="perdure")
+        size = max(8, self.options.concurrency)
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="perdure-step")
+        self._handler_threads = ThreadPoolExecutor(size, thread_name_prefix="perdure-handler")
         self._buffer: deque[Held] = deque()
         self._running: dict[asyncio.Task[None], Held] = {}
         self._committing: set[asyncio.Task[None]] = set()
@@ -103,7 +106,8 @@ class Worker:
                 for task in background:
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
-                self._threads.shutdown(wait=False, cancel_futures=True)
+                for threads in (self._threads, self._handler_threads):
+                    threads.shutdown(wait=False, cancel_futures=True)
                 await self._leave()
 
     def stop(self, *, now: bool = False) -> None:
@@ -207,7 +211,13 @@ class Worker:
                 self._keeper.drop(held)
                 return
         run = held.run = Run(
-            self._store, claimed, handler, invoke=invoke, threads=self._threads, linger=self.options.linger
+            self._store,
+            claimed,
+            handler,
+            invoke=invoke,
+            threads=self._threads,
+            handler_threads=self._handler_threads,
+            linger=self.options.linger,
         )
         if self._stopping.is_set():
             self._commit(held, hand_back("worker_stopped", started=False))
@@ -230,10 +240,13 @@ class Worker:
         """Write how an attempt ended, in the background: the slot is free already, the lease is kept until it is written."""
         task = asyncio.create_task(self._finish(held, outcome))
         self._committing.add(task)
+        task.add_done_callback(lambda _: self._keeper.drop(held))
         task.add_done_callback(self._committed)
 
     def _committed(self, task: asyncio.Task[None]) -> None:
         self._committing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the end of a job could not be written", worker=self.id, exc_info=error)
         self._moved.set()
 
     async def _finish(self, held: Held, outcome: Outcome) -> None:
@@ -246,16 +259,16 @@ class Worker:
                 log.warning("the lease was lost before the end was written", job=str(held.claimed.id), worker=self.id)
                 break
             except PerdureError as error:
-                if held.good_until <= time.monotonic():
+                refused = not isinstance(error, StoreError)
+                if refused or held.good_until <= time.monotonic():
                     log.error(  # noqa: TRY400  the cause is in its message
-                        "the end of a job could not be written; it will run again",
+                        "the end of a job could not be written; its lease runs out and it runs again",
                         job=str(held.claimed.id),
                         error=str(error),
                     )
                     break
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2)
-        self._keeper.drop(held)
 
     def _cancel_buffered(self, held: Held) -> None:
         try:
@@ -296,26 +309,21 @@ class Worker:
 
     async def _report_forever(self) -> None:
         """Renew the worker's row and obey what an operator asks of it."""
-        async with self._store.listen("work") as hints:
-            last = 0.0
-            while True:
-                await hints.wait(POLL)
-                if time.monotonic() - last < POLL * 0.9:
-                    await asyncio.sleep(0.2)
-                last = time.monotonic()
-                state = WorkerState.DRAINING if self._stopping.is_set() else WorkerState.RUNNING
-                try:
-                    command = await self._store.beat_worker(self.id, state=state)
-                except PerdureError as error:
-                    log.warning("worker heartbeat failed", worker=self.id, error=str(error))
-                    continue
-                match command:
-                    case None:
-                        pass
-                    case WorkerCommand.DRAIN | WorkerCommand.STOP:
-                        self.stop()
-                    case WorkerCommand.STOP_NOW:
-                        self.stop(now=True)
+        while True:
+            await asyncio.sleep(REPORT)
+            state = WorkerState.DRAINING if self._stopping.is_set() else WorkerState.RUNNING
+            try:
+                command = await self._store.beat_worker(self.id, state=state)
+            except PerdureError as error:
+                log.warning("worker heartbeat failed", worker=self.id, error=str(error))
+                continue
+            match command:
+                case None:
+                    pass
+                case WorkerCommand.DRAIN | WorkerCommand.STOP:
+                    self.stop()
+                case WorkerCommand.STOP_NOW:
+                    self.stop(now=True)
 
     async def _leave(self) -> None:
         try:

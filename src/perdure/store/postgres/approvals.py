@@ -39,6 +39,8 @@ class Approvals(Base):
 
         async def work(tx: Tx) -> Approval:
             claim = await tx.row("lock_claim", lease.job_id)
+            if claim is not None and claim["tenant_id"] != tx.tenant:
+                claim = None
             if (
                 claim is None
                 or not claim["live"]
@@ -106,7 +108,10 @@ class Approvals(Base):
 
         async def work(tx: Tx) -> Approval:
             approval_id, job_id = await _addressed(tx, decision)
-            job = await tx.lock(job_id)
+            try:
+                job = await tx.lock(job_id)
+            except JobNotFound:  # pruned between the two statements
+                raise approval_not_found(approval_id) from None
             row = await _lock(tx, approval_id)
             if decision.token_hash is not None and row["token_hash"] != decision.token_hash:
                 raise wrong_token()  # replaced while we waited
@@ -195,7 +200,7 @@ async def _insert(tx: Tx, lease: Lease, new: NewApproval) -> None:
     if row["expires_at"] is not None:
         event["expires_at"] = row["expires_at"].isoformat()
     arguments = [uuid7()], ["approval_requested"], [json.dumps(event, ensure_ascii=False)]
-    await tx.rows("append_chain", lease.job_id, lease.attempt, lease.worker_id, *arguments)
+    await tx.rows("append_chain", lease.job_id, lease.attempt, lease.worker_id, *arguments, tx.tenant)
 
 
 async def _addressed(tx: Tx, decision: Decide) -> tuple[UUID, UUID]:

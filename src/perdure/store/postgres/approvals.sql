@@ -34,10 +34,14 @@ limit 2
 
 -- name: list_approvals
 -- $1 tenant, $2 before id, $3 statuses, $4 job id, $5 assignee, $6 limit
-select a.*, j.kind as job_kind, j.status::text as job_status from perdure.approvals a join perdure.jobs j on j.id = a.job_id
-where a.tenant_id = $1 and ($2::uuid is null or a.id < $2) and ($3::text[] is null or a.status = any($3))
-  and ($4::uuid is null or a.job_id = $4) and ($5::text is null or a.assignees = '{}' or $5 = any(a.assignees))
-order by a.id desc limit $6
+select a.*, j.kind as job_kind, j.status::text as job_status
+from (
+  select * from perdure.approvals
+  where tenant_id = $1 and ($2::uuid is null or id < $2) and ($3::text[] is null or status = any ($3))
+    and ($4::uuid is null or job_id = $4) and ($5::text is null or assignees = '{}' or $5 = any (assignees))
+  order by id desc limit $6
+) a join perdure.jobs j on j.id = any (array[a.job_id])
+order by a.id desc
 
 -- name: settle_approval
 -- $1 id, $2 status, $3 by, $4 door, $5 comment, $6 edited payload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class Ending:
     outcome: Outcome
 
 
-async def complete(run: Run, endings: Sequence[Ending]) -> list[Status | Exception]:
+async def complete(run: Run, endings: Sequence[Ending], tenant: str) -> list[Status | Exception]:
     """Those that returned."""
     ordered = sorted(endings, key=in_lock_order)
     rows = await run(
@@ -37,12 +38,13 @@ async def complete(run: Run, endings: Sequence[Ending]) -> list[Status | Excepti
         [e.lease.worker_id for e in ordered],
         [e.outcome.result for e in ordered],
         [e.outcome.ran if e.outcome.started else None for e in ordered],
+        tenant,
     )
     done = {row["id"] for row in rows}
     return [Status.COMPLETED if e.lease.job_id in done else lease_lost(e.lease) for e in endings]
 
 
-async def settle(run: Run, endings: Sequence[Ending]) -> list[Status | Exception]:
+async def settle(run: Run, endings: Sequence[Ending], tenant: str) -> list[Status | Exception]:
     """Those that ended in any other way."""
     ordered = sorted(endings, key=in_lock_order)
     rows = await run(
@@ -58,6 +60,7 @@ async def settle(run: Run, endings: Sequence[Ending]) -> list[Status | Exception
         [e.outcome.reason for e in ordered],
         [e.outcome.started for e in ordered],
         [e.outcome.ran for e in ordered],
+        tenant,
     )
     done = {row["id"]: Status(row["status"]) for row in rows}
     return [done.get(e.lease.job_id) or lease_lost(e.lease) for e in endings]
@@ -70,7 +73,7 @@ class EndingWriter(HotWriter[Ending, Status]):
 
     async def write(self, items: Sequence[Ending], *, again: bool) -> Sequence[Status | Exception]:  # noqa: ARG002
         """See `Writer`."""
-        results = await self._write(self._hot.fetch, items)
+        results = await self._write(self._hot.fetch, items, self._db.tenant)
         self._ring()
         return results
 
@@ -84,7 +87,7 @@ class EndingWriter(HotWriter[Ending, Status]):
 
         async def work(tx: Tx) -> Status | Exception:
             found = await _look_for(tx.rows, item) if tx.again else None
-            return found or (await self._write(tx.rows, [item]))[0]
+            return found or (await self._write(tx.rows, [item], tx.tenant))[0]
 
         async with self._aside:
             result = await self._db.transact(work)
@@ -113,12 +116,15 @@ class CompletionWriter(EndingWriter):
 async def _look_for(run: Run, ending: Ending) -> Status | Exception | None:
     """What a lost write of this ending turned out to be; None = the attempt has not ended."""
     lease = ending.lease
-    rows: list[Row] = await run("was_settled", lease.job_id, lease.attempt, lease.worker_id)
+    rows: list[Row] = await run("was_settled", lease.job_id, lease.attempt)
     if not rows:
         return None
     status = Status(rows[0]["status"])
     # A cancellation bears the canceller's note, whoever committed it.
-    if rows[0]["mine"] or status is ending.outcome.status is Status.CANCELLED:
+    if (
+        json.loads(rows[0]["payload"]).get("worker") == lease.worker_id
+        or status is ending.outcome.status is Status.CANCELLED
+    ):
         return status
     return lease_lost(lease)
 

@@ -25,8 +25,8 @@ join lateral (
 -- name: get_job
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
-  (select e.payload ->> 'key' from perdure.job_events e where e.job_id = j.id and e.type = 'node_finished'
-    order by e.version desc limit 1) as cursor,
+  (select e.payload from perdure.job_events e where e.job_id = j.id and e.type = 'node_finished'
+    order by e.version desc limit 1) as last_step,
   (select json_agg(json_build_object('key', w.key, 'kind', w.kind, 'until', w.until, 'approval_id', w.approval_id)
     order by w.opened_at, w.key) from perdure.job_waits w where w.job_id = j.id) as waits
 from perdure.jobs j left join perdure.job_claims k on k.job_id = j.id left join perdure.job_state s on s.job_id = j.id
@@ -39,25 +39,37 @@ select id from perdure.jobs where right(replace(id::text, '-', ''), length($1)) 
 
 -- name: list_jobs
 -- $1 tenant, $2 before id, $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key, $10 limit,
--- $11 source: all, or any of live and failed. Live and failed jobs are found by the small tables that name them.
+-- $11 sources: all, or any of queue, claims, waits and failures, the small tables that name the jobs of some states.
+-- Ids come from the indexes in the order wanted, so that a page costs what it shows; nothing here can be hashed or sorted whole.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
   null::text as cursor, null::json as waits
 from (
-  select i.* from perdure.jobs i where 'all' = any($11::text[])
-  union all
-  select i.* from perdure.jobs i where 'live' = any($11) and i.id in (
-    select job_id from perdure.job_queue union select job_id from perdure.job_claims union select job_id from perdure.job_waits)
-  union all
-  select i.* from perdure.jobs i where 'failed' = any($11) and i.id in (select job_id from perdure.job_failures)
-) j left join perdure.job_claims k on k.job_id = j.id left join perdure.job_state s on s.job_id = j.id
-left join perdure.job_queue q on q.job_id = j.id
-where j.tenant_id = $1 and ($2::uuid is null or j.id < $2)
-  and ($3::text[] is null or j.status::text = any($3)) and ($4::text[] is null or j.kind = any($4))
-  and ($5::text[] is null or j.queue = any($5)) and ($6::timestamptz is null or j.created_at >= $6)
-  and ($7::timestamptz is null or j.created_at < $7) and ($9::text is null or j.idempotency_key = $9)
-  and ($8::text is null or position(lower($8) in lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, ''))) > 0)
-order by j.id desc limit $10
+  select i.* from (
+    select distinct job_id from (
+      select id as job_id from perdure.jobs where 'all' = any ($11::text[]) and ($2::uuid is null or id < $2)
+      union all
+      select job_id from perdure.job_queue where 'queue' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+      union all
+      select job_id from perdure.job_claims where 'claims' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+      union all
+      select job_id from perdure.job_waits where 'waits' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+      union all
+      select job_id from perdure.job_failures where 'failures' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+    ) named order by job_id desc offset 0
+  ) page join perdure.jobs i on i.id = any (array[page.job_id])
+  where i.tenant_id = $1
+    and ($3::text[] is null or i.status::text = any ($3)) and ($4::text[] is null or i.kind = any ($4))
+    and ($5::text[] is null or i.queue = any ($5)) and ($6::timestamptz is null or i.created_at >= $6)
+    and ($7::timestamptz is null or i.created_at < $7) and ($9::text is null or i.idempotency_key = $9)
+    and ($8::text is null
+      or position(lower($8) in lower(i.kind || ' ' || coalesce(i.goal, '') || ' ' || coalesce(i.error_message, ''))) > 0)
+  order by i.id desc limit $10
+) j
+left join lateral (select * from perdure.job_claims where job_id = j.id offset 0) k on true
+left join lateral (select * from perdure.job_state where job_id = j.id offset 0) s on true
+left join lateral (select * from perdure.job_queue where job_id = j.id offset 0) q on true
+order by j.id desc
 
 -- name: count_jobs
 -- $1 tenant, $2 group, then as list_jobs: $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key
@@ -80,7 +92,7 @@ select e.* from perdure.job_events e join perdure.jobs j on j.id = e.job_id and 
 where e.job_id = $1 and e.version > $2 and ($4::text[] is null or e.type = any($4)) order by e.version limit $3
 
 -- name: lock_claim
-select attempt, version, worker_id, expires_at > perdure.db_now() as live, cancel_requested_at
+select tenant_id, attempt, version, worker_id, expires_at > perdure.db_now() as live, cancel_requested_at
 from perdure.job_claims where job_id = $1 for update
 
 -- name: lock_job

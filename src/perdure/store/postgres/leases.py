@@ -11,6 +11,7 @@ from uuid import UUID
 import asyncpg
 import structlog
 
+from perdure.model.errors import JobNotFound
 from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
 from perdure.model.states import Status
 from perdure.store.batcher import CLASHES, Trouble
@@ -103,6 +104,7 @@ class Leases(Base):
             [lease.worker_id for lease in ordered],
             timedelta(seconds=ttl),
             list(started),
+            self.tenant,
         )
         return {row["job_id"] for row in rows}
 
@@ -111,7 +113,10 @@ class Leases(Base):
         wanted = Status.WAITING if waiting else Status.RUNNING
 
         async def work(tx: Tx) -> None:
-            job = await tx.lock(lease.job_id)
+            try:
+                job = await tx.lock(lease.job_id)
+            except JobNotFound:
+                raise lease_lost(lease) from None
             claim = job.claim
             if (
                 claim is None
@@ -120,14 +125,14 @@ class Leases(Base):
             ):
                 raise lease_lost(lease)
             if job.status is not wanted:
-                await tx.rows("set_waiting", lease.job_id, lease.attempt, lease.worker_id, waiting)
+                await tx.rows("set_waiting", lease.job_id, lease.attempt, lease.worker_id, waiting, self.tenant)
 
         await self._db.transact(work)
         self._bell.ring("news")
 
     async def cancel_requests(self, worker_id: str) -> list[Lease]:
         """See `protocol.LeaseStore.cancel_requests`."""
-        rows = await self._db.rows("cancel_requests", worker_id)
+        rows = await self._db.rows("cancel_requests", worker_id, self.tenant)
         return [Lease(row["job_id"], row["attempt"], worker_id) for row in rows]
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:

@@ -3,7 +3,7 @@
 --
 -- `id = any (array[x])` where `id = x` would do: a worker that starts on an idle system plans these statements, for good, while
 -- job_claims and job_queue are empty. A plain equality can be turned round then (read the whole table, compare each row with
--- each item of the batch); this form leaves one plan, a probe of the key per item.
+-- each item of the batch), or hashed where there are no statistics yet; this form leaves one plan, a probe of the key per item.
 
 -- name: claim
 -- $1 lane, $2 limit, $3 worker id, $4 ttl (interval), $5 tenant
@@ -25,8 +25,8 @@ with picked as materialized (
   returning j.id, j.kind, j.queue, j.goal, j.payload, j.priority, j.attempt, j.version, j.retry_count, j.max_retries,
     j.lost_starts, j.idempotency_key, j.deadline, j.created_at, t.run_at
 ), leased as (
-  insert into perdure.job_claims (job_id, attempt, version, worker_id, ttl, expires_at)
-  select id, attempt, version, $3, $4::interval, perdure.db_now() + $4::interval from moved
+  insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, ttl, expires_at)
+  select id, $5, attempt, version, $3, $4::interval, perdure.db_now() + $4::interval from moved
   on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
     ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = false,
     cancel_requested_at = null, cancel_note = null
@@ -44,24 +44,26 @@ order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip loc
 update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' where job_id = $1
 
 -- name: heartbeat
--- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 ttl (interval), $5 ids that have started
+-- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 ttl (interval), $5 ids that have started, $6 tenant
 with live as materialized (
   select k.job_id from perdure.job_claims k join unnest($1::uuid[], $2::int[], $3::text[]) u(id, attempt, worker_id)
     on k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id
-  where k.expires_at > perdure.db_now() order by u.id for update of k
+  where k.tenant_id = $6 and k.expires_at > perdure.db_now() order by u.id for update of k
 )
 update perdure.job_claims k set ttl = $4::interval, expires_at = perdure.db_now() + $4::interval,
   started = k.started or k.job_id = any($5::uuid[])
 from live where k.job_id = any (array[live.job_id]) returning k.job_id
 
 -- name: append_many
--- One event for each of several jobs: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 event ids, $5 types, $6 payloads.
+-- One event for each of several jobs: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 event ids, $5 types, $6 payloads,
+-- $7 tenant.
 -- A job id that comes back is written; one that does not has lost its lease.
 with heads as (
   update perdure.job_claims k set version = k.version + 1, started = true, expires_at = perdure.db_now() + k.ttl
   from unnest($1::uuid[], $2::int[], $3::text[], $4::uuid[], $5::text[], $6::text[])
     u(id, attempt, worker_id, event_id, type, payload)
-  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $7
+    and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.attempt, u.event_id, u.type, u.payload
 )
 insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
@@ -69,11 +71,12 @@ select job_id, version, attempt, event_id, type, payload::json from heads
 returning job_id, version, created_at
 
 -- name: append_chain
--- Several events of one job: $1 job id, $2 attempt, $3 worker id, $4 event ids, $5 types, $6 payloads, in order.
+-- Several events of one job: $1 job id, $2 attempt, $3 worker id, $4 event ids, $5 types, $6 payloads, in order;
+-- $7 tenant.
 with head as (
   update perdure.job_claims k set version = k.version + cardinality($4::uuid[]), started = true,
     expires_at = perdure.db_now() + k.ttl
-  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.expires_at > perdure.db_now()
+  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.tenant_id = $7 and k.expires_at > perdure.db_now()
   returning k.job_id, k.attempt, k.version - cardinality($4::uuid[]) as base, k.version
 ), written as (
   insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
@@ -84,10 +87,11 @@ select version, perdure.db_now() as created_at from head
 
 -- name: advance_heads
 -- only: postgres many callers' chains share one transaction: this fences them, insert_events writes them
--- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 how many events of each (0: only the fence)
+-- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 how many events of each (0: only the fence), $5 tenant
 update perdure.job_claims k set version = k.version + u.events, started = true, expires_at = perdure.db_now() + k.ttl
 from unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) u(id, attempt, worker_id, events)
-where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $5
+  and k.expires_at > perdure.db_now()
 returning k.job_id, k.version, perdure.db_now() as created_at
 
 -- name: insert_events
@@ -122,12 +126,14 @@ on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.u
 delete from perdure.job_waits w using unnest($1::uuid[], $2::text[]) u(id, key) where w.job_id = any (array[u.id]) and w.key = u.key
 
 -- name: complete_many
--- The happy end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 results, $5 seconds user code ran (null: it never did).
+-- The happy end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 results, $5 seconds user code ran (null: it never did),
+-- $6 tenant.
 -- No look at the status here: a transition that is illegal must fail as such, not vanish together with its claim.
 with done as (
   delete from perdure.job_claims k
   using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::float8[]) u(id, attempt, worker_id, result, ran)
-  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $6
+    and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.worker_id, u.result, u.ran
 ), moved as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,
@@ -142,14 +148,15 @@ select id from moved
 
 -- name: settle_many
 -- Every other end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 statuses, $5 errors, $6 error kinds, $7 delays (s),
--- $8 uses a retry, $9 reasons, $10 started, $11 seconds user code ran. A retry that is not left becomes DEADLETTER, without
+-- $8 uses a retry, $9 reasons, $10 started, $11 seconds user code ran, $12 tenant. A retry that is not left becomes DEADLETTER, without
 -- an increment.
 with done as (
   delete from perdure.job_claims k
   using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::bool[], $9::text[],
     $10::bool[], $11::float8[])
     u(id, attempt, worker_id, status, error, error_kind, delay, uses_retry, reason, started, ran)
-  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.expires_at > perdure.db_now()
+  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $12
+    and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.cancel_note, u.*
 ), verdicts as (
   select d.*, case when d.status = 'RETRY' and d.uses_retry and j.retry_count >= j.max_retries then 'DEADLETTER'
@@ -182,16 +189,17 @@ with done as (
 select id, status::text from moved
 
 -- name: was_settled
--- After a lost commit: how did this attempt end, and was it this worker's doing? $1 job id, $2 attempt, $3 worker id.
+-- After a lost commit: how did this attempt end? The note says whose doing it was. $1 job id, $2 attempt.
 -- The first transition out of the lease is the end of the attempt; later ones (a parked job is cancelled) are not.
-select to_status::text as status, coalesce(payload ->> 'worker' = $3, false) as mine from perdure.job_events
+-- The note is not looked into here: JSON with \u0000 in it is legal and cannot be taken apart by PostgreSQL.
+select to_status::text as status, payload from perdure.job_events
 where job_id = $1 and attempt = $2 and to_status not in ('RUNNING', 'WAITING') order by version limit 1
 
 -- name: set_waiting
--- $1 job id, $2 attempt, $3 worker id, $4 true = RUNNING to WAITING, false = back
+-- $1 job id, $2 attempt, $3 worker id, $4 true = RUNNING to WAITING, false = back, $5 tenant
 with head as (
   update perdure.job_claims k set version = k.version + 1
-  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.expires_at > perdure.db_now()
+  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.tenant_id = $5 and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.worker_id
 )
 update perdure.jobs j set status = case when $4::bool then 'WAITING' else 'RUNNING' end::perdure.job_status,
@@ -201,31 +209,31 @@ returning j.id
 
 -- name: cancel_requests
 select job_id, attempt from perdure.job_claims
-where worker_id = $1 and cancel_requested_at is not null and expires_at > perdure.db_now()
+where worker_id = $1 and tenant_id = $2 and cancel_requested_at is not null and expires_at > perdure.db_now()
 
 -- name: reapable
 -- only: postgres for the rare reaping that fails as a whole, to go on one by one: $1 limit, $2 tenant
-select k.job_id from perdure.job_claims k join perdure.jobs j on j.id = k.job_id
+select k.job_id from perdure.job_claims k
 where (k.expires_at <= perdure.db_now() or k.cancel_requested_at <= perdure.db_now() - interval '10 seconds')
-  and j.tenant_id = $2 order by k.job_id limit $1
+  and k.tenant_id = $2 order by k.job_id limit $1
 
 -- name: reap
 -- $1 reaper's worker id, $2 limit, $3 losses of unstarted claims that are one too many, $4 tenant, $5 only this job (null: any)
 with lost as materialized (
   select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.cancel_requested_at, k.cancel_note,
     k.expires_at <= perdure.db_now() as expired
-  from perdure.job_claims k join perdure.jobs j on j.id = k.job_id
+  from perdure.job_claims k
   where (k.expires_at <= perdure.db_now() or k.cancel_requested_at <= perdure.db_now() - interval '10 seconds')
-    and j.tenant_id = $4 and ($5::uuid is null or k.job_id = $5)
+    and k.tenant_id = $4 and ($5::uuid is null or k.job_id = $5)
   order by k.job_id limit $2 for update of k skip locked
 ), gone as (
-  delete from perdure.job_claims k using lost l where k.job_id = l.job_id returning k.job_id
+  delete from perdure.job_claims k using lost l where k.job_id = any (array[l.job_id]) returning k.job_id
 ), judged as (
   select l.*, (case when l.cancel_requested_at is not null then 'CANCELLED'
       when l.started and j.retry_count >= j.max_retries then 'DEADLETTER'
       when not l.started and j.lost_starts + 1 >= $3 then 'DEADLETTER'
       else 'RETRY' end)::perdure.job_status as verdict
-  from lost l join gone g on g.job_id = l.job_id join perdure.jobs j on j.id = l.job_id
+  from lost l join gone g on g.job_id = l.job_id join perdure.jobs j on j.id = any (array[l.job_id])
 ), moved as (
   update perdure.jobs j set status = g.verdict, prev_status = j.status, version = g.version + 1, updated_at = perdure.db_now(),
     retry_count = j.retry_count + (g.verdict = 'RETRY' and g.started)::int,
@@ -239,7 +247,7 @@ with lost as materialized (
         'door', 'reaper', 'retry_count', j.retry_count + (g.verdict = 'RETRY' and g.started)::int,
         'error', case when g.verdict = 'DEADLETTER' then 'the lease of worker ' || g.worker_id || ' ran out' end,
         'error_kind', case when g.verdict = 'DEADLETTER' then 'lease_lost' end)) end
-  from judged g where j.id = g.job_id
+  from judged g where j.id = any (array[g.job_id])
   returning j.id, j.attempt, j.status, j.error_message, g.worker_id, g.started, g.claimed_at, g.expired
 ), ran as (
   insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
@@ -253,7 +261,7 @@ select id, status::text, worker_id from moved
 -- name: expire_jobs
 -- $1 limit, $2 tenant. Jobs nobody holds whose deadline has passed.
 with late as materialized (
-  select j.id from perdure.job_queue q join perdure.jobs j on j.id = q.job_id
+  select j.id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
   where q.deadline <= perdure.db_now() and j.tenant_id = $2 order by j.id limit $1 for update of q, j skip locked
 )
 update perdure.jobs j set status = 'FAILED', prev_status = j.status, version = j.version + 1, next_retry_at = null,
@@ -261,4 +269,4 @@ update perdure.jobs j set status = 'FAILED', prev_status = j.status, version = j
   error_message = 'the deadline passed before it could finish',
   note = json_build_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
     'error_kind', 'timeout')
-from late where j.id = late.id and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') returning j.id
+from late where j.id = any (array[late.id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') returning j.id

@@ -43,7 +43,7 @@ class Entry:
     close_waits: Sequence[str]
 
 
-async def write_entries(run: Run, entries: Sequence[Entry]) -> list[Recorded | Exception]:
+async def write_entries(run: Run, entries: Sequence[Entry], tenant: str) -> list[Recorded | Exception]:
     """Write all entries whose lease is live; the statements of one transaction."""
     ordered = sorted(entries, key=in_lock_order)
     leases = [entry.lease for entry in ordered]
@@ -53,6 +53,7 @@ async def write_entries(run: Run, entries: Sequence[Entry]) -> list[Recorded | E
         [lease.attempt for lease in leases],
         [lease.worker_id for lease in leases],
         [len(entry.events) for entry in ordered],
+        tenant,
     )
     heads = {row["job_id"]: Recorded(row["version"], row["created_at"]) for row in rows}
     live = [entry for entry in ordered if entry.lease.job_id in heads]
@@ -87,7 +88,7 @@ class EntryWriter(HotWriter[Entry, Recorded]):
                 rows: list[Any] = await prepared[name].fetch(*arguments)
                 return rows
 
-            results = await write_entries(run, items)
+            results = await write_entries(run, items, self._db.tenant)
         self._bell.ring("news")
         return results
 
@@ -112,7 +113,7 @@ class EntryWriter(HotWriter[Entry, Recorded]):
                 found = _recorded(await tx.rows("find_event", item.lease.job_id, item.events[-1].event_id))
                 if found:
                     return found
-            return (await write_entries(tx.rows, [item]))[0]
+            return (await write_entries(tx.rows, [item], tx.tenant))[0]
 
         async with self._aside:
             result = await self._db.transact(work)
@@ -145,7 +146,7 @@ class EventWriter(EntryWriter):
             event_ids.append(event.event_id)
             types.append(event.type)
             payloads.append(event.payload)
-        rows = await self._hot.fetch("append_many", ids, attempts, workers, event_ids, types, payloads)
+        rows = await self._hot.fetch("append_many", ids, attempts, workers, event_ids, types, payloads, self._db.tenant)
         self._bell.ring("news")
         written = {row["job_id"]: Recorded(row["version"], row["created_at"]) for row in rows}
         return [written.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in items]

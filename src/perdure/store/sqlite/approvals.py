@@ -25,6 +25,7 @@ from perdure.store.refusals import (
 from perdure.store.rows import Row, approval_of
 from perdure.store.sqlite.base import SQL, Base, Held
 from perdure.store.sqlite.database import SPELLING, span
+from perdure.store.sqlite.fence import held_claim
 from perdure.store.sqlite.jobs import texts
 from perdure.store.sqlite.writer import NEWS, NOTHING, WORK
 
@@ -62,7 +63,7 @@ def _settle(
         job.write_event(conn, now, "approval_decided", json.dumps(note, ensure_ascii=False))
     conn.execute(SQL["settle_approval"], values | {"id": approval["id"], "now": now})
     suspended = job.status in _SUSPENDED and job.claim is None
-    if failure and suspended and conn.execute(SQL["waits_for"], (job.id, approval["id"])).fetchone():
+    if failure and suspended and conn.execute(SQL["waits_on"], (job.id, approval["id"])).fetchone():
         error, kind = failure
         said = json.dumps(note | {"error": error, "error_kind": kind}, ensure_ascii=False)
         conn.execute(
@@ -86,7 +87,7 @@ class Approvals(Base):
 
         def one(conn: sqlite3.Connection, now: int) -> Approval:
             job_id = str(lease.job_id)
-            claim = conn.execute(SQL["live_claim"], (job_id, lease.attempt, lease.worker_id, now)).fetchone()
+            claim = held_claim(conn, now, self.tenant, lease)
             if claim is None:
                 raise lease_lost(lease)
             existing = conn.execute(SQL["approval_of_key"], (job_id, approval.key)).fetchone()

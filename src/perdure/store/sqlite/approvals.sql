@@ -34,7 +34,7 @@ limit 2
 
 -- name: list_approvals
 select a.*, j.kind as job_kind, j.status as job_status from approvals a join jobs j on j.id = a.job_id
-where a.tenant_id = :tenant and (:before is null or a.id < :before)
+where a.tenant_id = :tenant and a.id < coalesce(:before, 'g')
   and (:statuses is null or a.status in (select value from json_each(:statuses)))
   and (:job_id is null or a.job_id = :job_id)
   and (:assignee is null or a.assignees = '[]' or exists (select 1 from json_each(a.assignees) where value = :assignee))
@@ -44,8 +44,8 @@ order by a.id desc limit :limit
 update approvals set status = :status, decided_at = :now, decided_by = :by, decided_door = :door, comment = :comment,
   edited = :edited is not null, decision_payload = :edited where id = :id
 
--- name: waits_for
--- only: sqlite is the job suspended on this approval?
+-- name: waits_on
+-- Whether a job waits for this approval.
 select 1 from job_waits where job_id = ? and approval_id = ?
 
 -- name: due_approvals

@@ -15,7 +15,7 @@ from perdure.model.states import FAILURES, Status
 from perdure.store.refusals import lease_lost
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING, micros, span
-from perdure.store.sqlite.leases import holds, live_claims
+from perdure.store.sqlite.fence import holds, live_claims
 from perdure.store.sqlite.writer import NEWS, WORK
 
 
@@ -43,84 +43,88 @@ class Attempts(Base):
         close_waits: Sequence[str] = (),
     ) -> Recorded:
         """See `protocol.LeaseStore.record`."""
-        return await self._join(_record_each, _Record(lease, events, state, open_waits, close_waits), NEWS)
+        return await self._join(self._record_each, _Record(lease, events, state, open_waits, close_waits), NEWS)
 
     async def finish(self, lease: Lease, outcome: Outcome) -> Status:
         """See `protocol.LeaseStore.finish`."""
         topics = NEWS if outcome.status is Status.COMPLETED else NEWS | WORK
-        return await self._join(_finish_each, (lease, outcome), topics)
+        return await self._join(self._finish_each, (lease, outcome), topics)
 
+    def _record_each(
+        self, conn: sqlite3.Connection, now: int, records: Sequence[_Record]
+    ) -> list[Recorded | LeaseLost]:
+        """Rows are collected for all callers and written kind by kind: one call into SQLite's driver for each kind."""
+        results: list[Recorded | LeaseLost] = []
+        heads: dict[str, int] = {}  # where this batch leaves the log of a job
+        events: list[tuple[Any, ...]] = []
+        patches: list[tuple[Any, ...]] = []
+        ids = [str(record.lease.job_id) for record in records]
+        claims = live_claims(conn, now, self.tenant, ids)
+        at = SPELLING.time(now)
+        for id, record in zip(ids, records, strict=True):
+            lease = record.lease
+            claim = claims.get(id)
+            if not holds(claim, lease):
+                results.append(lease_lost(lease))
+                continue
+            version: int = heads.get(id) or claim["version"]
+            for event in record.events:
+                version += 1
+                events.append((id, version, now, lease.attempt, str(event.event_id), event.type, event.payload))
+            heads[id] = version
+            patch = record.state
+            if patch is not None:
+                patches.append(
+                    (id, patch.checkpoint, patch.progress, patch.progress_text, patch.tokens, patch.cost, now)
+                )
+            for wait in record.open_waits:
+                approval = None if wait.approval_id is None else str(wait.approval_id)
+                conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
+            if record.close_waits:
+                conn.executemany(SQL["close_waits"], [(id, key) for key in record.close_waits])
+            results.append(Recorded(version, at))
+        conn.executemany(SQL["append_head"], [(version, now + claims[id]["ttl"], id) for id, version in heads.items()])
+        conn.executemany(SQL["append_many"], events)
+        if patches:
+            conn.executemany(SQL["patch_state"], patches)
+        return results
 
-def _record_each(conn: sqlite3.Connection, now: int, records: Sequence[_Record]) -> list[Recorded | LeaseLost]:
-    """Rows are collected for all callers and written kind by kind: one call into SQLite's driver for each kind."""
-    results: list[Recorded | LeaseLost] = []
-    heads: dict[str, int] = {}  # where this batch leaves the log of a job
-    events: list[tuple[Any, ...]] = []
-    patches: list[tuple[Any, ...]] = []
-    ids = [str(record.lease.job_id) for record in records]
-    claims = live_claims(conn, now, ids)
-    at = SPELLING.time(now)
-    for id, record in zip(ids, records, strict=True):
-        lease = record.lease
-        claim = claims.get(id)
-        if not holds(claim, lease):
-            results.append(lease_lost(lease))
-            continue
-        version: int = heads.get(id) or claim["version"]
-        for event in record.events:
-            version += 1
-            events.append((id, version, now, lease.attempt, str(event.event_id), event.type, event.payload))
-        heads[id] = version
-        patch = record.state
-        if patch is not None:
-            patches.append((id, patch.checkpoint, patch.progress, patch.progress_text, patch.tokens, patch.cost, now))
-        for wait in record.open_waits:
-            approval = None if wait.approval_id is None else str(wait.approval_id)
-            conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
-        if record.close_waits:
-            conn.executemany(SQL["close_waits"], [(id, key) for key in record.close_waits])
-        results.append(Recorded(version, at))
-    conn.executemany(SQL["append_head"], [(version, now + claims[id]["ttl"], id) for id, version in heads.items()])
-    conn.executemany(SQL["append_many"], events)
-    if patches:
-        conn.executemany(SQL["patch_state"], patches)
-    return results
-
-
-def _finish_each(conn: sqlite3.Connection, now: int, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | LeaseLost]:
-    """As `_record_each`: all claims are dropped first, then the jobs move."""
-    results: list[Status | LeaseLost] = []
-    gone: list[tuple[str]] = []
-    completed: list[tuple[Any, ...]] = []
-    settled: list[dict[str, Any]] = []
-    runs: list[tuple[Any, ...]] = []
-    notes: dict[str, str] = {}  # by worker: most of a batch are of one
-    ids = [str(lease.job_id) for lease, _ in ends]
-    claims = live_claims(conn, now, ids)
-    for id, (lease, outcome) in zip(ids, ends, strict=True):
-        claim = claims.get(id)
-        if not holds(claim, lease):
-            results.append(lease_lost(lease))
-            continue
-        del claims[id]
-        gone.append((id,))
-        worker, status, error, error_kind = lease.worker_id, outcome.status, outcome.error, outcome.error_kind
-        if status is Status.COMPLETED:
-            note = notes.get(worker) or notes.setdefault(worker, json.dumps({"worker": worker}))
-            completed.append((claim["version"] + 1, outcome.result, now, now, note, id))
-        else:
-            end = _settle(conn, now, id, lease, outcome, claim)
-            status, error, error_kind = end["status"], end["told"], end["told_kind"]
-            settled.append(end)
-        if outcome.started:
-            runs.append((id, lease.attempt, worker, now - span(outcome.ran), now, status.value, error, error_kind))
-        results.append(status)
-    conn.executemany(SQL["drop_claim"], gone)
-    conn.executemany(SQL["complete_many"], completed)
-    if settled:
-        conn.executemany(SQL["settle_many"], settled)
-    conn.executemany(SQL["add_run"], runs)
-    return results
+    def _finish_each(
+        self, conn: sqlite3.Connection, now: int, ends: Sequence[tuple[Lease, Outcome]]
+    ) -> list[Status | LeaseLost]:
+        """As `_record_each`: all claims are dropped first, then the jobs move."""
+        results: list[Status | LeaseLost] = []
+        gone: list[tuple[str]] = []
+        completed: list[tuple[Any, ...]] = []
+        settled: list[dict[str, Any]] = []
+        runs: list[tuple[Any, ...]] = []
+        notes: dict[str, str] = {}  # by worker: most of a batch are of one
+        ids = [str(lease.job_id) for lease, _ in ends]
+        claims = live_claims(conn, now, self.tenant, ids)
+        for id, (lease, outcome) in zip(ids, ends, strict=True):
+            claim = claims.get(id)
+            if not holds(claim, lease):
+                results.append(lease_lost(lease))
+                continue
+            del claims[id]
+            gone.append((id,))
+            worker, status, error, error_kind = lease.worker_id, outcome.status, outcome.error, outcome.error_kind
+            if status is Status.COMPLETED:
+                note = notes.get(worker) or notes.setdefault(worker, json.dumps({"worker": worker}))
+                completed.append((claim["version"] + 1, outcome.result, now, now, note, id))
+            else:
+                end = _settle(conn, now, id, lease, outcome, claim)
+                status, error, error_kind = end["status"], end["told"], end["told_kind"]
+                settled.append(end)
+            if outcome.started:
+                runs.append((id, lease.attempt, worker, now - span(outcome.ran), now, status.value, error, error_kind))
+            results.append(status)
+        conn.executemany(SQL["drop_claim"], gone)
+        conn.executemany(SQL["complete_many"], completed)
+        if settled:
+            conn.executemany(SQL["settle_many"], settled)
+        conn.executemany(SQL["add_run"], runs)
+        return results
 
 
 def _settle(

@@ -85,6 +85,7 @@ def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
     except BaseException:
         conn.close()
         raise
+    conn.create_function("fold", 1, str.casefold, deterministic=True)  # for queries; triggers must do without
     conn.row_factory = sqlite3.Row
     return conn
 

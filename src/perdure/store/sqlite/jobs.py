@@ -10,7 +10,7 @@ from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
 from perdure.model.jobs import Job, JobFilter, Page, RunRecord
-from perdure.model.states import FAILURES, Status
+from perdure.model.states import FAILURES, LEASED, TERMINAL, Status
 from perdure.store.refusals import (
     ambiguous_id,
     finished,
@@ -21,10 +21,12 @@ from perdure.store.refusals import (
     parse_cursor,
     version_mismatch,
 )
-from perdure.store.rows import event_of, job_of, run_of
+from perdure.store.rows import Row, event_of, job_of, run_of
 from perdure.store.sqlite.base import SQL, Base, Held
 from perdure.store.sqlite.database import SPELLING, micros
 from perdure.store.sqlite.writer import NEWS, WORK
+
+_LONGEST_STEP = 5000
 
 
 def texts(values: Sequence[str]) -> str | None:
@@ -45,13 +47,30 @@ def _where(filter: JobFilter, tenant: str) -> dict[str, Any]:
     }
 
 
-def _source(statuses: Sequence[Status]) -> str:
-    """The list that reads what the filter can match, not what history holds."""
-    if statuses and FAILURES.issuperset(statuses):
-        return "list_failed_jobs"
-    if statuses and not any(s.terminal for s in statuses):
-        return "list_live_jobs"
-    return "list_jobs"
+_SOURCES: tuple[tuple[frozenset[Status], str], ...] = (
+    (LEASED, "leased_ids"),
+    (frozenset({Status.PENDING, Status.RETRY}), "queued_ids"),
+    (frozenset(Status) - TERMINAL, "live_ids"),
+    (FAILURES, "failed_ids"),
+)
+
+
+def _list(conn: sqlite3.Connection, filter: JobFilter, tenant: str, before: str | None, limit: int) -> list[Row]:
+    """Through a small table that names all jobs of the wanted statuses, if there is one, else through history."""
+    where = _where(filter, tenant) | {"before": before, "limit": limit}
+    wanted = frozenset(filter.statuses)
+    source = next((source for statuses, source in _SOURCES if wanted and wanted <= statuses), None)
+    if source is None:
+        return conn.execute(SQL["list_jobs"], where).fetchall()
+    rows: list[Row] = []
+    step = limit
+    while len(rows) < limit:
+        ids = [row[0] for row in conn.execute(SQL[source], {"before": before, "limit": step})]
+        rows += conn.execute(SQL["list_some_jobs"], where | {"ids": json.dumps(ids), "limit": limit - len(rows)})
+        if len(ids) < step:
+            break
+        before, step = ids[-1], min(step * 4, _LONGEST_STEP)
+    return rows
 
 
 class Jobs(Base):
@@ -79,8 +98,8 @@ class Jobs(Base):
     async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
         """See `protocol.JobStore.list_jobs`."""
         before = parse_cursor(cursor)
-        where = _where(filter, self.tenant) | {"before": None if before is None else str(before), "limit": limit + 1}
-        rows = await self._rows(_source(filter.statuses), where)
+        start = None if before is None else str(before)
+        rows = await self._read(lambda conn: _list(conn, filter, self.tenant, start, limit + 1))
         jobs = tuple(job_of(row, SPELLING) for row in rows[:limit])
         return Page(jobs, str(jobs[-1].id) if jobs and len(rows) > limit else None)
 

@@ -1,6 +1,7 @@
 -- What clients do with jobs.
 -- Where the dialect differs: one row per execution instead of arrays, because a call costs no round trip here; no row locks,
 -- because a transaction of the writer has the file for itself; database time is a parameter, read once per transaction.
+-- `fold` is Python's casefold, because lower() knows ASCII only here.
 
 -- name: enqueue_many
 -- One job. Nothing happens where its id, or its idempotency key, is there already.
@@ -37,53 +38,55 @@ select id from jobs where id in (select id from jobs where substr(replace(id, '-
   and tenant_id = :tenant limit 2
 
 -- name: list_jobs
--- All jobs, newest first; JSON arrays for lists, null for any. The same shape thrice: what differs is where the ids come from.
+-- All jobs, newest first; JSON arrays for lists, null for any; 'g' comes after every id.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
-where j.tenant_id = :tenant and (:before is null or j.id < :before)
+where j.tenant_id = :tenant and j.id < coalesce(:before, 'g')
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:kinds is null or j.kind in (select value from json_each(:kinds)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), lower(:search)) > 0)
+    or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
 order by j.id desc limit :limit
 
--- name: list_live_jobs
--- only: sqlite the planner does not choose between sources by a parameter
+-- name: list_some_jobs
+-- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next four names
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
-from (select job_id from job_queue union select job_id from job_claims union select job_id from job_waits) l
-cross join jobs j on j.id = l.job_id
-left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id left join job_queue q on q.job_id = j.id
-where j.tenant_id = :tenant and (:before is null or j.id < :before)
+from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
+left join job_queue q on q.job_id = j.id
+where j.tenant_id = :tenant and j.id in (select value from json_each(:ids))
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:kinds is null or j.kind in (select value from json_each(:kinds)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), lower(:search)) > 0)
+    or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
 order by j.id desc limit :limit
 
--- name: list_failed_jobs
--- only: sqlite see list_live_jobs
-select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
-from job_failures f cross join jobs j on j.id = f.job_id
-left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id left join job_queue q on q.job_id = j.id
-where j.tenant_id = :tenant and (:before is null or j.id < :before)
-  and (:statuses is null or j.status in (select value from json_each(:statuses)))
-  and (:kinds is null or j.kind in (select value from json_each(:kinds)))
-  and (:queues is null or j.queue in (select value from json_each(:queues)))
-  and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
-  and (:key is null or j.idempotency_key = :key)
-  and (:search is null
-    or instr(lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), lower(:search)) > 0)
-order by f.job_id desc limit :limit
+-- name: leased_ids
+-- only: sqlite see list_some_jobs
+select job_id from job_claims where job_id < coalesce(:before, 'g') order by job_id desc limit :limit
+
+-- name: queued_ids
+-- only: sqlite see list_some_jobs
+select job_id from job_queue where job_id < coalesce(:before, 'g') order by job_id desc limit :limit
+
+-- name: live_ids
+-- only: sqlite see list_some_jobs
+select job_id from job_queue where job_id < coalesce(:before, 'g')
+union select job_id from job_claims where job_id < coalesce(:before, 'g')
+union select job_id from job_waits where job_id < coalesce(:before, 'g')
+order by job_id desc limit :limit
+
+-- name: failed_ids
+-- only: sqlite see list_some_jobs
+select job_id from job_failures where job_id < coalesce(:before, 'g') order by job_id desc limit :limit
 
 -- name: count_jobs
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
@@ -95,7 +98,7 @@ where j.tenant_id = :tenant
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), lower(:search)) > 0)
+    or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
 group by 1
 
 -- name: list_runs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 from uuid import UUID
 
 from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
@@ -16,27 +16,11 @@ from perdure.store.rows import Row, claimed_job_of
 from perdure.store.sqlite.approvals import expire_approval
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING, span
+from perdure.store.sqlite.fence import held_claim, holds, live_claims
 from perdure.store.sqlite.writer import NEWS, NOTHING, WORK
 
 _CANCEL_GRACE = 10_000_000  # microseconds a holder has to stop by itself
 _PRIORITIES = range(9, 0, -1)
-
-
-def live_claims(conn: sqlite3.Connection, now: int, ids: Iterable[str]) -> dict[str, sqlite3.Row]:
-    """The claims of these jobs that have not run out, by job id. Whose they are is `holds`' business."""
-    return {row["job_id"]: row for row in conn.execute(SQL["live_claims"], ('["' + '","'.join(ids) + '"]', now))}
-
-
-def holds(claim: sqlite3.Row | None, lease: Lease) -> TypeGuard[sqlite3.Row]:
-    """The fence: is this the claim of that very lease?"""
-    return claim is not None and claim["attempt"] == lease.attempt and claim["worker_id"] == lease.worker_id
-
-
-def live_claim(conn: sqlite3.Connection, now: int, lease: Lease) -> sqlite3.Row | None:
-    """The fence: the claim of this very lease, if it has not run out."""
-    where = (str(lease.job_id), lease.attempt, lease.worker_id, now)
-    row: sqlite3.Row | None = conn.execute(SQL["live_claim"], where).fetchone()
-    return row
 
 
 class Leases(Base):
@@ -74,7 +58,8 @@ class Leases(Base):
         begun = set(started)
 
         def one(conn: sqlite3.Connection, now: int) -> set[UUID]:
-            live = [lease for lease in leases if live_claim(conn, now, lease) is not None]
+            claims = live_claims(conn, now, self.tenant, [str(lease.job_id) for lease in leases])
+            live = [lease for lease in leases if holds(claims.get(str(lease.job_id)), lease)]
             renewed = [(lasts, now + lasts, lease.job_id in begun, str(lease.job_id)) for lease in live]
             conn.executemany(SQL["heartbeat"], renewed)
             return {lease.job_id for lease in live}
@@ -86,7 +71,7 @@ class Leases(Base):
         wanted = Status.WAITING if waiting else Status.RUNNING
 
         def one(conn: sqlite3.Connection, now: int) -> None:
-            claim = live_claim(conn, now, lease)
+            claim = held_claim(conn, now, self.tenant, lease)
             if claim is None:
                 raise lease_lost(lease)
             id = str(lease.job_id)
@@ -101,7 +86,7 @@ class Leases(Base):
 
     async def cancel_requests(self, worker_id: str) -> list[Lease]:
         """See `protocol.LeaseStore.cancel_requests`."""
-        rows = await self._rows("cancel_requests", (worker_id,))
+        rows = await self._rows("cancel_requests", (worker_id, self.tenant))
         return [Lease(UUID(row["job_id"]), row["attempt"], worker_id) for row in rows]
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:

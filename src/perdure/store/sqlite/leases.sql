@@ -26,15 +26,11 @@ on conflict (job_id) do update set attempt = excluded.attempt, version = exclude
   ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
   cancel_requested_at = null, cancel_note = null
 
--- name: live_claim
--- only: sqlite the fence, looked at before anything is written: job id, attempt, worker id, now
-select version, ttl, started, claimed_at, cancel_note from job_claims
-where job_id = ? and attempt = ? and worker_id = ? and expires_at > ?
-
 -- name: live_claims
--- only: sqlite live_claim for many: JSON array of job ids, now
+-- only: sqlite the fence, looked at before anything is written: JSON array of job ids, now, tenant
 select k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.started, k.claimed_at, k.cancel_note
-from json_each(?) e cross join job_claims k on k.job_id = e.value where k.expires_at > ?
+from json_each(?) e cross join job_claims k on k.job_id = e.value cross join jobs j on j.id = k.job_id
+where k.expires_at > ? and j.tenant_id = ?
 
 -- name: heartbeat
 -- ttl, expires at, started, job id
@@ -94,14 +90,14 @@ where id = :id
 update jobs set status = ?, prev_status = status, version = ?, updated_at = ?, note = ? where id = ?
 
 -- name: cancel_requests
-select job_id, attempt from job_claims
-where worker_id = ? and cancel_requested_at is not null and expires_at > (select now from clock)
+select k.job_id, k.attempt from job_claims k cross join jobs j on j.id = k.job_id
+where k.worker_id = ? and k.cancel_requested_at is not null and k.expires_at > (select now from clock) and j.tenant_id = ?
 
 -- name: reap
 -- Leases that have run out, and live ones whose cancel request is old: now, asked before, tenant, limit
 select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.expires_at, k.cancel_requested_at, k.cancel_note,
   j.retry_count, j.max_retries, j.lost_starts
-from job_claims k join jobs j on j.id = k.job_id
+from job_claims k cross join jobs j on j.id = k.job_id
 where (k.expires_at <= ? or k.cancel_requested_at <= ?) and j.tenant_id = ? order by k.job_id limit ?
 
 -- name: expire_jobs
@@ -111,5 +107,5 @@ update jobs set status = 'FAILED', prev_status = status, version = version + 1, 
   note = json_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
     'error_kind', 'timeout')
 where status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') and tenant_id = :tenant and id in (
-  select q.job_id from job_queue q join jobs j on j.id = q.job_id
-  where q.deadline <= :now and j.tenant_id = :tenant order by q.job_id limit :limit)
+  select q.job_id from job_queue q cross join jobs j on j.id = q.job_id
+  where q.deadline <= :now and j.tenant_id = :tenant order by q.deadline limit :limit)

@@ -93,6 +93,7 @@ create index job_queue_deadline on perdure.job_queue (deadline) where deadline i
 
 create table perdure.job_claims (
   job_id uuid primary key,
+  tenant_id text not null default 'default',
   attempt int not null,
   version int not null,
   worker_id text not null,
@@ -244,8 +245,8 @@ begin
     -- nobody runs it: an expired claim lets a reaper hand it to a worker that does
     delete from perdure.job_queue q where q.job_id = old.id;
     new.attempt := old.attempt + 1;
-    insert into perdure.job_claims (job_id, attempt, version, worker_id, expires_at)
-      values (old.id, new.attempt, old.version + 1, 'sql', perdure.db_now());
+    insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at)
+      values (old.id, old.tenant_id, new.attempt, old.version + 1, 'sql', perdure.db_now());
   end if;
   new.prev_status := old.status;
   new.version := greatest(head, old.version) + 1;
@@ -285,7 +286,7 @@ create trigger jobs_b_guard before update on perdure.jobs for each row
 -- The planner sees these functions once per session, perhaps with a single changed row and empty tables, and keeps its plan.
 -- So there is nothing to choose: other tables are reached by `= any (array (...))` or by a fenced subquery (offset 0), that
 -- is by their keys, never by a join that could be turned round.
-create function perdure.jobs_moved() returns trigger language plpgsql as $$
+create function perdure.jobs_moved() returns trigger language plpgsql set enable_seqscan = off as $$
 declare
   some_same boolean;
   some_left boolean;
@@ -419,7 +420,7 @@ begin
 end $$;
 create trigger jobs_no_truncate before truncate on perdure.jobs for each statement execute function perdure.jobs_frozen();
 
-create function perdure.job_events_dense() returns trigger language plpgsql as $$
+create function perdure.job_events_dense() returns trigger language plpgsql set enable_seqscan = off as $$
 begin
   if exists (select 1 from new_t n where n.version <> 1 and not exists (
       select 1 from perdure.job_events e where e.job_id = n.job_id and e.version = n.version - 1 offset 0)) then

@@ -1,0 +1,233 @@
+"""`perdure approvals`: decide what jobs ask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli import inputs
+from perdure.cli.errors import Usage
+from perdure.cli.options import Paging, command, group
+from perdure.cli.output import Column, Mode
+from perdure.cli.session import Cli
+from perdure.cli.words import Times, bare, one_line, short
+from perdure.model.approvals import Approval, ApprovalStatus
+
+app = group("Decide what jobs ask.", "perdure approvals ls")
+
+ICONS = {
+    ApprovalStatus.PENDING: ("✋", "magenta"),
+    ApprovalStatus.APPROVED: ("✓", "green"),
+    ApprovalStatus.DENIED: ("✕", "red"),
+    ApprovalStatus.EXPIRED: ("⊘", "yellow"),
+    ApprovalStatus.CANCELLED: ("⊘", "dim"),
+}
+
+_IDS = typer.Argument(metavar="ID", help="Approvals, or jobs with one open approval; - reads ids from stdin")
+Ids = Annotated[list[str], _IDS]
+SomeIds = Annotated[list[str] | None, _IDS]
+Comment = Annotated[
+    str | None, typer.Option("--comment", "--reason", metavar="TEXT", help="Why; kept with the decision")
+]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; default: your login name")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="REF", help="Decide by a link's token instead of an id: @file, - or env:NAME"),
+]
+
+
+def status_cell(approval: Approval) -> tuple[str, str]:
+    """Icon, word and style."""
+    icon, style = ICONS[approval.status]
+    return f"{icon}{'' if icon == '✋' else ' '} {approval.status}", style
+
+
+def columns(times: Times) -> list[Column[Approval]]:
+    """The columns of `approvals ls`."""
+    return [
+        Column("status", status_cell),
+        Column("approval", lambda a: f"{short(a.id)} {a.title}", flexible=True),
+        Column("job", lambda a: f"{short(a.job_id)} {a.job_kind or ''}".rstrip(), flexible=True),
+        Column("age", lambda a: times.age(a.requested_at), right=True),
+        Column("expires", lambda a: times.show(a.expires_at) if a.status is ApprovalStatus.PENDING else "", right=True),
+        Column("assignees", lambda a: ", ".join(a.assignees) or "anyone", flexible=True),
+        Column("decided_by", lambda a: a.decided_by or "", wide=True),
+        Column("comment", lambda a: a.comment or "", wide=True, flexible=True),
+        Column("id", lambda a: str(a.id), wide=True),
+    ]
+
+
+@command(app, "ls", example="perdure approvals ls --mine\nperdure approvals ls --status all --job 43149ff1")
+async def ls(
+    cli: Cli,
+    page: Paging,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="STATUS", help="pending (default), approved, denied, expired, cancelled, all"),
+    ] = None,
+    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Asked by this job")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only what you may decide")] = False,
+    assignee: Annotated[
+        str | None, typer.Option("--assignee", metavar="NAME", help="Only what this person may decide")
+    ] = None,
+) -> None:
+    """List approvals, newest first; by default those that wait for somebody."""
+    words = inputs.names(status) or ["pending"]
+    wanted = [] if "all" in words else words
+    async with cli.client() as client:
+        person = assignee or (client.actor if mine else None)
+
+        async def fetch(limit: int, cursor: str | None) -> Any:
+            return await client.approvals(status=wanted, job_id=job, assignee=person, limit=limit, cursor=cursor)
+
+        nothing = "nothing waits for a decision" if words == ["pending"] else "no approval matches"
+        shown = await cli.list(page, fetch, columns(cli.out.times), id=lambda a: a.id, nothing=nothing)
+    pending = [a for a in shown if a.status is ApprovalStatus.PENDING]
+    if pending and cli.out.for_people and not cli.out.fields:
+        cli.out.note(f"look:   perdure approvals get {pending[0].short_id}")
+        cli.out.note(f"decide: perdure approvals approve {pending[0].short_id}   (or deny)")
+
+
+@command(app, "get", example="perdure approvals get 9a8b7c6d")
+async def get(cli: Cli, ids: Ids) -> int:
+    """Show what a job asks, with everything that would be approved."""
+    from perdure.cli.approvalpage import approval_page
+
+    chosen = inputs.ids_given(ids, "an approval")
+    async with cli.client() as client:
+
+        async def show_one(id: str) -> None:
+            approval = await client.approval(id)
+            cli.out.one(approval, lambda: approval_page(approval, cli.out.times), id=approval.id)
+            if cli.out.for_people and not cli.out.fields and approval.status is ApprovalStatus.PENDING:
+                for line in next_commands(approval):
+                    cli.out.note(line)
+
+        _, code = await cli.each(chosen, show_one)
+    return code
+
+
+def next_commands(approval: Approval) -> list[str]:
+    """What one would type next."""
+    id = approval.short_id
+    if approval.kind == "question":
+        return [
+            f"it happened:    perdure approvals approve {id} --outcome happened --result JSON",
+            f"run it again:   perdure approvals approve {id} --outcome retry",
+            f"fail the job:   perdure approvals deny {id} --reason TEXT",
+        ]
+    return [f"perdure approvals approve {id}   [--edit JSON] [--comment TEXT]", f"perdure approvals deny {id} --reason TEXT"]
+
+
+@command(
+    app,
+    "approve",
+    example="""\
+perdure approvals approve 9a8b7c6d --comment 'ok, small diff'
+perdure approvals approve 9a8b7c6d --edit @corrected.json
+perdure approvals approve 9a8b7c6d --outcome happened --result '{"order": 42}'""",
+)
+async def approve(
+    cli: Cli,
+    ids: SomeIds = None,
+    comment: Comment = None,
+    edit: Annotated[
+        str | None, typer.Option("--edit", metavar="JSON", help="Approve this instead of what was asked: JSON, @file or -")
+    ] = None,
+    outcome: Annotated[
+        str | None, typer.Option("--outcome", metavar="happened|retry", help="Answer what became of a cut-off side effect")
+    ] = None,
+    result: Annotated[
+        str | None, typer.Option("--result", metavar="JSON", help="With --outcome happened: what it returned")
+    ] = None,
+    digest: Annotated[
+        str | None, typer.Option("--digest", metavar="SHA256", help="Refuse if the payload is not the one you looked at")
+    ] = None,
+    by: By = None,
+    token: Token = None,
+) -> int:
+    """Approve, as asked or with an edited payload. The first decision stands."""
+    answer: dict[str, Any] = {}
+    if outcome is not None:
+        if outcome not in ("happened", "retry"):
+            raise Usage(f"--outcome is happened or retry, not '{outcome}'")
+        if edit is not None:
+            raise Usage("--outcome is an answer of its own: leave --edit out")
+        given = {"result": None if result is None else inputs.read_json(result, "--result")}
+        answer["edited"] = {"outcome": outcome, **(given if outcome == "happened" else {})}
+    elif edit is not None:
+        answer["edited"] = inputs.read_json(edit, "--edit")
+    if result is not None and outcome != "happened":
+        raise Usage("--result goes with --outcome happened")
+    if digest is not None:
+        answer["expected_digest"] = digest
+    return await _decide(cli, "approve", ids or [], token, {"by": by, "comment": comment, **answer})
+
+
+@command(app, "deny", example="perdure approvals deny 9a8b7c6d --reason 'wrong account'")
+async def deny(
+    cli: Cli,
+    ids: SomeIds = None,
+    comment: Comment = None,
+    by: By = None,
+    token: Token = None,
+) -> int:
+    """Deny. The job fails, or goes on knowing it was denied, as it asked for."""
+    return await _decide(cli, "deny", ids or [], token, {"by": by, "comment": comment})
+
+
+@command(app, "token", example="perdure approvals token 9a8b7c6d")
+async def token(
+    cli: Cli, id: Annotated[str, typer.Argument(metavar="ID", help="An approval, or a job with one open approval")]
+) -> None:
+    """Make a fresh token for the link of an open approval. It is shown this once; the former one stops working."""
+    async with cli.client() as client:
+        approval = await client.approval(id)
+        fresh = await client.new_token(approval.id)
+    if cli.out.mode in (Mode.JSON, Mode.JSONL):
+        facts = {"approval_id": approval.id, "token": fresh}
+        cli.out.json(facts) if cli.out.mode is Mode.JSON else cli.out.json_line(facts)
+    elif cli.out.mode is not Mode.NONE:
+        print(fresh)
+    cli.out.note(f"whoever holds this may decide {short(approval.id)}; it is shown this once, former tokens stopped working")
+
+
+async def _decide(cli: Cli, verdict: str, ids: Sequence[str], token: str | None, decision: dict[str, Any]) -> int:
+    if token is not None and ids:
+        raise Usage("decide by id or by --token, not both")
+    secret = None if token is None else read_token(token)
+    chosen = [""] if secret is not None else inputs.ids_given(ids, "an approval")
+    if len(chosen) > 1 and verdict == "approve":
+        cli.confirm(f"Approve {len(chosen)} approvals?")
+    async with cli.client() as client:
+
+        async def decide_one(id: str) -> Approval:
+            decide = client.approve if verdict == "approve" else client.deny
+            decided = await decide(token=secret, **decision) if secret is not None else await decide(id, **decision)
+            if cli.out.for_people:
+                word = f"{status_cell(decided)[0]}  {short(decided.id)} {one_line(decided.title)}"
+                print(word + (" (edited)" if decided.edited else ""))
+            return decided
+
+        done, code = await cli.each(chosen, decide_one)
+    if not cli.out.for_people:
+        cli.out.rows(done, [], id=lambda a: a.id)
+    for decided in done if cli.out.for_people else ():
+        cli.out.note(f"watch what it does with it: perdure jobs watch {bare(decided.job_id)}")
+    return code
+
+
+def read_token(reference: str) -> str:
+    """A token by reference: a secret typed on a command line stays in the shell's history. Raises Usage."""
+    if reference.startswith("env:"):
+        value = os.environ.get(reference[4:], "")
+    elif reference == "-" or reference.startswith("@"):
+        value = inputs.read_text(reference, "--token")
+    else:
+        raise Usage("--token takes a reference, not the secret itself", hint="write @file, - for stdin, or env:NAME")
+    if not value.strip():
+        raise Usage(f"--token {reference}: there is nothing in it")
+    return value.strip()

@@ -1,0 +1,85 @@
+"""What people type into commands: parameters, JSON, files, ids from stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from perdure.cli.errors import Usage
+
+
+def read_text(value: str, option: str) -> str:
+    """The value itself, `@file` or `-` for stdin. Raises Usage."""
+    if value == "-":
+        return sys.stdin.read()
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{option}: cannot read '{value[1:]}': {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_json(value: str, option: str) -> Any:
+    """JSON as typed, from `@file` or from stdin (`-`). Raises Usage that says where it breaks."""
+    text = read_text(value, option)
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        hint = f"a text needs its quotes: {option} '{json.dumps(text)}'" if _bare_word(text) else None
+        raise Usage(f"{option}: that is not JSON: {error}", hint=hint) from None
+
+
+def parameters(pairs: Sequence[str]) -> dict[str, Any]:
+    """`key=value` gives text, `key:=json` any JSON. Raises Usage."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, mark, value = pair.partition("=")
+        as_json = key.endswith(":")
+        name = key.removesuffix(":")
+        if not mark or not name:
+            raise Usage(
+                f"-P {pair}: that is neither key=value nor key:=json", hint="for example: -P topic=coffee -P limit:=3"
+            )
+        if name in values:
+            raise Usage(f"-P {name} is given twice")
+        values[name] = read_json(value, f"-P {name}:=") if as_json else read_text(value, f"-P {name}=")
+    return values
+
+
+def job_input(given: str | None, pairs: Sequence[str]) -> Any:
+    """The input of a job: --input, with -P set on top of it. Raises Usage."""
+    value = None if given is None else read_json(given, "--input")
+    if not pairs:
+        return value
+    if value is not None and not isinstance(value, dict):
+        raise Usage("-P sets keys of an object, and --input is none", hint="give one of the two")
+    return {**(value or {}), **parameters(pairs)}
+
+
+def ids_given(ids: Sequence[str], what: str = "a job") -> list[str]:
+    """The ids as typed, `-` replaced by those on stdin, none twice. Raises Usage where there are none."""
+    found: list[str] = []
+    for id in ids:
+        found += sys.stdin.read().split() if id == "-" else [id]
+    if not found and "-" in ids:
+        return []
+    if not found:
+        raise Usage(f"which one? Name {what} by its id, whole or its last 6 or more hex digits", hint="- reads ids from stdin")
+    return list(dict.fromkeys(found))
+
+
+def names(values: Sequence[str] | None) -> list[str]:
+    """Names given several times or with commas: `--status failed,deadletter`."""
+    return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
+
+
+def _bare_word(text: str) -> bool:
+    return bool(text.strip()) and text.strip()[0] not in '{["0123456789-' and "\n" not in text.strip()
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,221 @@
+"""The small app that the crash tests run and kill: jobs that do as their payload says, and processes that serve them."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import UUID
+
+import structlog
+
+from perdure import App, ApprovalRequest, Backoff, JobContext, Request, Snooze
+from perdure.app import run
+from perdure.runtime.context import OnUnknown
+from tests.crash import saboteur
+from tests.crash.child import Orders
+from tests.crash.saboteur import here, is_open, leave
+
+AT_ONCE = Backoff(base=0, cap=0)
+Doing = Literal["step", "thread", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "both", "stumble", "snooze"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One thing a job does. `seconds`: how long it takes. gate: the first attempt waits inside until the test opens it.
+    times: how often a `stumble` raises."""
+
+    do: Doing
+    name: str
+    seconds: float = 0.0
+    gate: str | None = None
+    times: int = 1
+    on_unknown: OnUnknown = "ask"
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a job does, in order."""
+
+    ops: list[Op] = field(default_factory=list)
+
+
+def value_of(op: Op) -> Any:
+    """What an op gives, whoever is killed on the way: jobs must end with these."""
+    return {"stumble": None, "snooze": None, "sleep": None, "both": [f"{op.name}/0", f"{op.name}/1"]}.get(op.do, op.name)
+
+
+def result_of(errand: Errand) -> list[Any]:
+    """What an errand must return."""
+    return [value_of(op) for op in errand.ops]
+
+
+async def errand(ctx: JobContext, errand: Errand) -> list[Any]:
+    """Do it, and tell of every effect."""
+    results: list[Any] = []
+    for op in errand.ops:
+        here(f"before {op.name}")
+        results.append(await _DOERS[op.do](ctx, op))
+        here(f"after {op.name}")
+    here("before return")
+    return results
+
+
+async def count(ctx: JobContext, number: int) -> int:
+    """One step, and done: for races over many jobs."""
+    return await ctx.step("count", _counted, str(ctx.job_id), number)
+
+
+def _counted(job_id: str, number: int) -> int:
+    leave("counted", f"{job_id} {number} {os.getpid()}")
+    return number
+
+
+async def _act(ctx: JobContext, op: Op, what: str = "") -> str:
+    name = what or op.name
+    effect(ctx, name)
+    if op.gate is not None and ctx.attempt == 1:
+        while not is_open(op.gate):
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(op.seconds)
+    here(f"inside {op.name}")
+    return name
+
+
+def effect(ctx: JobContext, name: str) -> None:
+    """Something happened out there."""
+    leave("effects", f"{ctx.job_id} {ctx.attempt} {name}")
+
+
+async def _step(ctx: JobContext, op: Op) -> Any:
+    return await ctx.step(op.name, lambda: _act(ctx, op))
+
+
+async def _thread(ctx: JobContext, op: Op) -> Any:
+    def work() -> str:
+        effect(ctx, op.name)
+        here(f"inside {op.name}")
+        return op.name
+
+    return await ctx.step(op.name, work)
+
+
+async def _tool(ctx: JobContext, op: Op) -> Any:
+    return await ctx.options(on_unknown=op.on_unknown).tool(op.name, lambda: _act(ctx, op))
+
+
+async def _both(ctx: JobContext, op: Op) -> Any:
+    names = [f"{op.name}/{n}" for n in range(2)]
+    return list(
+        await asyncio.gather(*(ctx.options(key=n).step(op.name, lambda n=n: _act(ctx, op, n)) for n in names))  # type: ignore[misc]
+    )
+
+
+async def _sleep(ctx: JobContext, op: Op) -> None:
+    await ctx.sleep(op.name, op.seconds)
+
+
+async def _approve(ctx: JobContext, op: Op) -> Any:
+    def tell(request: ApprovalRequest) -> None:
+        leave(f"tokens-{request.id}", request.token)
+        here(f"inside notify {op.name}")
+
+    decision = await ctx.approve(op.name, title=f"May {op.name} be?", payload=op.name, notify=tell)
+    return decision.payload
+
+
+async def _checkpoint(ctx: JobContext, op: Op) -> Any:
+    await ctx.checkpoint({"at": op.name})
+    return op.name
+
+
+async def _usage(ctx: JobContext, op: Op) -> Any:
+    await ctx.usage(tokens=7)
+    await ctx.progress(0.5, op.name)
+    return op.name
+
+
+async def _emit(ctx: JobContext, op: Op) -> Any:
+    await ctx.emit("waypoint", {"name": op.name})
+    return op.name
+
+
+async def _stumble(ctx: JobContext, op: Op) -> None:
+    if ctx.retry_count < op.times:
+        raise RuntimeError(f"stumbled over {op.name}")
+
+
+async def _snooze(ctx: JobContext, op: Op) -> None:
+    if ctx.attempt <= op.times:
+        raise Snooze(op.seconds)
+
+
+_DOERS = {
+    "step": _step,
+    "thread": _thread,
+    "tool": _tool,
+    "sleep": _sleep,
+    "approve": _approve,
+    "checkpoint": _checkpoint,
+    "usage": _usage,
+    "emit": _emit,
+    "both": _both,
+    "stumble": _stumble,
+    "snooze": _snooze,
+}
+
+
+def make_app(url: str) -> App:
+    """The app, as every process of a test has it."""
+    app = App(url)
+    app.job(max_retries=100, backoff=AT_ONCE)(errand)
+    app.job(max_retries=100, backoff=AT_ONCE)(count)
+    return app
+
+
+# --- processes -----------------------------------------------------------------------------------------------------------
+
+
+async def work(orders: Orders) -> None:
+    """A worker, until it is told to stop or killed."""
+    async with make_app(orders.url) as app:
+        saboteur.sabotage(await app.open())
+        leave("ready", str(os.getpid()))
+        await app.work(
+            queues=orders.queues,
+            concurrency=orders.concurrency,
+            lease=orders.lease,
+            linger=orders.linger,
+            drain_timeout=orders.drain_timeout,
+        )
+
+
+async def produce(orders: Orders) -> None:
+    """Enqueue until killed, and tell of a job only when it is acknowledged."""
+    async with make_app(orders.url) as app:
+        numbers = itertools.count()
+
+        async def singly() -> None:
+            while True:
+                _tell((await app.enqueue("count", next(numbers))).id)
+
+        async def together() -> None:
+            while True:
+                for handle in await app.enqueue_many([Request("count", next(numbers)) for _ in range(7)]):
+                    _tell(handle.id)
+
+        await asyncio.gather(singly(), singly(), singly(), together())
+
+
+def _tell(job_id: UUID) -> None:
+    leave("acknowledged", str(job_id))
+
+
+def obey(orders: Orders) -> None:
+    """Do what the orders say."""
+    saboteur.obey(orders)
+    structlog.configure(processors=[structlog.stdlib.add_log_level, structlog.processors.KeyValueRenderer()])
+    role = {"worker": work, "producer": produce, "migrator": lambda _: saboteur.migrate()}[orders.role]
+    with contextlib.suppress(KeyboardInterrupt):
+        run(role(orders))

@@ -1,0 +1,172 @@
+"""Inside a child: the points at which it kills itself, what it leaves behind for the test, and the bent parts of perdure."""
+
+import asyncio
+import functools
+import json
+import os
+import signal
+import zlib
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from perdure.model.errors import LeaseLost
+from perdure.runtime import worker as worker_module
+from perdure.runtime.chores import Chores
+from perdure.runtime.lease import LeaseKeeper
+from perdure.store.open import open_store
+from perdure.store.postgres import schema as postgres_schema
+from perdure.store.protocol import Migration, Store
+from perdure.store.sqlite import schema as sqlite_schema
+from perdure.store.sqlfiles import load_migrations
+from tests.crash.child import Orders
+
+_SABOTAGED = ("claim", "record", "finish", "request_approval", "replace_token", "set_waiting")
+_orders = Orders("worker", "memory:", ".")
+Method = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def obey(orders: Orders) -> None:
+    """Take these orders and bend what they want bent."""
+    global _orders  # noqa: PLW0603  one process, one set of orders
+    _orders = orders
+    if orders.chores is not None:
+        worker_module.Chores = functools.partial(Chores, every=orders.chores)  # type: ignore[assignment,misc]
+    if orders.stubborn:
+        LeaseKeeper._lost = lambda *_: None  # type: ignore[method-assign,assignment]
+        LeaseKeeper._give_up_stale = lambda *_: None  # type: ignore[method-assign,assignment]
+    if orders.extra_migrations:
+        ship_more_migrations(orders.extra_migrations)
+    if orders.role == "migrator":
+        sabotage_migrations()
+
+
+def here(point: str) -> None:
+    """The process has reached this point; it may be its last."""
+    if point == _orders.kill_at:
+        die()
+
+
+def die() -> NoReturn:
+    """As the kernel's OOM killer would do it."""
+    leave("deaths", str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def leave(name: str, line: str) -> None:
+    """Append a line to a file in the place where the test looks; a kill right after it does not undo it."""
+    file = os.open(Path(_orders.place, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, line.encode() + b"\n")
+    finally:
+        os.close(file)
+
+
+def is_open(gate: str) -> bool:
+    """Whether the test has opened a gate."""
+    return Path(_orders.place, gate).exists()
+
+
+def sabotage(store: Store) -> None:
+    """Put points before, during and after every write of a worker, and note the writes that are refused."""
+    for name in _SABOTAGED:
+        setattr(store, name, _watched(name, getattr(store, name)))
+
+
+def _watched(name: str, original: Method) -> Method:
+    async def watched(*args: Any, **kwargs: Any) -> Any:
+        point = " ".join([name, *_details(args)])
+        here(f"before {point}")
+        if _orders.kill_at == f"during {point}":
+            write = asyncio.ensure_future(original(*args, **kwargs))
+            await asyncio.wait({write}, timeout=zlib.crc32(point.encode()) % 4 / 1000)
+            die()
+        try:
+            result = await original(*args, **kwargs)
+        except LeaseLost:
+            leave("refusals", point)
+            raise
+        if name != "claim" or result:
+            here(f"after {point}")
+        return result
+
+    return watched
+
+
+def _details(args: tuple[Any, ...]) -> Iterator[str]:
+    """What tells one write from another: the type and key of its first event, how an attempt ends, and the like."""
+    what: Any = args[1] if len(args) > 1 else None
+    if isinstance(what, list | tuple):
+        for event in what[:1]:
+            payload = json.loads(event.payload)
+            yield event.type
+            if "key" in payload:
+                yield payload["key"]
+    elif hasattr(what, "status"):
+        yield what.status.value
+    elif isinstance(what, bool):
+        yield "on" if what else "off"
+
+
+# --- migrations ----------------------------------------------------------------------------------------------------------
+
+
+def ship_more_migrations(scripts: tuple[str, ...]) -> None:
+    """This perdure is a newer one: it ships these migrations after the real ones."""
+
+    def shipped(package: str) -> list[Migration]:
+        real = load_migrations(package)
+        more = enumerate(scripts, len(real) + 1)
+        return real + [Migration(number, f"extra_{number}", f"{hash(sql)}" and sql[:64], sql) for number, sql in more]
+
+    sqlite_schema._MIGRATIONS = shipped("perdure.store.sqlite")
+    postgres_schema.load_migrations = shipped
+
+
+def sabotage_migrations() -> None:
+    """Points `inside migration N` (its last statement is at work) and `after migration N`."""
+    numbers = iter(range(1, 100))
+    plain = sqlite_schema._statements
+
+    def statements(script: str) -> Iterator[str]:
+        number = next(numbers)
+        found = list(plain(script))
+        for count, statement in enumerate(found, 1):
+            if count == len(found):
+                here(f"inside migration {number}")
+            yield statement
+
+    sqlite_schema._statements = statements
+    once = sqlite_schema.Schema._migrate_once
+
+    def migrate_once(self: Any, conn: Any, now: int) -> Any:
+        if (before := sqlite_schema._applied(conn)) and not conn.execute("select 1 from jobs").fetchall():
+            here(f"after migration {max(before)}")
+        return once(self, conn, now)
+
+    sqlite_schema.Schema._migrate_once = migrate_once  # type: ignore[method-assign]
+    apply = postgres_schema.Schema._apply
+
+    async def slow_apply(self: Any, connection: Any, migration: Migration) -> Migration:
+        if _orders.kill_at == f"inside migration {migration.number}":
+            slow = replace(migration, sql=f"{migration.sql};\nselect pg_sleep(1)")
+            write = asyncio.ensure_future(apply(self, connection, slow))
+            await asyncio.wait({write}, timeout=0.5)
+            die()
+        applied = await apply(self, connection, migration)
+        here(f"after migration {migration.number}")
+        return applied
+
+    postgres_schema.Schema._apply = slow_apply  # type: ignore[method-assign]
+
+
+async def migrate() -> None:
+    """Migrate, and say what was applied."""
+    store = await open_store(_orders.url)
+    try:
+        for migration in await store.migrate():
+            leave("applied", str(migration.number))
+    finally:
+        await store.close()

@@ -1,0 +1,56 @@
+"""Git repositories to write about, and commands to run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from tests.docs.pages import ROOT
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("PERDURE_", "GIT_", "RELEASE_NOTES_"))} | {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Ana",
+    "GIT_AUTHOR_EMAIL": "ana@example.org",
+    "GIT_COMMITTER_NAME": "Ana",
+    "GIT_COMMITTER_EMAIL": "ana@example.org",
+}
+
+
+def load_example(name: str) -> ModuleType:
+    """A fresh copy of an example, with an App of its own."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def git(repository: Path, *command: str, given: bytes = b"") -> str:
+    """Run git, as nobody in particular."""
+    done = subprocess.run(
+        ["git", "-C", repository, *command], input=given, env=ENVIRONMENT, capture_output=True, check=True
+    )
+    return done.stdout.decode(errors="replace").strip()
+
+
+def new_repository(path: Path) -> Path:
+    """An empty repository."""
+    path.mkdir()
+    git(path, "init", "--quiet", "--initial-branch=main")
+    return path
+
+
+def commit(repository: Path, message: str | bytes, **files: str) -> str:
+    """Commit files (name=content; `_` stands for a dot) and return the commit's id."""
+    for name, content in files.items():
+        (repository / name.replace("_", ".")).write_text(content)
+    git(repository, "add", "--all")
+    given = message.encode() if isinstance(message, str) else message
+    git(repository, "commit", "--quiet", "--allow-empty", "--allow-empty-message", "--file=-", given=given)
+    return git(repository, "rev-parse", "HEAD")

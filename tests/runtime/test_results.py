@@ -1,0 +1,300 @@
+"""What goes through the database comes back as what it was: a replay gives exactly what the first run gave."""
+
+import enum
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from perdure import App, JobContext, Status
+from perdure.model.errors import InvalidInput, NotJson
+from tests.runtime.support import NOW, PATIENCE, ended, reached, working
+
+
+@dataclass
+class Source:
+    """A dataclass with one inside."""
+
+    url: str
+    seen: datetime
+    tags: list[str] = field(default_factory=list)
+    next: "Source | None" = None
+
+
+class Note(BaseModel):
+    """A pydantic model."""
+
+    id: uuid.UUID
+    text: str
+    sources: list[Source] = []
+
+
+class Options(TypedDict, total=False):
+    """A TypedDict."""
+
+    depth: int
+    until: datetime
+
+
+class Colour(enum.Enum):
+    """An enum."""
+
+    RED = "red"
+
+
+class Point(NamedTuple):
+    """A named tuple."""
+
+    x: int
+    y: int
+
+
+MOMENT = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+SOURCE = Source("https://example.org/ä", MOMENT, ["a"], Source("https://example.org/2", MOMENT))
+
+
+def a_dataclass() -> Source:
+    return SOURCE
+
+
+def a_model() -> Note:
+    return Note(id=uuid.UUID(int=7), text="t", sources=[SOURCE])
+
+
+def a_typed_dict() -> Options:
+    return {"depth": 2, "until": MOMENT}
+
+
+def a_tuple() -> tuple[int, str, Point]:
+    return (1, "two", Point(3, 4))
+
+
+def models_by_number() -> dict[int, list[Note]]:
+    return {1: [a_model()]}
+
+
+def perhaps() -> Source | None:
+    return SOURCE
+
+
+def nothing() -> Source | None:
+    return None
+
+
+def an_enum() -> Colour:
+    return Colour.RED
+
+
+def a_set() -> set[int]:
+    return {3, 1, 2}
+
+
+def a_day() -> date:
+    return MOMENT.date()
+
+
+def a_span() -> timedelta:
+    return timedelta(hours=1, milliseconds=5)
+
+
+def money() -> Decimal:
+    return Decimal("12.340")
+
+
+def a_path() -> Path:
+    return Path("/tmp/x")
+
+
+def a_whole_float() -> float:
+    return 3
+
+
+async def from_a_coroutine() -> Source:
+    return SOURCE
+
+
+def no_annotation_dict() -> Any:
+    return {"a": [1, None, True, 2.5, "x"], "b": {"c": {}}}
+
+
+def not_annotated():  # type: ignore[no-untyped-def]  # that is the point
+    return SOURCE
+
+
+def not_annotated_tuple():  # type: ignore[no-untyped-def]  # that is the point
+    return (1, (2, 3))
+
+
+CASES: list[Callable[[], Any]] = [
+    a_dataclass, a_model, a_typed_dict, a_tuple, models_by_number, perhaps, nothing, an_enum, a_set, a_day, a_span,
+    money, a_path, a_whole_float, from_a_coroutine, no_annotation_dict,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_tool", [False, True], ids=["step", "tool"])
+async def test_a_replay_gives_what_the_first_run_gave(app: App, as_tool: bool) -> None:
+    seen: dict[str, list[Any]] = {fn.__name__: [] for fn in [*CASES, not_annotated, not_annotated_tuple]}
+
+    @app.job(backoff=NOW)
+    async def all_of_them(ctx: JobContext) -> None:
+        for fn in (*CASES, not_annotated, not_annotated_tuple):
+            call = ctx.tool if as_tool else ctx.step
+            seen[fn.__name__].append(await call(fn.__name__, fn))
+        if ctx.attempt == 1:
+            raise OSError("replay, please")
+
+    async with working(app):
+        await (await app.enqueue(all_of_them)).result(PATIENCE)
+    for fn in CASES:
+        first, replayed = seen[fn.__name__]
+        given = fn() if fn is not from_a_coroutine else SOURCE
+        assert first == given, fn.__name__
+        assert replayed == given, fn.__name__
+        assert type(first) is type(replayed), fn.__name__
+    for name in ("not_annotated", "not_annotated_tuple"):
+        first, replayed = seen[name]
+        assert (first, type(first)) == (replayed, type(replayed)), name
+
+
+async def test_a_record_that_no_longer_fits_its_type_fails_naming_the_step(app: App) -> None:
+    def old() -> Any:
+        return {"url": 7}
+
+    @app.job(backoff=NOW, max_retries=1)
+    async def one(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            await ctx.step("fetch", old)
+            raise OSError("a new version is deployed")
+        await ctx.step("fetch", a_dataclass)
+
+    async with working(app):
+        job = await ended(app, await app.enqueue(one))
+    assert job.status in (Status.FAILED, Status.DEADLETTER)
+    assert "the recorded result of step 'fetch' does not fit Source" in (job.error_message or "")
+
+
+# -- input and output of handlers -------------------------------------------------------------------------------------------
+
+
+async def test_input_and_output_are_typed_end_to_end(app: App) -> None:
+    @app.job
+    async def with_dataclass(ctx: JobContext, source: Source) -> Note:
+        assert isinstance(source, Source)
+        assert isinstance(source.next, Source)
+        return Note(id=ctx.job_id, text=source.url, sources=[source])
+
+    @app.job
+    async def with_model(ctx: JobContext, note: Note) -> Source:
+        assert isinstance(note, Note)
+        return note.sources[0]
+
+    @app.job
+    async def with_dict(ctx: JobContext, options: Options) -> tuple[int, datetime]:
+        return options["depth"], options["until"]
+
+    @app.job
+    async def with_list(ctx: JobContext, sources: list[Source]) -> dict[str, Source]:
+        return {s.url: s for s in sources}
+
+    async with working(app):
+        handle = await app.enqueue(with_dataclass, SOURCE)
+        assert await handle.result(PATIENCE) == Note(id=handle.id, text=SOURCE.url, sources=[SOURCE])
+        assert await (await app.enqueue(with_model, a_model())).result(PATIENCE) == SOURCE
+        assert await (await app.enqueue(with_dict, a_typed_dict())).result(PATIENCE) == (2, MOMENT)
+        assert await (await app.enqueue(with_list, [SOURCE])).result(PATIENCE) == {SOURCE.url: SOURCE}
+        by_name = await app.enqueue("with_dict", {"depth": 2, "until": MOMENT.isoformat()})
+        assert await by_name.result(PATIENCE) == (2, MOMENT)
+
+
+async def test_input_that_does_not_fit_is_refused_at_enqueue(app: App) -> None:
+    @app.job
+    async def one(ctx: JobContext, source: Source) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"payload of job 'one' does not fit Source: url: "):
+        await app.enqueue("one", {"url": 7, "seen": MOMENT})
+    with pytest.raises(InvalidInput, match="seen"):
+        await app.enqueue("one", {"url": "u"})
+    with pytest.raises(NotJson, match="payload of job 'one'"):
+        await app.enqueue("one", object())
+    assert (await app.list()).items == ()
+
+
+async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App, store_url: str) -> None:
+    """As after a deployment: the payload was stored by somebody who knew another type."""
+    started = []
+
+    async def one(ctx: JobContext, source: Source) -> None:
+        started.append(ctx.attempt)
+
+    handle = await app.enqueue("one", {"url": 7}, elsewhere=True)
+    app.job(one)
+    async with working(app):
+        job = await ended(app, handle)
+    assert (job.status, job.error_kind, job.retry_count) == (Status.FAILED, "fatal", 0)
+    assert "does not fit Source" in (job.error_message or "")
+    assert started == []
+
+
+async def test_a_type_that_json_cannot_be_read_into_is_refused_clearly(app: App) -> None:
+    class Opaque:
+        """No dataclass, no model."""
+
+    @app.job
+    async def one(ctx: JobContext, thing: Opaque) -> None: ...
+
+    with pytest.raises(InvalidInput, match="payload of job 'one' is annotated as Opaque, which cannot be read from JSON"):
+        await app.enqueue("one", {"a": 1})
+
+
+async def test_a_step_with_such_a_type_is_refused_before_it_runs(app: App) -> None:
+    class Opaque(dict[str, int]):
+        """JSON can be made of it, but it cannot be made of JSON."""
+
+        def __init__(self, one: int) -> None:
+            super().__init__(one=one)
+
+    ran = []
+
+    def make() -> Opaque:
+        ran.append(1)
+        return Opaque(1)
+
+    @app.job(max_retries=0)
+    async def one(ctx: JobContext) -> None:
+        await ctx.step("make", make)
+
+    async with working(app):
+        job = await ended(app, await app.enqueue(one))
+    assert job.status.terminal
+    assert "the result of step 'make' is annotated as" in (job.error_message or "")
+    assert ran == []
+
+
+async def test_a_handler_without_annotations_gets_plain_json(app: App) -> None:
+    @app.job
+    async def one(ctx: JobContext, given):  # type: ignore[no-untyped-def]  # that is the point
+        return {"type": type(given).__name__, "given": given}
+
+    async with working(app):
+        handle = await app.enqueue("one", SOURCE)
+        result = await handle.result(PATIENCE)
+    assert result["type"] == "dict"
+    assert result["given"]["url"] == SOURCE.url
+
+
+async def test_the_result_is_none_where_the_handler_returns_nothing(app: App) -> None:
+    @app.job
+    async def one(ctx: JobContext) -> None: ...
+
+    async with working(app):
+        handle = await app.enqueue(one)
+        await handle.result(PATIENCE)  # None, and mypy knows it
+        job = await reached(handle, Status.COMPLETED)
+    assert job.result is None

@@ -1,0 +1,327 @@
+"""Sleeping: short waits are sat out under the lease, long ones cost no worker."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure import App, JobContext, Status
+from perdure.model.errors import InvalidInput
+from tests.runtime.support import (
+    LINGER,
+    LONG,
+    NOW,
+    PATIENCE,
+    chores,
+    ended,
+    keys,
+    only,
+    reached,
+    take_away,
+    types,
+    until,
+    working,
+)
+
+SHORT = LINGER * 0.8
+A_WHILE = LINGER * 4
+
+
+async def test_a_short_sleep_is_sat_out_under_the_lease(app: App) -> None:
+    @app.job
+    async def nap(ctx: JobContext) -> int:
+        before = time.monotonic()
+        await ctx.sleep("nap", SHORT)
+        assert time.monotonic() - before >= SHORT * 0.9
+        return ctx.attempt
+
+    async with working(app):
+        handle = await app.enqueue(nap)
+        assert await handle.result(PATIENCE) == 1
+    log = await handle.events()
+    assert types(log)[2:] == ["wait_started", "job_waiting", "job_resumed", "wait_completed", "job_completed"]
+    assert (await handle.get()).retry_count == 0
+
+
+async def test_a_long_sleep_parks_the_job_and_costs_no_retry(app: App) -> None:
+    runs: list[int] = []
+
+    @app.job(max_retries=0)
+    async def nap(ctx: JobContext) -> int:
+        runs.append(ctx.attempt)
+        await ctx.sleep("nap", A_WHILE)
+        return ctx.attempt
+
+    async with working(app) as worker:
+        handle = await app.enqueue(nap)
+        parked = await reached(handle, Status.PARKED)
+        assert parked.lease is None
+        assert [w.key for w in parked.waits] == ["nap"]
+        assert worker.busy == 0
+        assert await handle.result(PATIENCE) == 2
+    job = await handle.get()
+    assert (job.attempt, job.retry_count) == (2, 0)
+    assert runs == [1, 2]
+    log = await handle.events()
+    assert types(log)[2:] == ["wait_started", "job_parked", "run_started", "wait_completed", "job_completed"]
+    started, done = only(log, "wait_started"), only(log, "wait_completed")
+    assert done.at - started.at >= timedelta(seconds=A_WHILE * 0.9)
+    assert datetime.fromisoformat(started.payload["until"]) == parked.due_at
+
+
+async def test_a_parked_job_costs_no_slot(app: App) -> None:
+    @app.job
+    async def nap(ctx: JobContext) -> None:
+        await ctx.sleep("nap", LONG)
+
+    @app.job
+    async def quick(ctx: JobContext) -> str:
+        return "done"
+
+    async with working(app, concurrency=1):
+        sleepers = [await app.enqueue(nap) for _ in range(5)]
+        for sleeper in sleepers:
+            await reached(sleeper, Status.PARKED)
+        assert await (await app.enqueue(quick)).result(PATIENCE) == "done"
+        for sleeper in sleepers:
+            assert await sleeper.cancel() is Status.CANCELLED
+
+
+async def test_a_restart_does_not_begin_a_sleep_anew(app: App) -> None:
+    @app.job(backoff=NOW)
+    async def nap(ctx: JobContext) -> int:
+        if ctx.attempt == 2:
+            raise OSError("a crash right after waking")
+        await ctx.sleep("nap", A_WHILE)
+        return ctx.attempt
+
+    async with working(app):
+        handle = await app.enqueue(nap)
+        await reached(handle, Status.PARKED)
+    async with working(app):
+        assert await handle.result(PATIENCE) == 3
+    log = await handle.events()
+    assert keys(log, "wait_started") == ["nap"]
+    assert keys(log, "wait_completed") == ["nap"]
+
+
+async def test_a_sleep_that_is_over_is_not_slept_again(app: App) -> None:
+    @app.job(backoff=NOW)
+    async def nap(ctx: JobContext) -> int:
+        for _ in range(3):
+            await ctx.sleep("nap", SHORT / 2)
+        if ctx.attempt == 1:
+            raise OSError("replay, please")
+        return ctx.attempt
+
+    async with working(app):
+        handle = await app.enqueue(nap)
+        assert await handle.result(PATIENCE) == 2
+    assert keys(await handle.events(), "wait_started") == ["nap", "nap#2", "nap#3"]
+
+
+async def test_a_sleep_of_no_time_passes(app: App) -> None:
+    @app.job
+    async def nap(ctx: JobContext) -> int:
+        await ctx.sleep("none", 0)
+        await ctx.sleep_until("past", datetime(2020, 1, 1, tzinfo=UTC))
+        return ctx.attempt
+
+    async with working(app):
+        assert await (await app.enqueue(nap)).result(PATIENCE) == 1
+
+
+async def test_sleep_until_a_moment_of_any_zone(app: App) -> None:
+    @app.job
+    async def nap(ctx: JobContext, moment: datetime) -> int:
+        await ctx.sleep_until("moment", moment)
+        return ctx.attempt
+
+    there = datetime.now(UTC).astimezone() + timedelta(seconds=A_WHILE)
+    async with working(app):
+        handle = await app.enqueue(nap, there)
+        assert await handle.result(PATIENCE) == 2
+        assert await (await app.open()).now() >= there - timedelta(milliseconds=5)
+
+
+async def test_bad_durations_are_refused(app: App) -> None:
+    @app.job
+    async def nap(ctx: JobContext) -> list[str]:
+        refused = []
+        for bad in (-1, "soon", float("inf"), float("nan"), True):
+            try:
+                await ctx.sleep("nap", bad)
+            except InvalidInput as error:
+                refused.append(error.code)
+        try:
+            await ctx.sleep_until("nap", datetime(2030, 1, 1))  # noqa: DTZ001  refused for that
+        except InvalidInput as error:
+            refused.append(error.code)
+        return refused
+
+    async with working(app):
+        assert await (await app.enqueue(nap)).result(PATIENCE) == ["invalid-input"] * 6
+
+
+# -- several waits at once --------------------------------------------------------------------------------------------------
+
+
+async def test_the_earliest_of_several_sleeps_wakes_the_job(app: App) -> None:
+    woken: list[str] = []
+
+    @app.job
+    async def naps(ctx: JobContext) -> int:
+        async def nap(name: str, seconds: float) -> None:
+            await ctx.sleep(name, seconds)
+            woken.append(f"{name} in attempt {ctx.attempt}")
+
+        await asyncio.gather(nap("long", A_WHILE * 3), nap("short", A_WHILE))
+        return ctx.attempt
+
+    async with working(app):
+        handle = await app.enqueue(naps)
+        parked = await reached(handle, Status.PARKED)
+        assert {w.key for w in parked.waits} == {"long", "short"}
+        assert parked.due_at == min(w.until for w in parked.waits if w.until)
+        assert await handle.result(PATIENCE) == 3
+    assert woken == ["short in attempt 2", "short in attempt 3", "long in attempt 3"]
+
+
+async def test_a_job_is_not_parked_while_a_step_runs_beside_its_sleep(app: App) -> None:
+    release = asyncio.Event()
+    runs: list[int] = []
+
+    async def work() -> str:
+        runs.append(1)
+        await release.wait()
+        return "worked"
+
+    @app.job
+    async def both(ctx: JobContext) -> None:
+        await asyncio.gather(ctx.sleep("nap", LONG), ctx.step("work", work))
+
+    async with working(app):
+        handle = await app.enqueue(both)
+        await until(lambda: runs)
+        await asyncio.sleep(LINGER * 2)
+        assert (await handle.get()).status is Status.RUNNING
+        release.set()
+        await reached(handle, Status.PARKED)
+        assert keys(await handle.events(), "node_finished") == ["work"]
+        await handle.cancel()
+    assert len(runs) == 1
+
+
+async def test_a_job_is_not_parked_while_something_is_written(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow disk a write takes longer than the moment after which a job counts as idle."""
+
+    @app.job
+    async def both(ctx: JobContext) -> None:
+        async def write() -> None:
+            for n in range(3):
+                await ctx.emit("note", {"n": n})
+
+        await asyncio.gather(ctx.sleep("nap", LONG), write())
+
+    store = await app.open()
+    record = store.record
+
+    async def slow(*args: object, **options: object) -> object:
+        await asyncio.sleep(0.1)
+        return await record(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "record", slow)
+    async with working(app):
+        handle = await app.enqueue(both)
+        await reached(handle, Status.PARKED)
+        assert [e.payload["n"] for e in await handle.events() if e.type == "note"] == [0, 1, 2]
+        await handle.cancel()
+
+
+async def test_a_sleep_may_be_given_up(app: App) -> None:
+    @app.job
+    async def impatient(ctx: JobContext) -> int:
+        try:
+            async with asyncio.timeout(SHORT / 2):
+                await ctx.sleep("nap", SHORT)
+        except TimeoutError:
+            return await ctx.step("instead", int, 7)
+        return 0
+
+    @app.job
+    async def at_once(ctx: JobContext) -> int:
+        try:
+            async with asyncio.timeout(SHORT / 2):
+                await ctx.sleep("nap", SHORT)
+        except TimeoutError:
+            return 8
+        return 0
+
+    async with working(app):
+        assert await (await app.enqueue(impatient)).result(PATIENCE) == 7
+        assert await (await app.enqueue(at_once)).result(PATIENCE) == 8
+
+
+async def test_a_branch_left_behind_does_not_disturb_the_end(app: App) -> None:
+    left: list[asyncio.Task[None]] = []
+
+    @app.job
+    async def careless(ctx: JobContext, seconds: float) -> str:
+        left.append(asyncio.create_task(ctx.sleep("nap", seconds)))
+        await asyncio.sleep(SHORT / 2)
+        return "done"
+
+    async with working(app, linger=SHORT):
+        for seconds in (SHORT * 0.9, SHORT * 0.9, SHORT * 0.9):
+            assert await (await app.enqueue(careless, seconds)).result(PATIENCE) == "done"
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+# -- what can happen meanwhile ----------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_lost_during_a_short_wait_loses_nothing(app: App) -> None:
+    @app.job(backoff=NOW)
+    async def nap(ctx: JobContext) -> int:
+        await ctx.step("before", int, 1)
+        await ctx.sleep("nap", 1.0)
+        return ctx.attempt
+
+    store = await app.open()
+    async with working(app, linger=2):
+        handle = await app.enqueue(nap)
+        await reached(handle, Status.WAITING)
+        await take_away(store, handle)
+        assert await handle.result(PATIENCE) == 2
+    log = await handle.events()
+    assert keys(log, "node_finished") == ["before"]
+    assert keys(log, "wait_started") == ["nap"]
+    assert (await handle.get()).retry_count == 1
+
+
+async def test_a_sleep_past_the_deadline_fails(app: App) -> None:
+    @app.job
+    async def nap(ctx: JobContext) -> None:
+        await ctx.sleep("nap", LONG)
+
+    async with working(app):
+        handle = await app.enqueue(nap, deadline=await (await app.open()).now() + timedelta(seconds=A_WHILE))
+        parked = await reached(handle, Status.PARKED, Status.FAILED)
+        if parked.status is Status.PARKED:
+            assert parked.due_at == parked.deadline
+        await asyncio.sleep(A_WHILE)
+        await chores(app)
+        job = await ended(app, handle)
+    assert (job.status, job.error_kind, job.retry_count) == (Status.FAILED, "timeout", 0)
+
+
+async def test_many_sleepers_all_wake(app: App) -> None:
+    @app.job(max_retries=0)
+    async def nap(ctx: JobContext, n: int) -> int:
+        await ctx.sleep("nap", A_WHILE if n % 2 else SHORT)
+        return n
+
+    async with working(app, concurrency=3):
+        handles = [await app.enqueue(nap, n) for n in range(30)]
+        assert [await h.result(PATIENCE) for h in handles] == list(range(30))
