@@ -16,6 +16,7 @@ from typing import Any
 from perdure.app import App
 from perdure.cli import errors as doors
 from perdure.cli.main import root
+from perdure.cli.options import GLOBALS
 from perdure.config import SETTINGS, shown
 from perdure.model import errors
 from perdure.model.errors import PerdureError
@@ -26,6 +27,7 @@ from perdure.runtime.context import JobContext
 from perdure.runtime.handle import Handle
 
 DOCS = Path(__file__).parent
+RULE = "|---"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -46,7 +48,7 @@ def states_diagram() -> Iterator[str]:
 def states_table() -> Iterator[str]:
     """Every transition with the event it writes."""
     yield from row("From", "To", "Event")
-    yield from row("-", "-", "-")
+    yield RULE * 3 + "|"
     yield from row("(enqueue)", "PENDING", f"`{transition_event(None, Status.PENDING)}`")
     for old, targets in TRANSITIONS.items():
         for new in (s for s in Status if s in targets):
@@ -56,7 +58,7 @@ def states_table() -> Iterator[str]:
 def states_kinds() -> Iterator[str]:
     """Which states are leased, claimable, terminal."""
     yield from row("Group", "States", "Means")
-    yield from row("-", "-", "-")
+    yield RULE * 3 + "|"
     groups = (
         ("leased", LEASED, "a worker holds the job; exactly these have a row in `job_claims`"),
         ("claimable", CLAIMABLE, "no worker; a row in `job_queue` says when it may start or wake by itself"),
@@ -78,7 +80,7 @@ def events() -> Iterator[str]:
     for cls in EventClass:
         yield from (f"## {cls.value.capitalize()}", "", says[cls], "")
         yield from row("Type", "Says", "Payload always has", "A later attempt reads it", "Only perdure writes it")
-        yield from row("-", "-", "-", "-", "-")
+        yield RULE * 5 + "|"
         for name, type in EVENT_TYPES.items():
             if type.cls is cls:
                 keys = ", ".join(f"`{key}`" for key in type.keys)
@@ -90,7 +92,7 @@ def events() -> Iterator[str]:
 def settings() -> Iterator[str]:
     """Every setting."""
     yield from row("Setting (TOML key)", "Environment variable", "Default", "What it is")
-    yield from row("-", "-", "-", "-")
+    yield RULE * 4 + "|"
     for setting in SETTINGS:
         default = shown(setting, setting.default)
         yield from row(f"`{setting.name}`", f"`{setting.variable}`", f"`{default}`" if default else "", setting.help)
@@ -143,7 +145,7 @@ ADVICE = {
     "fatal": "Raise it in a handler, as `Fail`. Seen outside, as `error_kind`, the job failed for good.",
     "snooze": "Raise it in a handler to run again later at no cost.",
     "denied": 'Catch it in a handler that asked with `on_deny="resume"`. Else the job is FAILED.',
-    "error": "The root of all errors: catch it to catch everything perdure raises.",
+    "error": "Catch it to catch everything that perdure raises.",
 }
 
 
@@ -152,7 +154,7 @@ def error_pages() -> Iterator[str]:
     described = [cls for cls in classes(errors) if "code" in vars(cls)]
     local = [cls for cls in classes(doors) if "code" in vars(cls)]
     yield from row("Exit code", "Errors")
-    yield from row("-", "-")
+    yield RULE * 2 + "|"
     for code in sorted({exit_code(cls) for cls in described + local}):
         names = [f"[{c.code}](#{c.code})" for c in described + local if exit_code(c) == code]
         yield from row(str(code), ", ".join(names))
@@ -162,7 +164,8 @@ def error_pages() -> Iterator[str]:
         yield from (f"## {cls.code}", "", one_line(cls.__doc__), "")
         if cls.code in ADVICE:
             yield from (ADVICE[cls.code], "")
-        facts = [f"`{cls.__name__}`, a `{base.__name__}`", f"exit code {exit_code(cls)}"]
+        a = "an" if base.__name__[0] in "AEIOU" else "a"
+        facts = [f"`{cls.__name__}`, {a} `{base.__name__}`", f"exit code {exit_code(cls)}"]
         if raisers := raised_by(cls.__name__):
             facts.append("raised by " + ", ".join(f"`{name}`" for name in raisers))
         yield from ("; ".join(facts) + ".", "")
@@ -196,10 +199,14 @@ def exit_code(cls: type[PerdureError]) -> int:
 
 def commands() -> Iterator[str]:
     """The whole command tree, with every option and example."""
-    tree: Any = root()
     yield from ("## Global options", "", "They may stand before or after the command.", "")
-    yield from options(p for p in tree.params if not p.hidden and p.name != "help")
-    yield from command_group(tree, "perdure", 2)
+    yield from row("Option", "What it does")
+    yield RULE * 2 + "|"
+    for option in GLOBALS:
+        names = ", ".join(f"`{name}`" for name in option.names)
+        yield from row(names + (f" `{option.metavar}`" if option.metavar else ""), option.help)
+    yield ""
+    yield from command_group(root(), "perdure", 2)
 
 
 def command_group(group: Any, path: str, level: int) -> Iterator[str]:
@@ -215,17 +222,17 @@ def command_group(group: Any, path: str, level: int) -> Iterator[str]:
         if hasattr(command, "list_commands"):
             yield from command_group(command, f"{path} {name}", level + 1)
             continue
-        own = [p for p in command.params if getattr(p, "rich_help_panel", None) != "Global options"]
+        own = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
         arguments = [p for p in own if p.param_type_name == "argument"]
         usage = " ".join(argument_word(p) for p in arguments)
         yield from ("```text", f"{path} {name} [OPTIONS] {usage}".rstrip(), "```", "")
         if explained := [p for p in arguments if p.help]:
             yield from row("Argument", "What it is")
-            yield from row("-", "-")
+            yield RULE * 2 + "|"
             for argument in explained:
                 yield from row(f"`{argument_word(argument)}`", paragraph(argument.help))
             yield ""
-        if shown_options := [p for p in own if p.param_type_name == "option" and not p.hidden and p.name != "help"]:
+        if shown_options := [p for p in own if p.param_type_name == "option"]:
             yield from options(shown_options)
         if command.epilog:
             yield from ("```sh", inspect.cleandoc(command.epilog), "```", "")
@@ -234,7 +241,7 @@ def command_group(group: Any, path: str, level: int) -> Iterator[str]:
 def options(params: Any) -> Iterator[str]:
     """A table of options."""
     yield from row("Option", "What it does")
-    yield from row("-", "-")
+    yield RULE * 2 + "|"
     for param in params:
         names = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
         value = "" if param.is_flag or param.count else f" `{param.metavar or 'TEXT'}`"

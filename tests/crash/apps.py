@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -89,7 +90,7 @@ def effect(ctx: JobContext, name: str) -> None:
 
 
 async def _step(ctx: JobContext, op: Op) -> Any:
-    return await ctx.step(op.name, lambda: _act(ctx, op))
+    return await ctx.step(op.name, partial(_act, ctx, op))
 
 
 async def _thread(ctx: JobContext, op: Op) -> Any:
@@ -102,14 +103,13 @@ async def _thread(ctx: JobContext, op: Op) -> Any:
 
 
 async def _tool(ctx: JobContext, op: Op) -> Any:
-    return await ctx.options(on_unknown=op.on_unknown).tool(op.name, lambda: _act(ctx, op))
+    return await ctx.options(on_unknown=op.on_unknown).tool(op.name, partial(_act, ctx, op))
 
 
 async def _both(ctx: JobContext, op: Op) -> Any:
-    names = [f"{op.name}/{n}" for n in range(2)]
-    return list(
-        await asyncio.gather(*(ctx.options(key=n).step(op.name, lambda n=n: _act(ctx, op, n)) for n in names))  # type: ignore[misc]
-    )
+    names: list[str] = value_of(op)
+    steps = (ctx.options(key=name).step(op.name, partial(_act, ctx, op, name)) for name in names)
+    return list(await asyncio.gather(*steps))
 
 
 async def _sleep(ctx: JobContext, op: Op) -> None:

@@ -1,6 +1,6 @@
-"""Where every process that may be killed begins: `python -m tests.crash.child ORDERS`, ORDERS as JSON.
+"""Where a process whose clocks are wrong begins: `python -m tests.crash.child ORDERS`, ORDERS as JSON.
 
-The clock is bent before anything of perdure is imported, as on a machine whose clock is wrong.
+The clocks are bent before anything of perdure is imported. All other children come from the nursery.
 """
 
 import datetime
@@ -17,7 +17,7 @@ class Orders:
 
     place: the directory for its marks and effects. chores: seconds between two reapings. kill_at: the point at which it
     kills itself. stubborn: it never notices that a lease is lost, only the database does. skew: seconds by which its clocks
-    are wrong. trips: jobs a producer enqueues at once. extra_migrations: SQL of migrations shipped after the real ones.
+    are wrong. extra_migrations: SQL of migrations shipped after the real ones.
     """
 
     role: Literal["worker", "producer", "migrator"]
@@ -28,7 +28,7 @@ class Orders:
     linger: float = 0.2
     concurrency: int = 10
     drain_timeout: float = 30.0
-    chores: float | None = 0.3
+    chores: float | None = 0.2
     kill_at: str | None = None
     stubborn: bool = False
     skew: float = 0.0
@@ -37,6 +37,12 @@ class Orders:
     def text(self) -> str:
         """As the one argument of a child."""
         return json.dumps(asdict(self))
+
+    @staticmethod
+    def read(text: str) -> "Orders":
+        """What `text` gave."""
+        given = json.loads(text)
+        return Orders(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def bend_clocks(seconds: float) -> None:
@@ -66,10 +72,8 @@ def bend_clocks(seconds: float) -> None:
 
 
 def main() -> None:
-    given = json.loads(sys.argv[1])
-    orders = Orders(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-    if orders.skew:
-        bend_clocks(orders.skew)
+    orders = Orders.read(sys.argv[1])
+    bend_clocks(orders.skew)
     from tests.crash import apps
 
     apps.obey(orders)

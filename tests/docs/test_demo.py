@@ -62,4 +62,4 @@ def test_no_git(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 def test_a_place_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert run_demo(None, directory=str(tmp_path / "file" / "below"), auto_approve=True) == 1
-    assert "--dir" in capsys.readouterr().err
+    assert "name another directory" in capsys.readouterr().err

@@ -41,8 +41,8 @@ async def written(repository: Path, output: Path, *, edited: Any = ...) -> str:
         brief = {"repository": str(repository), "output": str(output), "limit": 30}
         handle = await app.enqueue("release_notes", brief)
         await app.work(once=True)
-        if (await handle.status()) == "WAITING_FOR_APPROVAL":
-            await app.approve(handle.id, edited=edited)
+        for approval in (await app.approvals(job_id=handle.id)).items:
+            await app.approve(approval.id, edited=edited)
             await app.work(once=True)
         await handle.result(timeout=5)
     return output.read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.cli.main import root
+from perdure.cli.options import GLOBALS, leading
 from perdure.config import SETTINGS
 from perdure.model import errors
 from perdure.model.events import EVENT_TYPES
@@ -105,7 +106,7 @@ def tree() -> dict[str, Any]:
 
 def test_every_command_and_option_is_documented() -> None:
     text = (DOCS / "cli.md").read_text(encoding="utf-8")
-    missing = []
+    missing = [name for option in GLOBALS for name in option.names if f"`{name}`" not in text]
     for path, command in tree().items():
         if f" perdure {path}\n" not in text:
             missing.append(path)
@@ -126,9 +127,7 @@ def test_command_lines_can_be_read(page: Path) -> None:
     known = tree()
     wrong = []
     for line in command_lines(page):
-        words = shlex.split(line, comments=True)[1:]
-        while words and words[0].startswith("-") and words[0] != "--version":
-            words = words[2:]
+        words = leading(shlex.split(line, comments=True)[1:])[1]
         path = next((p for p in (" ".join(words[:2]), " ".join(words[:1])) if p in known), None)
         if path is None:
             wrong.append(line)

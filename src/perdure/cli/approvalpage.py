@@ -33,7 +33,11 @@ def approval_page(approval: Approval, times: Times) -> Text:
         if value.strip():
             text.append(f"  {name:<12}", "dim")
             text.append(one_line(value) + "\n")
-    _value(text, "What would be approved" if approval.status is ApprovalStatus.PENDING else "What was asked", approval.payload)
+    _value(
+        text,
+        "What would be approved" if approval.status is ApprovalStatus.PENDING else "What was asked",
+        approval.payload,
+    )
     if approval.edited:
         _value(text, "What was approved instead", approval.decision_payload)
     return text

@@ -42,7 +42,7 @@ Token = Annotated[
 def status_cell(approval: Approval) -> tuple[str, str]:
     """Icon, word and style."""
     icon, style = ICONS[approval.status]
-    return f"{icon}{'' if icon == '✋' else ' '} {approval.status}", style
+    return f"{icon} {approval.status}", style
 
 
 def columns(times: Times) -> list[Column[Approval]]:
@@ -51,7 +51,7 @@ def columns(times: Times) -> list[Column[Approval]]:
         Column("status", status_cell),
         Column("approval", lambda a: f"{short(a.id)} {a.title}", flexible=True),
         Column("job", lambda a: f"{short(a.job_id)} {a.job_kind or ''}".rstrip(), flexible=True),
-        Column("age", lambda a: times.age(a.requested_at), right=True),
+        Column(times.age_column, lambda a: times.age(a.requested_at), right=True),
         Column("expires", lambda a: times.show(a.expires_at) if a.status is ApprovalStatus.PENDING else "", right=True),
         Column("assignees", lambda a: ", ".join(a.assignees) or "anyone", flexible=True),
         Column("decided_by", lambda a: a.decided_by or "", wide=True),
@@ -87,8 +87,8 @@ async def ls(
         shown = await cli.list(page, fetch, columns(cli.out.times), id=lambda a: a.id, nothing=nothing)
     pending = [a for a in shown if a.status is ApprovalStatus.PENDING]
     if pending and cli.out.for_people and not cli.out.fields:
-        cli.out.note(f"look:   perdure approvals get {pending[0].short_id}")
-        cli.out.note(f"decide: perdure approvals approve {pending[0].short_id}   (or deny)")
+        cli.out.note(f"look:   {cli.next(f'approvals get {pending[0].short_id}')}")
+        cli.out.note(f"decide: {cli.next(f'approvals approve {pending[0].short_id}')}   (or deny)")
 
 
 @command(app, "get", example="perdure approvals get 9a8b7c6d")
@@ -103,23 +103,27 @@ async def get(cli: Cli, ids: Ids) -> int:
             approval = await client.approval(id)
             cli.out.one(approval, lambda: approval_page(approval, cli.out.times), id=approval.id)
             if cli.out.for_people and not cli.out.fields and approval.status is ApprovalStatus.PENDING:
-                for line in next_commands(approval):
-                    cli.out.note(line)
+                for words, line in next_commands(approval):
+                    cli.out.note(f"{words}{cli.next(line)}")
 
         _, code = await cli.each(chosen, show_one)
     return code
 
 
-def next_commands(approval: Approval) -> list[str]:
-    """What one would type next."""
+def next_commands(approval: Approval) -> list[tuple[str, str]]:
+    """What one would type next, each with what it does."""
     id = approval.short_id
     if approval.kind == "question":
         return [
-            f"it happened:    perdure approvals approve {id} --outcome happened --result JSON",
-            f"run it again:   perdure approvals approve {id} --outcome retry",
-            f"fail the job:   perdure approvals deny {id} --reason TEXT",
+            ("it happened:   ", f"approvals approve {id} --outcome happened --result JSON"),
+            ("run it again:  ", f"approvals approve {id} --outcome retry"),
+            ("fail the job:  ", f"approvals deny {id} --reason TEXT"),
         ]
-    return [f"perdure approvals approve {id}   [--edit JSON] [--comment TEXT]", f"perdure approvals deny {id} --reason TEXT"]
+    return [
+        ("yes:         ", f"approvals approve {id}"),
+        ("yes, but:    ", f"approvals approve {id} --edit JSON --comment TEXT"),
+        ("no:          ", f"approvals deny {id} --reason TEXT"),
+    ]
 
 
 @command(
@@ -135,16 +139,19 @@ async def approve(
     ids: SomeIds = None,
     comment: Comment = None,
     edit: Annotated[
-        str | None, typer.Option("--edit", metavar="JSON", help="Approve this instead of what was asked: JSON, @file or -")
+        str | None,
+        typer.Option("--edit", metavar="JSON", help="Approve this instead of what was asked: JSON, @file or -"),
     ] = None,
     outcome: Annotated[
-        str | None, typer.Option("--outcome", metavar="happened|retry", help="Answer what became of a cut-off side effect")
+        str | None,
+        typer.Option("--outcome", metavar="happened|retry", help="Answer what became of a cut-off side effect"),
     ] = None,
     result: Annotated[
         str | None, typer.Option("--result", metavar="JSON", help="With --outcome happened: what it returned")
     ] = None,
     digest: Annotated[
-        str | None, typer.Option("--digest", metavar="SHA256", help="Refuse if the payload is not the one you looked at")
+        str | None,
+        typer.Option("--digest", metavar="SHA256", help="Refuse if the payload is not the one you looked at"),
     ] = None,
     by: By = None,
     token: Token = None,
@@ -192,7 +199,9 @@ async def token(
         cli.out.json(facts) if cli.out.mode is Mode.JSON else cli.out.json_line(facts)
     elif cli.out.mode is not Mode.NONE:
         print(fresh)
-    cli.out.note(f"whoever holds this may decide {short(approval.id)}; it is shown this once, former tokens stopped working")
+    cli.out.note(
+        f"whoever holds this may decide {short(approval.id)}; it is shown this once, former tokens stopped working"
+    )
 
 
 async def _decide(cli: Cli, verdict: str, ids: Sequence[str], token: str | None, decision: dict[str, Any]) -> int:
@@ -216,7 +225,7 @@ async def _decide(cli: Cli, verdict: str, ids: Sequence[str], token: str | None,
     if not cli.out.for_people:
         cli.out.rows(done, [], id=lambda a: a.id)
     for decided in done if cli.out.for_people else ():
-        cli.out.note(f"watch what it does with it: perdure jobs watch {bare(decided.job_id)}")
+        cli.out.note(f"watch what it does with it: {cli.next(f'jobs watch {bare(decided.job_id)}')}")
     return code
 
 

@@ -21,7 +21,8 @@ def load_app(where: str) -> App:
         raise AppNotFound(f"--app {where}: that is not module:attribute", hint=f"for example: --app {_guess(where)}")
     if module_name.endswith(".py") or "/" in module_name:
         raise AppNotFound(
-            f"--app {where}: a module is named as Python imports it", hint=f"write --app {_guess(module_name)}:{attribute}"
+            f"--app {where}: a module is named as Python imports it",
+            hint=f"write --app {_guess(module_name)}:{attribute}",
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -73,7 +74,9 @@ def _broken(where: str, error: BaseException) -> AppNotFound:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     own = [f for f in frames if "/perdure/" not in f.filename and "site-packages" not in f.filename]
     place = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
-    return AppNotFound(f"--app {where}: importing '{module_name}' failed: {text}{place}", hint="-vv shows the traceback")
+    return AppNotFound(
+        f"--app {where}: importing '{module_name}' failed: {text}{place}", hint="-vv shows the traceback"
+    )
 
 
 def _apps_of(module: object, attribute: str) -> str:

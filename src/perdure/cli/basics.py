@@ -35,14 +35,12 @@ perdure completion bash >> ~/.bashrc
 perdure completion zsh > ~/.zfunc/_perdure
 perdure completion fish > ~/.config/fish/completions/perdure.fish""",
 )
-def completion(
-    cli: Cli, shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish")]
-) -> None:
+def completion(cli: Cli, shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish")]) -> None:
     """Print a script that completes commands and options in your shell."""
     del cli
     if shell not in SHELLS:
         raise Usage(f"there is no completion for '{shell}'", hint=f"known: {', '.join(SHELLS)}")
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # not in its __all__
 
     print(get_completion_script(prog_name="perdure", complete_var="_PERDURE_COMPLETE", shell=shell))
 

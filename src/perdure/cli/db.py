@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from perdure.cli import inputs
 from perdure.cli.errors import Exit, Usage
 from perdure.cli.options import command, group
-from perdure.cli.output import Column, Mode
+from perdure.cli.output import Mode
 from perdure.cli.session import Cli
 from perdure.cli.words import duration, span
 from perdure.config import BY_NAME, shown
 from perdure.model.states import TERMINAL, Status, parse_status
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from perdure.store.protocol import Migration, SchemaStatus, Store
 
 app = group("Look after the database.", "perdure db status")
@@ -61,8 +60,6 @@ async def status(cli: Cli) -> int:
 
 
 def _page(cli: Cli, facts: dict[str, Any], migrations: tuple[Migration, ...]) -> Text:
-    from rich.text import Text
-
     good = facts["verdict"] == "ok"
     text = Text()
     text.append(f"database  {facts['database']}\nserver    {facts['server']}\nschema    ")
@@ -84,7 +81,8 @@ perdure db migrate --dump-sql --db postgresql:// > schema.sql""",
 async def migrate(
     cli: Cli,
     dump_sql: Annotated[
-        bool, typer.Option("--dump-sql", help="Print the SQL of every migration instead; needs no database, only its kind")
+        bool,
+        typer.Option("--dump-sql", help="Print the SQL of every migration instead; needs no database, only its kind"),
     ] = False,
 ) -> None:
     """Create or upgrade the schema. One migrator at a time; what is applied already is left alone."""
@@ -135,7 +133,9 @@ async def prune(
     ],
     status: Annotated[
         list[str] | None,
-        typer.Option("--status", metavar="STATUS", help="Only these ends; default: completed, failed, cancelled, deadletter"),
+        typer.Option(
+            "--status", metavar="STATUS", help="Only these ends; default: completed, failed, cancelled, deadletter"
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them")] = False,
 ) -> None:
@@ -157,10 +157,8 @@ async def prune(
             cli.confirm(f"Delete {_jobs(matching)} that ended more than {span(age)} ago, for good?")
             deleted = await _prune(cli, store, age, statuses, matching)
     facts = {"matching": matching, "deleted": deleted, "dry_run": dry_run}
-    if cli.out.for_people:
-        print(f"{_jobs(matching)} would be deleted" if dry_run else f"{_jobs(deleted)} deleted")
-    else:
-        cli.out.one(facts, _no_page, id=deleted or matching, plain=dict)
+    said = f"{_jobs(matching)} would be deleted" if dry_run else f"{_jobs(deleted)} deleted"
+    cli.out.one(facts, lambda: Text(said), id=deleted, plain=dict)
 
 
 async def _prune(cli: Cli, store: Store, age: float, statuses: list[Status], matching: int) -> int:

@@ -46,6 +46,7 @@ FEW = 5
 """A directory's own repository with fewer commits makes a poor show: a sample takes its place."""
 PATIENCE = 120
 DRAFT_LINES = 24
+NOTES_LINES = 8
 
 
 class DemoFailed(PerdureError):
@@ -121,7 +122,7 @@ def _set_up(repository: str | None, directory: str | None) -> Stage:
             Path(directory).mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix="perdure-demo-", dir=directory)).resolve()
     except OSError as error:
-        raise DemoFailed(f"no directory for the demo's files: {error}", hint="name another: --dir DIR") from None
+        raise DemoFailed(f"no directory for the demo's files: {error}", hint="name another directory") from None
     sample = repository is None and _commits_here(example) < FEW
     if sample:
         repository = str(made / "teapot")
@@ -218,7 +219,7 @@ class Play:
         self.stop_workers()
         view.close()
         view.say(f"\nThe agent wrote {stage.notes}:", "bold")
-        view.page(stage.notes.read_text(encoding="utf-8"), whole=False)
+        view.page(stage.notes.read_text(encoding="utf-8"), NOTES_LINES)
         proven = self._prove(await handle.events())
         self._say_where_to_look(job.short_id)
         return 0 if proven else 1
@@ -275,7 +276,7 @@ class Play:
         approval = (await self._app.approvals(job_id=self._job)).items[0]
         self._approval = approval.short_id
         view.say("\nThe draft:")
-        view.page(approval.payload["text"], whole=self._asking)
+        view.page(approval.payload["text"], None if self._asking else DRAFT_LINES)
         view.say(
             f"\nThe job waits for a person and costs nothing meanwhile: …{approval.short_id} {approval.title}", "bold"
         )
@@ -299,8 +300,8 @@ class Play:
         environment |= {"RELEASE_NOTES_WITNESS": str(stage.witness), "RELEASE_NOTES_PACE": str(PACE)}
         with self._log_of(len(self._workers) + 1).open("wb") as log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "worker", "start"],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "perdure", "worker", "start", "--supervised"],
+                stdin=subprocess.PIPE,  # it stops when we are gone, however we went
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -333,6 +334,8 @@ class Play:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+            if worker.stdin is not None:
+                worker.stdin.close()
 
     # -- the proof ---------------------------------------------------------------------------------------------------------
 
@@ -398,10 +401,10 @@ class View:
         """One or more lines."""
         self._console.print(escape(clean_text(text)), style=style)
 
-    def page(self, text: str, *, whole: bool) -> None:
-        """A text, or its beginning."""
+    def page(self, text: str, most: int | None) -> None:
+        """A text, or its first lines."""
         lines = text.splitlines()
-        left = 0 if whole else max(0, len(lines) - DRAFT_LINES)
+        left = 0 if most is None else max(0, len(lines) - most)
         shown = [*lines[: len(lines) - left], *([f"... {left} more lines"] if left else [])]
         self.say(textwrap.indent("\n".join(shown), "  | ", lambda _: True), "dim")
 

@@ -144,5 +144,3 @@ def _bug(error: Exception, verbose: int) -> errors.PerdureError:
     )
     bug.code = "bug"  # type: ignore[misc]  # a bug has no class of its own
     return bug
-
-

@@ -34,15 +34,11 @@ def said(event: Event, times: Times) -> str:
     if not isinstance(event.payload, dict):
         return preview(event.payload)
     rest = dict(event.payload)
-    words: list[str] = []
-    for name in ("key", "error", "reason"):
-        if value := rest.pop(name, None):
-            words.append(str(value))
+    words = [str(value) for name in ("key", "error", "reason") if (value := rest.pop(name, None))]
     if isinstance(ms := rest.pop("ms", None), int | float):
         words.append(f"in {span(ms / 1000)}")
-    for name in ("worker", "actor", "door", "kind", "decision"):
-        if value := rest.pop(name, None):
-            words.append(f"{name} {value}")
+    named = ("worker", "actor", "door", "kind", "decision")
+    words += [f"{name} {value}" for name in named if (value := rest.pop(name, None))]
     if approval := rest.pop("approval", None):
         words.append(f"approval {short(approval)}")
     if isinstance(until := rest.pop("until", rest.pop("next_retry_at", None)), str):

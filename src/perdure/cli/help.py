@@ -99,6 +99,7 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the member and build its commands."""
+        del ctx
         name = cmd_name if cmd_name in self.members else ALIASES.get(cmd_name, cmd_name)
         if name in self.members and name not in self.commands:
             app = import_module(self.members[name][0]).app
@@ -128,9 +129,7 @@ class Page:
         pieces = " ".join(_usage_piece(p) for p in command.params if p.param_type_name == "argument")
         if isinstance(command, TyperGroup):
             pieces = "COMMAND ..."
-        self._out.write(
-            f"{self._bold('Usage:')} {self._ctx.command_path} [OPTIONS]{' ' if pieces else ''}{pieces}\n"
-        )
+        self._out.write(f"{self._bold('Usage:')} {self._ctx.command_path} [OPTIONS]{' ' if pieces else ''}{pieces}\n")
 
     def text(self, text: str | None) -> None:
         """Paragraphs, wrapped."""

@@ -46,8 +46,18 @@ def parameters(pairs: Sequence[str]) -> dict[str, Any]:
             )
         if name in values:
             raise Usage(f"-P {name} is given twice")
-        values[name] = read_json(value, f"-P {name}:=") if as_json else read_text(value, f"-P {name}=")
+        values[name] = _parameter_json(name, value) if as_json else read_text(value, f"-P {name}")
     return values
+
+
+def _parameter_json(name: str, value: str) -> Any:
+    try:
+        return json.loads(read_text(value, f"-P {name}"), parse_constant=_no_constant)
+    except ValueError as error:
+        raise Usage(
+            f"-P {name}:={value}: that is not JSON: {error}",
+            hint=f"as text it is written with = alone: -P {name}={value}",
+        ) from None
 
 
 def job_input(given: str | None, pairs: Sequence[str]) -> Any:
@@ -68,7 +78,9 @@ def ids_given(ids: Sequence[str], what: str = "a job") -> list[str]:
     if not found and "-" in ids:
         return []
     if not found:
-        raise Usage(f"which one? Name {what} by its id, whole or its last 6 or more hex digits", hint="- reads ids from stdin")
+        raise Usage(
+            f"which one? Name {what} by its id, whole or its last 6 or more hex digits", hint="- reads ids from stdin"
+        )
     return list(dict.fromkeys(found))
 
 

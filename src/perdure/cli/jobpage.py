@@ -82,7 +82,8 @@ class JobPage:
     def _facts(self) -> None:
         job, show = self._job, self._times.show
         self._fact("queue", f"{job.queue}, priority {job.priority}" + _other_tenant(job))
-        self._fact("try", f"{tries(job)} of {job.max_retries + 1}" + (f", claimed {job.attempt}x" if job.attempt else ""))
+        claims = f", claimed {job.attempt} times" if job.attempt > tries(job) else ""
+        self._fact("try", f"{tries(job)} of {job.max_retries + 1}{claims}")
         took = ""
         if job.started_at and job.finished_at:
             took = f" (took {span((job.finished_at - job.started_at).total_seconds())})"
@@ -108,7 +109,9 @@ class JobPage:
             self._fact("cancelled by", ", ".join(str(job.note[k]) for k in ("actor", "reason") if job.note.get(k)))
         state = job.state
         if state.progress is not None:
-            self._fact("progress", f"{bar(state.progress, 20)} {state.progress:.0%} {state.progress_text or ''}".rstrip())
+            self._fact(
+                "progress", f"{bar(state.progress, 20)} {state.progress:.0%} {state.progress_text or ''}".rstrip()
+            )
         self._fact("last step", state.cursor or "")
         if state.tokens or state.cost:
             self._fact("used", f"{state.tokens} tokens, cost {state.cost:.4f}")
@@ -193,7 +196,9 @@ class JobPage:
             self._text.append("  none\n", "dim")
             return
         shown = [c for c in columns if not c.wide]
-        table = laid_out([[c.cell(r) for c in shown] for r in rows], shown, None if self._width is None else self._width - 2)
+        table = laid_out(
+            [[c.cell(r) for c in shown] for r in rows], shown, None if self._width is None else self._width - 2
+        )
         for line in table.split("\n"):
             self._text.append("  ").append_text(line).append("\n")
 
@@ -209,14 +214,14 @@ def next_commands(job: Job, approvals: Sequence[Approval]) -> list[str]:
     """What one would type next."""
     id = job.short_id
     if job.status is Status.WAITING_FOR_APPROVAL and approvals:
-        return [f"perdure approvals get {approvals[0].short_id}", f"perdure approvals approve {approvals[0].short_id}"]
+        return [f"approvals get {approvals[0].short_id}", f"approvals approve {approvals[0].short_id}"]
     if job.status in FAILURES or job.status is Status.CANCELLED:
-        return [f"perdure jobs rerun {id}", f"perdure jobs steps {id}"]
+        return [f"jobs rerun {id}", f"jobs steps {id}"]
     if job.status is Status.COMPLETED:
-        return [f"perdure jobs steps {id}"]
+        return [f"jobs steps {id}"]
     if job.status is Status.RETRY:
-        return [f"perdure jobs retry-now {id}", f"perdure jobs cancel {id}"]
-    return [f"perdure jobs watch {id}", f"perdure jobs cancel {id}"]
+        return [f"jobs retry-now {id}", f"jobs cancel {id}"]
+    return [f"jobs watch {id}", f"jobs cancel {id}"]
 
 
 def _other_tenant(job: Job) -> str:

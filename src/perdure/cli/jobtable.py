@@ -20,7 +20,7 @@ def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[
         Column("job", lambda j: f"{short(j.id)} {j.goal or ''}".rstrip(), flexible=True),
         Column("kind", lambda j: j.kind, flexible=True),
         Column("try", lambda j: f"{tries(j)}/{j.max_retries + 1}", right=True),
-        Column("age", lambda j: times.age(j.created_at), right=True),
+        Column(times.age_column, lambda j: times.age(j.created_at), right=True),
         Column("queue", lambda j: j.queue, wide=True),
         Column("priority", lambda j: str(j.priority), wide=True, right=True),
         Column("worker", lambda j: j.lease.worker_id if j.lease else "", wide=True),
@@ -88,5 +88,3 @@ def _progress(job: Job) -> str:
         return ""
     text = f"{bar(job.state.progress)} {job.state.progress:.0%} "
     return text + (f"{job.state.progress_text} · " if job.state.progress_text else "")
-
-

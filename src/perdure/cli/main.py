@@ -79,7 +79,7 @@ def run(args: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     if "_PERDURE_COMPLETE" in os.environ or "_SCHEDULERCTL_COMPLETE" in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # not in its __all__
 
         completion_init()
     if args[:1] == ["--version"]:
@@ -104,7 +104,8 @@ def _failed(error: Exception, args: list[str]) -> int:
     from perdure.cli.errors import Usage, report
 
     if hasattr(error, "format_message"):  # typer's own: the command line cannot be read
-        path = error.ctx.command_path if getattr(error, "ctx", None) else "perdure"
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "perdure"
         message = error.format_message()
         error = Usage(message[:1].lower() + message[1:].rstrip("."), hint=f"see {path} --help")
     return report(error, as_json=_wants_json(args), verbose=_verbosity(args), color=_color(args))
@@ -130,8 +131,10 @@ def _verbosity(args: list[str]) -> int:
 
 
 def _color(args: list[str]) -> bool:
+    from itertools import pairwise
+
     from perdure.cli.output import wants_color
 
-    flag = next((b for a, b in zip(args, args[1:], strict=False) if a == "--color"), None)
+    flag = next((b for a, b in pairwise(args) if a == "--color"), None)
     flag = flag or next((a.partition("=")[2] for a in args if a.startswith("--color=")), None)
     return wants_color(flag, sys.stderr)

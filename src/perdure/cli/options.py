@@ -52,7 +52,9 @@ class GlobalOption:
             more = {"callback": _one_of(self.choices), "autocompletion": _completes(self.choices)}
         if self.field == "verbose":
             annotation, more = int, {"count": True}
-        option = typer.Option(*self.names, metavar=self.metavar, help=self.help, show_default=False, hidden=True, **more)
+        option = typer.Option(
+            *self.names, metavar=self.metavar, help=self.help, show_default=False, hidden=True, **more
+        )
         return inspect.Parameter(
             self.field,
             inspect.Parameter.KEYWORD_ONLY,

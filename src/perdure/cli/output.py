@@ -227,10 +227,10 @@ def wants_color(flag: str | None, stream: TextIO) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
-def status_cell(status: Status | str) -> Cell:
+def status_cell(status: Status | str) -> tuple[str, str]:
     """Icon, word and style of a status."""
     icon, style = ICONS[Status(status)]
-    return icon + ("" if icon == "✋" else " ") + " " + status, style
+    return f"{icon} {Status(status)}", style
 
 
 def laid_out(rows: Sequence[Sequence[Cell]], columns: Sequence[Column[Any]], width: int | None) -> Text:
@@ -239,7 +239,9 @@ def laid_out(rows: Sequence[Sequence[Cell]], columns: Sequence[Column[Any]], wid
     from rich.text import Text
 
     grid: list[list[tuple[str, str]]] = [[(c.name.upper().replace("_", " "), "bold") for c in columns]]
-    grid += [[(one_line(cell), "") if isinstance(cell, str) else (one_line(cell[0]), cell[1]) for cell in r] for r in rows]
+    grid += [
+        [(one_line(cell), "") if isinstance(cell, str) else (one_line(cell[0]), cell[1]) for cell in r] for r in rows
+    ]
     widths = [max(cell_len(row[n][0]) for row in grid) for n in range(len(columns))]
     if width is not None:
         _shrink(widths, [c.flexible for c in columns], width - 2 * (len(columns) - 1))
@@ -253,8 +255,10 @@ def laid_out(rows: Sequence[Sequence[Cell]], columns: Sequence[Column[Any]], wid
                 shown = " " * (widths[n] - size) + content
             else:
                 shown = content + " " * (widths[n] - size)
-            if content == "" and all(not cell[0] for cell in row[n:]):
+            if all(not cell[0] for cell in row[n:]):
                 break
+            if all(not cell[0] for cell in row[n + 1 :]):
+                shown = shown.rstrip()
             text.append(("  " if n else "") + shown, style or None)
         text.append("\n" if number < len(grid) - 1 else "")
     return text

@@ -42,6 +42,8 @@ class Cli:
             time_format=flags.time_format,
             quiet=flags.quiet,
         )
+        self.more_flags: dict[str, Any] = {}
+        """Settings that are options of this command only: queues, concurrency, ..."""
         self._settings: Settings | None = None
         self._app: App | None = None
 
@@ -60,14 +62,14 @@ class Cli:
     def _resolve(self) -> Settings:
         from perdure.config import load_settings
 
-        given = {"database_url": self.flags.db, "tenant": self.flags.tenant, "app": self.flags.app}
+        given = {"database_url": self.flags.db, "tenant": self.flags.tenant, "app": self.flags.app, **self.more_flags}
         own = load_settings(given)
         if not own["app"]:
             return own
         from perdure.cli.apps import load_app, settings_of
 
         self._app = load_app(own["app"])
-        return settings_of(self._app, own, [name for name, value in given.items() if value])
+        return settings_of(self._app, own, [name for name, value in given.items() if value is not None])
 
     @property
     def app(self) -> App:
@@ -87,13 +89,27 @@ class Cli:
         """The user's App, or None where no --app is set."""
         return self.app if self.settings["app"] else None
 
+    def adopt(self, app: App) -> None:
+        """Use this App where the user names none."""
+        self._app = app
+
+    def next(self, command: str) -> str:
+        """A command to type next, on the same database."""
+        import shlex
+
+        given = {"--db": self.flags.db, "--tenant": self.flags.tenant}
+        more = "".join(
+            f" {name} {shlex.quote(value)}" for name, value in given.items() if value and ":***@" not in value
+        )
+        return f"perdure {command}{more}"
+
     @asynccontextmanager
-    async def client(self, *, creates: bool = False) -> AsyncIterator[App]:
+    async def client(self, *, creates: bool = False, least_log: str | None = None) -> AsyncIterator[App]:
         """The App, open. An embedded database that does not exist is made only by a command that `creates` something;
         to the others it is an empty one. Raises what `App.open` raises."""
         from perdure.cli.logs import configure_logs
 
-        configure_logs(self.settings, self.flags)
+        configure_logs(self.settings, self.flags, least=least_log)
         self._note_about_place(creates)
         app = self.app
         await app.open()
@@ -183,7 +199,8 @@ class Cli:
         nothing: str,
     ) -> list[T]:
         """Fetch as many pages as were asked for and print them; jsonl and ids as they come."""
-        out, shown = self.out, []
+        out = self.out
+        shown: list[T] = []
         streamed = out.mode in (Mode.JSONL, Mode.ID)
         cursor, left = page.cursor, None if page.all else page.limit
         while True:

@@ -91,6 +91,8 @@ def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any
             done.result = payload.get("decision")
             if payload.get("actor"):
                 done.result = f"{done.result} by {payload['actor']}"
+        case _:
+            pass
 
 
 def columns(times: Times) -> list[Column[Step]]:

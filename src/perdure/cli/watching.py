@@ -20,6 +20,7 @@ from perdure.model.states import FAILURES, Status
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from perdure.cli.session import Cli
     from perdure.runtime.client import Client
 
 REFRESH = 0.25
@@ -145,9 +146,10 @@ def outcome_code(job: Job) -> int:
 class Transcript:
     """One job followed to its end by whoever started it: on stderr, each change of state, or with `steps` every event."""
 
-    def __init__(self, client: Client, out: Output, id: UUID, *, steps: bool, stop_on_approval: bool) -> None:
+    def __init__(self, client: Client, cli: Cli, id: UUID, *, steps: bool, stop_on_approval: bool) -> None:
         self._client = client
-        self._out = out
+        self._next = cli.next
+        self._out = cli.out
         self._id = id
         self._steps = steps
         self._stop_on_approval = stop_on_approval
@@ -162,15 +164,16 @@ class Transcript:
             job = await self._client.get(self._id)
             raise WaitTimeout(
                 f"job {short(job.id)} {job.kind} is still {job.status} after {timeout:g} s; it goes on",
-                hint=f"perdure jobs watch {bare(job.id)}",
+                hint=self._next(f"jobs watch {bare(job.id)}"),
             ) from None
         except asyncio.CancelledError:
-            self._out.warn(f"\nthe job goes on: perdure jobs watch {bare(self._id)}")
+            self._out.warn(f"\nthe job goes on: {self._next(f'jobs watch {bare(self._id)}')}")
             raise
         job = await self._client.get(self._id)
         if job.status in FAILURES:
             failed = JobFailed(job)
-            failed.hint = f"perdure jobs get {bare(job.id)}  tells more;  perdure jobs rerun {bare(job.id)}  tries again"
+            more, again = (self._next(f"jobs {verb} {bare(job.id)}") for verb in ("get", "rerun"))
+            failed.hint = f"look: {more}\ntry again with the same input: {again}"
             raise failed
         if job.status is Status.CANCELLED:
             raise JobCancelled(job)
@@ -179,7 +182,9 @@ class Transcript:
     async def _on(self, event: Event) -> None:
         times = self._out.times
         if self._steps:
-            self._out.note(f"{eventtable.clock(event, times)}  {event.type:<18}  {eventtable.said(event, times)}".rstrip())
+            self._out.note(
+                f"{eventtable.clock(event, times)}  {event.type:<18}  {eventtable.said(event, times)}".rstrip()
+            )
         elif event.new_status is not None:
             said = eventtable.said(event, times)
             self._out.note(f"{eventtable.clock(event, times)}  {status_cell(event.new_status)[0]:<22}  {said}".rstrip())
@@ -187,7 +192,7 @@ class Transcript:
             return
         found = await self._client.approvals(job_id=self._id)
         for approval in found.items:
-            command = f"perdure approvals approve {approval.short_id}"
+            command = self._next(f"approvals approve {approval.short_id}")
             if self._stop_on_approval:
                 raise ApprovalNeeded(
                     f"job {short(self._id)} waits for approval {short(approval.id)}: {approval.title}", hint=command

@@ -88,7 +88,12 @@ class Times:
                 away = (moment - self.now).total_seconds()
                 if abs(away) < 1:
                     return "now"
-                return f"in {span(away)}" if away > 0 else f"{span(-away)} ago"
+                return f"in {span(int(away))}" if away > 0 else f"{span(int(-away))} ago"
+
+    @property
+    def age_column(self) -> str:
+        """What a column of `age` is called."""
+        return "age" if self.format is TimeFormat.RELATIVE else "created"
 
     def age(self, moment: datetime | None) -> str:
         """As `show`, without the `ago` where a column's name says it."""
@@ -109,10 +114,14 @@ def span(length: float) -> str:
     whole = int(length)
     if whole < 60:
         return f"{whole}s"
-    if whole < 3600:
+    if whole < 600:
         return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
-    if whole < 48 * 3600:
+    if whole < 3600:
+        return f"{whole // 60}m"
+    if whole < 10 * 3600:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m" if whole % 3600 // 60 else f"{whole // 3600}h"
+    if whole < 48 * 3600:
+        return f"{whole // 3600}h"
     return f"{whole // 86400}d"
 
 

@@ -73,13 +73,12 @@ def input_refused(error: InvalidInput) -> Outcome:
 
 def ended_oddly(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
     """The handler ended by what is no Exception: a cancellation of its own making, `sys.exit`."""
-    said = f"the handler ended by {type(error).__name__}" + (f": {error}" if str(error) else "")
-    return _again(said, policy.backoff.delay(retry_count), None)
+    return _again(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 
 def describe(error: BaseException) -> str:
     """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = _text(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/perdure/runtime/" not in f.filename.replace("\\", "/")]
     if own:
@@ -91,6 +90,14 @@ def describe(error: BaseException) -> str:
 def clean(text: str) -> str:
     """Text fit for every database: no NUL, no lone surrogates, bounded."""
     return text.replace("\x00", "\\0").encode(errors="replace").decode()[:MAX_ERROR_CHARS]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  the user's own __str__
+        said = "(its text cannot be had)"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _failed(error: str, kind: str) -> Outcome:

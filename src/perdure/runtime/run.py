@@ -70,6 +70,7 @@ class Run:
         self._task: asyncio.Task[Any] | None = None
         self._guests: set[asyncio.Task[Any]] = set()
         self._busy = 0
+        self._refusals = 0
         self._claimed_mono = time.monotonic()
         self._ending = False
         self._scope: asyncio.Timeout | None = None
@@ -214,6 +215,9 @@ class Run:
     async def enter(self) -> None:
         """Every keyed call of a context begins here: over, draining or suspended attempts go no further."""
         if self.over is not None or self.timed_out:
+            # slower and slower: a handler that catches this and calls again, for ever, must not freeze the others
+            self._refusals += 1
+            await asyncio.sleep(0 if self._refusals < 10 else 0.1)
             raise Suspended(self.over or "timed out")
         if self.draining:
             if self._busy == 0:

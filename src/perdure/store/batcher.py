@@ -33,6 +33,7 @@ class Trouble(Enum):
     """What an error of a write means."""
 
     LOST = "the connection broke: whether the write was committed is unknown"
+    AWAY = "there is no connection: nothing was written"
     CLASH = "another transaction was preferred: nothing was written, try again"
     BLOCKED = "a stranger holds a lock: nothing was written"
     OTHER = "the write itself is wrong: nothing was written"
@@ -112,13 +113,16 @@ class Batcher(Generic[Item, Result]):
                 except Exception as error:  # noqa: BLE001  it belongs to the callers
                     results = [error] * len(items)
                     if isinstance(error, StoreUnreachable):  # those who queue behind need not wait as long again
-                        batch += self._queue
-                        results = [error] * len(batch)
-                        self._queue.clear()
+                        self._refuse_queue(error)
                 for (item, future), result in zip(batch, results, strict=True):
                     self._answer(item, future, result)
         finally:
             self._flushing = None
+
+    def _refuse_queue(self, error: Exception) -> None:
+        while self._queue:
+            item, future = self._queue.popleft()
+            self._answer(item, future, _unreachable(error.__cause__ or error, unknown=False))
 
     def _answer(self, item: Item, future: asyncio.Future[Result], result: Result | Exception | None) -> None:
         if result is None:
@@ -156,28 +160,43 @@ class Batcher(Generic[Item, Result]):
             return await self._writer.write(items, again=False)
         except Exception as error:  # noqa: BLE001  trouble() judges it
             match self._writer.trouble(error):
-                case Trouble.LOST:
-                    return await self._recover(items)
+                case Trouble.LOST | Trouble.AWAY as gone:
+                    return await self._recover(items, gone)
                 case Trouble.CLASH if len(items) > 1:
                     await _pause(0)
                     try:
                         return await self._writer.write(items, again=False)
                     except Exception as second:  # noqa: BLE001
-                        if self._writer.trouble(second) is Trouble.LOST:
-                            return await self._recover(items)
+                        trouble = self._writer.trouble(second)
+                        if trouble in (Trouble.LOST, Trouble.AWAY):
+                            return await self._recover(items, trouble)
+                case Trouble.BLOCKED if len(items) == 1:
+                    return [None]
+                case Trouble.OTHER if len(items) == 1:
+                    return [error]
                 case _:
                     pass
-        return [await self._write_one(item) for item in items]
+        return await self._write_singly(items, again=False)
 
-    async def _write_one(self, item: Item, *, again: bool = False) -> Result | Exception | None:
+    async def _write_singly(self, items: Sequence[Item], *, again: bool) -> list[Result | Exception | None]:
+        results: list[Result | Exception | None] = []
+        for item in items:
+            result = await self._write_one(item, again=again)
+            results.append(result)
+            if isinstance(result, StoreUnreachable):  # the others need not wait as long each
+                cause = result.__cause__ or result
+                return results + [_unreachable(cause, unknown=again) for _ in items[len(results) :]]
+        return results
+
+    async def _write_one(self, item: Item, *, again: bool) -> Result | Exception | None:
         for clash in range(CLASHES):
             try:
                 return (await self._writer.write([item], again=again))[0]
             except Exception as error:  # noqa: BLE001
                 trouble = self._writer.trouble(error)
-                if trouble is Trouble.LOST:
+                if trouble in (Trouble.LOST, Trouble.AWAY):
                     try:
-                        return (await self._recover([item]))[0]
+                        return (await self._recover([item], trouble))[0]
                     except StoreUnreachable as gone:  # a result: its neighbours may have been written
                         return gone
                 if trouble is Trouble.BLOCKED:
@@ -194,10 +213,11 @@ class Batcher(Generic[Item, Result]):
             result = error
         self._answer(item, future, result)
 
-    async def _recover(self, items: list[Item]) -> Sequence[Result | Exception | None]:
+    async def _recover(self, items: list[Item], trouble: Trouble) -> Sequence[Result | Exception | None]:
         """Reconnect, look which items were written, and write the others."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
+        unknown = trouble is Trouble.LOST
         results: list[Result | Exception | None] = [None] * len(items)
         left = list(range(len(items)))
         delay = 0.02
@@ -213,19 +233,29 @@ class Batcher(Generic[Item, Result]):
                         results[i] = result
                 return results
             except Exception as error:
-                if self._writer.trouble(error) is not Trouble.LOST:
+                trouble = self._writer.trouble(error)
+                if trouble not in (Trouble.LOST, Trouble.AWAY):
                     break
+                unknown = unknown or trouble is Trouble.LOST
                 if loop.time() > deadline:
-                    raise StoreUnreachable(
-                        "the connection to the database was lost during a write and could not be restored: "
-                        f"whether it was committed is unknown ({str(error) or type(error).__name__})",
-                        hint="read the job before you try again",
-                    ) from error
+                    raise _unreachable(error, unknown) from error
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 1.0)
-        for i in left:
-            results[i] = await self._write_one(items[i], again=True)
+        written = await self._write_singly([items[i] for i in left], again=True)
+        for i, result in zip(left, written, strict=True):
+            results[i] = result
         return results
+
+
+def _unreachable(error: BaseException, unknown: bool) -> StoreUnreachable:
+    why = str(error) or type(error).__name__
+    if unknown:
+        return StoreUnreachable(
+            f"the connection to the database was lost during a write and cannot be restored ({why}): "
+            "whether it was committed is unknown",
+            hint="look at the job before you try again",
+        )
+    return StoreUnreachable(f"the database does not answer ({why}); nothing was written", hint="try again later")
 
 
 async def _pause(clash: int) -> None:

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
 from perdure.model.errors import JobNotFound
-from perdure.model.ids import uuid7
-from perdure.model.jobs import Lease, Page
+from perdure.model.events import NewEvent
+from perdure.model.jobs import Lease, Page, Wait
 from perdure.model.states import Status
 from perdure.store.postgres.base import Base
+from perdure.store.postgres.recording import Entry, write_entries
 from perdure.store.postgres.spelling import SPELLING
 from perdure.store.postgres.transactions import Held, Tx
 from perdure.store.refusals import (
@@ -186,8 +187,6 @@ async def _insert(tx: Tx, lease: Lease, new: NewApproval) -> None:
         new.requester, list(new.assignees), new.on_expiry, new.on_deny, new.token_hash, new.expires_in,
     )  # fmt: skip
     assert row is not None
-    # No time of its own: the approval's expiry is settled whether or not a worker serves the queue.
-    await tx.rows("open_wait", [lease.job_id], [new.key], [new.kind], [None], [new.id])
     event: dict[str, Any] = {
         "key": new.key,
         "approval": str(new.id),
@@ -199,8 +198,12 @@ async def _insert(tx: Tx, lease: Lease, new: NewApproval) -> None:
         event["assignees"] = new.assignees
     if row["expires_at"] is not None:
         event["expires_at"] = row["expires_at"].isoformat()
-    arguments = [uuid7()], ["approval_requested"], [json.dumps(event, ensure_ascii=False)]
-    await tx.rows("append_chain", lease.job_id, lease.attempt, lease.worker_id, *arguments, tx.tenant)
+    requested = NewEvent("approval_requested", json.dumps(event, ensure_ascii=False))
+    # No time of its own: the approval's expiry is settled whether or not a worker serves the queue.
+    wait = Wait(new.key, new.kind, None, new.id)
+    [result] = await write_entries(tx.rows, [Entry(lease, [requested], None, [wait], ())], tx.tenant)
+    if isinstance(result, Exception):
+        raise result
 
 
 async def _addressed(tx: Tx, decision: Decide) -> tuple[UUID, UUID]:

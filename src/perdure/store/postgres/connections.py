@@ -16,7 +16,7 @@ import asyncpg
 
 from perdure.model.errors import StoreUnreachable
 from perdure.store.batcher import PATIENCE, Trouble
-from perdure.store.postgres.troubles import trouble_of
+from perdure.store.postgres.troubles import NotConnected, in_words, trouble_of
 from perdure.store.rows import Row
 
 if TYPE_CHECKING:
@@ -64,14 +64,16 @@ async def connect(url: str, settings: Mapping[str, str], *, command_timeout: flo
 
 async def open_pool(url: str, *, size: int) -> Pool:
     """A pool of calm connections, one of them connected; raises whatever the driver raises."""
-    return await asyncpg.create_pool(
+    pool = await asyncpg.create_pool(
         url,
-        min_size=1,
+        min_size=0,  # the pool would log every attempt to fill itself up while the database is away
         max_size=size,
         timeout=CONNECT_TIMEOUT,
         connection_class=_calm_class(),
         server_settings=CALM,
     )
+    async with pool.acquire():
+        return pool
 
 
 def _calm_class() -> type[Connection]:
@@ -137,13 +139,18 @@ class HotConnection:
                 await close_quietly(self._connection)
 
     def _drop_if_lost(self, error: Exception) -> None:
-        if self._connection is not None and trouble_of(error) is Trouble.LOST:
+        if self._connection is not None and trouble_of(error) in (Trouble.LOST, Trouble.AWAY):
             self._connection.terminate()
 
     async def _connect(self) -> None:
         if self._closed:
             raise StoreUnreachable("the store is closed")
-        connection = await connect(self._url, HOT, command_timeout=WRITE_TIMEOUT)
+        try:
+            connection = await connect(self._url, HOT, command_timeout=WRITE_TIMEOUT)
+        except Exception as error:
+            if trouble_of(error) is Trouble.LOST:
+                raise NotConnected(in_words(error)) from error
+            raise
         try:
             if self._backend is not None:
                 await _end_backend(connection, self._backend)

@@ -18,7 +18,7 @@ from perdure.store.batcher import CLASHES, Trouble
 from perdure.store.postgres.base import Base
 from perdure.store.postgres.connections import Backoff, HotConnection
 from perdure.store.postgres.spelling import SPELLING
-from perdure.store.postgres.transactions import Tx
+from perdure.store.postgres.transactions import Tx, is_held
 from perdure.store.postgres.troubles import translated, trouble_of
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row, claimed_job_of
@@ -79,7 +79,7 @@ class Leases(Base):
                 raise
             except Exception as error:
                 trouble = trouble_of(error)
-                if trouble is Trouble.LOST and not backoff.over:
+                if trouble in (Trouble.LOST, Trouble.AWAY) and not backoff.over:
                     await backoff.pause()
                 elif trouble is Trouble.CLASH and clashes < CLASHES:
                     clashes += 1
@@ -117,12 +117,7 @@ class Leases(Base):
                 job = await tx.lock(lease.job_id)
             except JobNotFound:
                 raise lease_lost(lease) from None
-            claim = job.claim
-            if (
-                claim is None
-                or not claim["live"]
-                or (claim["attempt"], claim["worker_id"]) != (lease.attempt, lease.worker_id)
-            ):
+            if job.claim is None or not is_held(lease, job.claim, tx.tenant):
                 raise lease_lost(lease)
             if job.status is not wanted:
                 await tx.rows("set_waiting", lease.job_id, lease.attempt, lease.worker_id, waiting, self.tenant)

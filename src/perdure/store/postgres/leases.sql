@@ -70,21 +70,6 @@ insert into perdure.job_events (job_id, version, attempt, event_id, type, payloa
 select job_id, version, attempt, event_id, type, payload::json from heads
 returning job_id, version, created_at
 
--- name: append_chain
--- Several events of one job: $1 job id, $2 attempt, $3 worker id, $4 event ids, $5 types, $6 payloads, in order;
--- $7 tenant.
-with head as (
-  update perdure.job_claims k set version = k.version + cardinality($4::uuid[]), started = true,
-    expires_at = perdure.db_now() + k.ttl
-  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.tenant_id = $7 and k.expires_at > perdure.db_now()
-  returning k.job_id, k.attempt, k.version - cardinality($4::uuid[]) as base, k.version
-), written as (
-  insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
-  select h.job_id, h.base + u.n::int, h.attempt, u.event_id, u.type, u.payload::json
-  from head h cross join unnest($4::uuid[], $5::text[], $6::text[]) with ordinality u(event_id, type, payload, n)
-)
-select version, perdure.db_now() as created_at from head
-
 -- name: advance_heads
 -- only: postgres many callers' chains share one transaction: this fences them, insert_events writes them
 -- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 how many events of each (0: only the fence), $5 tenant
@@ -189,6 +174,7 @@ with done as (
 select id, status::text from moved
 
 -- name: was_settled
+-- only: postgres a file's commit is never ambiguous
 -- After a lost commit: how did this attempt end? The note says whose doing it was. $1 job id, $2 attempt.
 -- The first transition out of the lease is the end of the attempt; later ones (a parked job is cancelled) are not.
 -- The note is not looked into here: JSON with \u0000 in it is legal and cannot be taken apart by PostgreSQL.

@@ -15,6 +15,7 @@ from uuid import UUID
 import asyncpg
 
 from perdure.model.ids import uuid7
+from perdure.model.jobs import Lease
 from perdure.model.states import Status
 from perdure.store.batcher import CLASHES, Trouble
 from perdure.store.postgres.connections import AnyConnection, Backoff, Pool
@@ -37,10 +38,11 @@ class Held:
     version: int  # the head of its log
     claim: Row | None
 
-    @property
-    def leased_and_live(self) -> bool:
-        """True where a worker holds it and its lease has not run out."""
-        return self.claim is not None and bool(self.claim["live"])
+
+def is_held(lease: Lease, claim: Row, tenant: str) -> bool:
+    """Whether a row of `lock_claim` is the live claim of this lease."""
+    held = (claim["tenant_id"], claim["attempt"], claim["worker_id"])
+    return bool(claim["live"]) and held == (tenant, lease.attempt, lease.worker_id)
 
 
 class Tx:

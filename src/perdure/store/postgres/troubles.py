@@ -48,10 +48,16 @@ class Restart(Exception):
     """What a transaction found does not fit together because the job moved meanwhile: begin it again."""
 
 
+class NotConnected(ConnectionError):
+    """There is no connection to write over."""
+
+
 def trouble_of(error: Exception) -> Trouble:
     """The kind of an error."""
     if isinstance(error, asyncpg.DataError | asyncpg.ClientConfigurationError):  # interface errors, but the caller's
         return Trouble.OTHER
+    if isinstance(error, NotConnected):
+        return Trouble.AWAY
     if isinstance(error, (*_LOST, asyncpg.InterfaceError)):
         return Trouble.LOST
     if isinstance(error, (Restart, *_CLASH)):
@@ -80,7 +86,7 @@ def translated(error: Exception) -> Exception:
         )
     if isinstance(error, asyncpg.DataError | asyncpg.PostgresError) and _is_bad_value(error):
         return InvalidInput(f"the database refuses this: {error}")
-    if isinstance(error, _DENIED) or trouble_of(error) in (Trouble.LOST, Trouble.CLASH):
+    if isinstance(error, _DENIED) or trouble_of(error) in (Trouble.LOST, Trouble.AWAY, Trouble.CLASH):
         return StoreUnreachable(f"the database does not answer: {in_words(error)}")
     if isinstance(error, asyncpg.PostgresError):
         return StoreError(f"the database refuses this: {error}")

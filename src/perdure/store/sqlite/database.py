@@ -61,7 +61,7 @@ def span(seconds: float) -> int:
 
 
 def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
-    """Open the file (None: a database in memory). Raises sqlite3.Error."""
+    """Open the file (None: a database in memory). Raises sqlite3.Error, StoreUnreachable."""
     conn = sqlite3.connect(
         path or ":memory:",
         timeout=_BUSY_SECONDS,
@@ -74,7 +74,10 @@ def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
             conn.execute("pragma journal_mode = memory")
             conn.execute("pragma synchronous = off")
         elif writes:
-            conn.execute("pragma journal_mode = wal")
+            if conn.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
+                raise StoreUnreachable(
+                    f"{path} cannot be shared: its file system has no shared memory", hint="put it on a local disk"
+                )
             conn.execute("pragma synchronous = full")  # an acknowledged commit survives a power cut
             conn.execute("pragma wal_autocheckpoint = 4000")
             conn.execute("pragma cache_size = -32768")
@@ -85,9 +88,13 @@ def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
     except BaseException:
         conn.close()
         raise
-    conn.create_function("fold", 1, str.casefold, deterministic=True)  # for queries; triggers must do without
+    conn.create_function("fold", 1, _fold, deterministic=True)  # for queries; triggers must do without
     conn.row_factory = sqlite3.Row
     return conn
+
+
+def _fold(text: str | None) -> str | None:
+    return None if text is None else text.casefold()
 
 
 def check_place(path: str) -> None:

@@ -63,7 +63,7 @@ class Enqueueing(Base):
             if added == len(jobs):
                 return [Enqueued(job.id, created=True) for job in jobs]
             if conn.total_changes != before:  # an id that is there already hides among new ones: one by one
-                conn.execute("rollback to item")
+                conn.execute("rollback to item")  # the writer's savepoint
         return [self._enqueue_one(conn, now, job) for job in jobs]
 
     def _enqueue_one(self, conn: sqlite3.Connection, now: int, job: NewJob) -> Enqueued | PerdureError:

@@ -130,6 +130,7 @@ class Schema(Base):
             if dry_run:
                 count: int = conn.execute(SQL["prune_count"], where).fetchone()["n"]
                 return count
+            conn.execute(SQL["prune_done"])  # somebody may have written there by hand
             doomed = conn.execute(SQL["prune_pick"], where).rowcount
             if doomed:
                 for part in ("events", "runs", "state", "approvals", "failures", "jobs", "done"):

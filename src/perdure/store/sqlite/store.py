@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -66,7 +67,7 @@ class SqliteStore(Schema, Enqueueing, Jobs, Leases, Attempts, Approvals, Workers
         """See `protocol.SchemaStore.close`."""
         await self._writer.close()
         if self._readers is not None:
-            self._readers.close()
+            await asyncio.to_thread(self._readers.close)
         if self._bell is not None:
             self._bell.close()
 

@@ -116,8 +116,10 @@ class Writer:
                 self._conn.execute("rollback")
             finally:
                 self._unlock()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, StoreUnreachable) as error:
             self._release()
+            if isinstance(error, StoreUnreachable):
+                raise
             if isinstance(error, sqlite3.Error):
                 raise meaning(error, self._where) from error
             raise StoreUnreachable(
@@ -150,7 +152,20 @@ class Writer:
                 if batch:
                     self._deliver(batch, self._commit(self._conn, batch))
         finally:
+            self._closed = True
             self._release()
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Answer what came in while the door closed."""
+        late: list[_Item[Any]] = []
+        with contextlib.suppress(Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if item is not None:
+                    late.append(item)
+        self._fail(late, StoreUnreachable("the store is closed"))
+        self._deliver(late, NOTHING)
 
     def _gather(self) -> tuple[list[_Item[Any]], bool]:
         """What waits now, at least one; and whether to go on after it."""

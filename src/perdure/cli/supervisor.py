@@ -1,0 +1,100 @@
+"""`worker start --processes N`: N worker processes, kept alive and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+
+from perdure.cli.errors import Exit
+from perdure.cli.session import Cli
+
+STEADY = 60.0
+"""A child that ran this long before it died is replaced at once: it was not the start that failed."""
+LONGEST_PAUSE = 30.0
+HOPELESS = 5
+"""So many starts in a row that fail at once end the whole, unless it is the database that is away."""
+AT_ONCE = 5.0
+
+
+class Supervisor:
+    """Runs `perdure worker start` N times. The children sit in process groups of their own, so that a Ctrl-C of the terminal
+    reaches them only through us; each watches its stdin, whose other end is ours, so that none outlives us."""
+
+    def __init__(self, cli: Cli, processes: int, options: dict[str, str], *, once: bool) -> None:
+        self._cli = cli
+        self._number = processes
+        self._argv = [sys.executable, "-m", "perdure", "worker", "start", "--supervised"]
+        flags = cli.flags
+        options = {"db": flags.db or "", "tenant": flags.tenant or "", "app": flags.app or "", **options}
+        options["color"] = flags.color or ""
+        self._argv += [f"--{name}={value}" for name, value in options.items() if value]
+        self._argv += ["--once"] * once + ["--quiet"] * flags.quiet + ["--verbose"] * flags.verbose
+        self._children: set[Process] = set()
+        self._stopping = asyncio.Event()
+        self._signals: list[int] = []
+        self._code = int(Exit.OK)
+
+    async def run(self) -> int:
+        """Until every child has left; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._cli.out.note(f"{self._number} worker processes")
+        await asyncio.gather(*(self._keep(slot) for slot in range(1, self._number + 1)))
+        return 128 + self._signals[-1] if len(self._signals) > 1 else self._code
+
+    def _on_signal(self, number: int) -> None:
+        self._signals.append(number)
+        if len(self._signals) == 1:
+            self._cli.out.note(f"stopping {len(self._children)} worker processes (once more: at once)")
+        self._stop(signal.SIGKILL if len(self._signals) > 2 else signal.SIGTERM)
+
+    def _stop(self, number: int) -> None:
+        self._stopping.set()
+        for child in self._children:
+            if child.returncode is None:
+                child.send_signal(number)
+
+    async def _keep(self, slot: int) -> None:
+        pause, failures = 1.0, 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._child()
+            ran = time.monotonic() - began
+            if code == 0 or self._stopping.is_set():
+                return  # it was asked to leave, or has nothing left to do
+            failures = failures + 1 if ran < AT_ONCE else 0
+            if code == Exit.USAGE or (failures >= HOPELESS and code != Exit.UNREACHABLE):
+                self._give_up(slot, code)
+                return
+            pause = 1.0 if ran > STEADY else min(pause * 2, LONGEST_PAUSE)
+            self._cli.out.warn(f"worker process {slot} {_ended(code)}; another one starts in {pause:g} s")
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            except TimeoutError:
+                continue
+
+    async def _child(self) -> int:
+        child = await asyncio.create_subprocess_exec(*self._argv, stdin=PIPE, process_group=0)
+        self._children.add(child)
+        if self._stopping.is_set():
+            child.terminate()
+        try:
+            return await child.wait()
+        finally:
+            self._children.discard(child)
+
+    def _give_up(self, slot: int, code: int) -> None:
+        if self._code == Exit.OK:
+            self._code = code if code > 0 else Exit.FAILURE
+            self._cli.out.warn(f"worker process {slot} {_ended(code)} again and again: giving up")
+        self._stop(signal.SIGTERM)
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

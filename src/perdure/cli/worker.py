@@ -1,0 +1,211 @@
+"""`perdure worker`: run jobs; see and stop workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from perdure.cli import inputs
+from perdure.cli.errors import Exit, NobodyWorks, Usage
+from perdure.cli.options import command, group
+from perdure.cli.output import Cell, Column
+from perdure.cli.session import Cli, run_async
+from perdure.cli.words import Times
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+
+app = group("Run jobs; see and stop workers.", "perdure worker start --app agents:app")
+
+SomeIds = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="Workers, by id or its last 6 or more characters")
+]
+
+
+@command(
+    app,
+    "start",
+    example="""\
+perdure worker start --app agents:app
+perdure worker start --app agents:app --queues default,slow --processes 4
+perdure worker start --app agents:app --once""",
+)
+def start(
+    cli: Cli,
+    queues: Annotated[
+        str | None, typer.Option("--queues", metavar="A,B", help="The queues to serve (PERDURE_QUEUES)")
+    ] = None,
+    concurrency: Annotated[
+        str | None, typer.Option("--concurrency", metavar="N", help="Jobs at once, per process; default 100")
+    ] = None,
+    lease: Annotated[
+        str | None,
+        typer.Option(
+            "--lease", metavar="DURATION", help="A silent worker's jobs are taken over after this; default 30s"
+        ),
+    ] = None,
+    drain_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--drain-timeout", metavar="DURATION", help="How long a stop waits for running steps; default 30s"
+        ),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", help="So many worker processes; one that dies is replaced", min=1)
+    ] = 1,
+    once: Annotated[bool, typer.Option("--once", help="End as soon as nothing is due")] = False,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when stdin ends")] = False,
+) -> int:
+    """Run a worker for the handlers of --app, until a signal or `worker stop` ends it.
+
+    SIGTERM or Ctrl-C: takes no more jobs, lets running steps finish and hands the rest back; a second one does not wait.
+    """
+    cli.more_flags = {
+        "queues": queues,
+        "concurrency": concurrency,
+        "lease": lease,
+        "drain_timeout": drain_timeout,
+    }
+    own = cli.own_app
+    if own is None:
+        raise Usage(
+            "which handlers? Name the App: perdure worker start --app module:attr",
+            hint='or once and for all: PERDURE_APP, or app = "module:attr" in perdure.toml',
+        )
+    if not len(own.registry):
+        raise Usage(f"the App {cli.settings['app']} has no handlers", hint="a handler is a function under @app.job")
+    if processes > 1:
+        from perdure.cli.supervisor import Supervisor
+
+        options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
+        return run_async(Supervisor(cli, processes, options, once=once).run())
+    return run_async(_work(cli, once=once, supervised=supervised), fast=True)
+
+
+async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
+    async with cli.client(creates=True) as client:
+        worker = await client.worker()
+        loop = asyncio.get_running_loop()
+        signals: list[int] = []
+
+        def stop(number: int) -> None:
+            signals.append(number)
+            if len(signals) > 2:
+                os._exit(128 + number)
+            if len(signals) == 1 and not supervised:
+                cli.out.note(f"stopping; {worker.busy} running (once more: at once)")
+            worker.stop(now=len(signals) > 1)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        if supervised:
+            loop.add_reader(sys.stdin.fileno(), _parent_gone, stop)
+        try:
+            await worker.run(once=once)
+        finally:
+            if supervised:
+                loop.remove_reader(sys.stdin.fileno())
+    return 128 + signals[-1] if len(signals) > 1 else Exit.OK
+
+
+def _parent_gone(stop: object) -> None:
+    """The supervisor holds the other end of our stdin: its end is the end of the supervisor."""
+    if not os.read(sys.stdin.fileno(), 100) and callable(stop):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop(signal.SIGTERM)
+
+
+def state_cell(worker: WorkerInfo) -> Cell:
+    """Whether it is there, and what it does."""
+    if worker.state is WorkerState.STOPPED:
+        return "○ stopped", "dim"
+    if not worker.alive:
+        return "✕ lost", "red"
+    if worker.state is WorkerState.DRAINING or worker.command is not None:
+        return "◔ draining", "yellow"
+    return "● running", "green"
+
+
+def columns(times: Times) -> list[Column[WorkerInfo]]:
+    """The columns of `worker status`."""
+    return [
+        Column("state", state_cell),
+        Column("worker", lambda w: w.id),
+        Column("held", lambda w: f"{w.held}/{w.concurrency}", right=True),
+        Column("heartbeat", lambda w: times.show(w.heartbeat_at), right=True),
+        Column("queues", lambda w: ",".join(w.queues), flexible=True),
+        Column("kinds", lambda w: ",".join(w.kinds), flexible=True),
+        Column("host", lambda w: w.host, flexible=True),
+        Column("pid", lambda w: str(w.pid), right=True),
+        Column("started", lambda w: times.show(w.started_at), wide=True, right=True),
+    ]
+
+
+@command(app, "status", example="perdure worker status")
+async def status(
+    cli: Cli,
+    stopped: Annotated[bool, typer.Option("--stopped", help="Also those that have left")] = False,
+) -> None:
+    """List the workers on this database: whether they are alive, and how many jobs they hold."""
+    async with cli.client() as client:
+        found = await client.workers(include_stopped=stopped)
+    cli.out.rows(found, columns(cli.out.times), id=lambda w: w.id)
+    if not found and cli.out.for_people:
+        cli.out.note(f"no worker runs; start one: {cli.next('worker start --app module:attr')}")
+
+
+command(app, "ls", example="perdure worker ls", hidden=True)(status)
+
+
+@command(app, "stop", example="perdure worker stop 766d31\nperdure worker stop --all --now")
+async def stop(
+    cli: Cli,
+    ids: SomeIds = None,
+    all: Annotated[bool, typer.Option("--all", help="Every worker")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for running steps: cut them off, they run again")
+    ] = False,
+) -> int:
+    """Ask workers to stop: they finish running steps and hand back the rest. Without an id: the one that runs."""
+    return await _ask(cli, ids or [], WorkerCommand.STOP_NOW if now else WorkerCommand.STOP, all=all)
+
+
+@command(app, "drain", example="perdure worker drain --all")
+async def drain(
+    cli: Cli,
+    ids: SomeIds = None,
+    all: Annotated[bool, typer.Option("--all", help="Every worker")] = False,
+) -> int:
+    """Ask workers to take no more jobs and to leave when those they hold are done or handed back."""
+    return await _ask(cli, ids or [], WorkerCommand.DRAIN, all=all)
+
+
+async def _ask(cli: Cli, ids: list[str], what: WorkerCommand, *, all: bool) -> int:
+    if all and ids:
+        raise Usage("give ids or --all, not both")
+    async with cli.client() as client:
+        if ids:
+            chosen = inputs.ids_given(ids, "a worker")
+        else:
+            chosen = [w.id for w in await client.workers() if w.alive]
+            if not chosen:
+                if all:
+                    cli.out.note("no worker runs")
+                    return Exit.OK
+                raise NobodyWorks("no worker runs", hint=cli.next("worker status --stopped"))
+            if len(chosen) > 1 and not all:
+                raise Usage(f"{len(chosen)} workers run: name one, or --all", hint=f"they are {', '.join(chosen)}")
+
+        async def ask(id: str) -> str:
+            await client.command_worker(id, what)
+            return id
+
+        done, code = await cli.each(chosen, ask)
+    for id in done if cli.out.for_people else ():
+        print(f"asked {id} to {what.value.replace('_', ' ')}")
+    if not cli.out.for_people:
+        cli.out.rows([{"id": id, "command": what.value} for id in done], [], id=lambda r: r["id"], plain=dict)
+    return code

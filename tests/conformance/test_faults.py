@@ -1,0 +1,224 @@
+"""Trouble from outside: locks of strangers, broken connections, callers that give up, and texts that are no JSON."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from perdure.model.errors import InvalidInput, PerdureError
+from perdure.model.ids import uuid7
+from perdure.model.jobs import JobFilter
+from perdure.store.open import open_store
+from perdure.store.protocol import Store
+from tests.conformance.shell import Shell
+from tests.conformance.support import (
+    NOTE,
+    S,
+    checked_log,
+    claim,
+    enqueue,
+    event,
+    new_job,
+    outcome,
+    run_to,
+    started,
+)
+
+
+async def how_many(store: Store) -> int:
+    return sum((await store.count_jobs(JobFilter(), by="status")).values())
+
+
+@asynccontextmanager
+async def connections_cut(shell: Shell) -> AsyncIterator[None]:
+    """While this is open, somebody ends the store's sessions again and again, in the middle of whatever they do."""
+    cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'perdure' and pid <> pg_backend_pid()"
+
+    async def cutting() -> None:
+        while True:
+            await shell.run(cut)
+            await asyncio.sleep(0.03)
+
+    task = asyncio.create_task(cutting())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_text_that_is_no_json_fails_alone(store: Store) -> None:
+    """Many callers share a commit; one that brings nonsense must not take the others with it."""
+    leases = [await started(store) for _ in range(8)]
+    calls = [store.record(lease, [event(payload="{no json" if n == 3 else "{}")]) for n, lease in enumerate(leases)]
+    recorded = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(r, InvalidInput) for r in recorded] == [n == 3 for n in range(8)]
+    ends = [outcome(S.COMPLETED, result="no json" if n == 5 else "1") for n in range(8)]
+    finished = await asyncio.gather(*map(store.finish, leases, ends), return_exceptions=True)
+    assert [isinstance(r, InvalidInput) for r in finished] == [n == 5 for n in range(8)]
+    jobs = [new_job(payload="{no json" if n == 2 else "{}") for n in range(8)]
+    stored = await asyncio.gather(*map(store.enqueue, jobs), return_exceptions=True)
+    assert [isinstance(r, InvalidInput) for r in stored] == [n == 2 for n in range(8)]
+    for lease in leases:
+        await checked_log(store, lease.job_id)
+    assert await store.finish(leases[5], outcome(S.FAILED)) is S.FAILED, "its lease is as live as before"
+
+
+async def test_callers_that_give_up_do_not_disturb_the_others(store: Store) -> None:
+    leases = [await started(store) for _ in range(20)]
+    enqueues = [asyncio.create_task(store.enqueue(new_job(queue="many"))) for _ in range(40)]
+    records = [asyncio.create_task(store.record(lease, [event()])) for lease in leases]
+    await asyncio.sleep(0)
+    for task in (*enqueues[::3], *records[::3]):
+        task.cancel()
+    done = await asyncio.gather(*enqueues, *records, return_exceptions=True)
+    assert not [d for d in done if isinstance(d, Exception)]
+    for lease in leases:
+        await checked_log(store, lease.job_id)
+        assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
+    acknowledged = {d.result().id for d in enqueues if not d.cancelled()}
+    assert acknowledged <= {job.id for job in (await store.list_jobs(JobFilter(queues=("many",)), limit=100)).items}
+
+
+async def test_what_was_acknowledged_before_closing_is_there_after(file_store_url: str) -> None:
+    store = await open_store(file_store_url)
+    await store.migrate()
+    tasks = [asyncio.create_task(store.enqueue(new_job())) for _ in range(60)]
+    await asyncio.sleep(0.002)
+    async with asyncio.timeout(10):
+        await store.close()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert not [d for d in done if isinstance(d, BaseException) and not isinstance(d, PerdureError)]
+    store = await open_store(file_store_url)
+    for d in done:
+        if not isinstance(d, BaseException):
+            await checked_log(store, d.id)
+    await store.close()
+
+
+async def test_a_closed_store_says_so(store: Store) -> None:
+    job_id = await enqueue(store)
+    await store.close()
+    for call in (
+        store.enqueue(new_job()),
+        store.get_job(job_id),
+        store.claim(worker_id="w", queue="q", limit=1, ttl=1),
+    ):
+        async with asyncio.timeout(5):
+            with pytest.raises(PerdureError):
+                await call
+
+
+# Locks of strangers ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_strangers_write_transaction_is_waited_for(file_store: Store, shell: Shell) -> None:
+    if shell.postgres:
+        pytest.skip("PostgreSQL locks rows, see below")
+    lease = await started(file_store)
+    await shell.run("begin immediate")
+    waiting = [
+        asyncio.create_task(file_store.enqueue(new_job())),
+        asyncio.create_task(file_store.record(lease, [event()])),
+    ]
+    await asyncio.sleep(0.2)
+    assert not any(task.done() for task in waiting)
+    assert (await file_store.get_job(lease.job_id)).version == 2, "readers do not wait"
+    await shell.run("commit")
+    await asyncio.gather(*waiting)
+    assert len(await checked_log(file_store, lease.job_id)) == 3
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+async def test_a_strangers_open_key_blocks_only_its_own_caller(file_store: Store, shell: Shell, ends: str) -> None:
+    """A caller's own transaction that enqueued the same key may stay open for long."""
+    if not shell.postgres:
+        pytest.skip("SQLite locks the database, see above")
+    theirs = uuid7()
+    await shell.run("begin")
+    mine = new_job(idempotency_key="order:1")
+    await shell.run(
+        "insert into jobs (id, kind, payload, payload_hash, idempotency_key) "
+        f"values ({shell.id(theirs)}, 'echo', '{mine.payload}', '{mine.payload_hash}', 'order:1')"
+    )
+    blocked = asyncio.create_task(file_store.enqueue(mine))
+    async with asyncio.timeout(3):
+        for _ in range(5):
+            await asyncio.gather(*(enqueue(file_store) for _ in range(10)))
+    assert not blocked.done()
+    await shell.run(ends)
+    async with asyncio.timeout(10):
+        done = await blocked
+    assert (done.id, done.created) == ((theirs, False) if ends == "commit" else (mine.id, True))
+
+
+async def test_a_strangers_lock_on_one_job_does_not_hold_up_the_others(file_store: Store, shell: Shell) -> None:
+    if not shell.postgres:
+        pytest.skip("SQLite locks the database, see above")
+    locked, free = await started(file_store), [await started(file_store) for _ in range(5)]
+    await shell.run("begin")
+    await shell.run(f"select 1 from job_claims where job_id = {shell.id(locked.job_id)} for update")
+    blocked = asyncio.create_task(file_store.record(locked, [event()]))
+    async with asyncio.timeout(5):
+        for _ in range(3):
+            await asyncio.gather(*(file_store.record(lease, [event()]) for lease in free))
+        await asyncio.gather(*(file_store.finish(lease, outcome(S.COMPLETED)) for lease in free))
+        job_id = await enqueue(file_store)
+        await claim(file_store, job_id)
+        assert (await file_store.get_job(locked.job_id)).status is S.RUNNING
+    assert not blocked.done()
+    await shell.run("rollback")
+    async with asyncio.timeout(10):
+        await blocked
+    assert len(await checked_log(file_store, locked.job_id)) == 3
+
+
+# Broken connections ----------------------------------------------------------------------------------------------------
+
+
+async def patiently(store: Store, n: int) -> UUID:
+    """A whole life, each of whose calls must happen exactly once."""
+    key = f"order:{n}"
+    job_id = (await store.enqueue(new_job(queue=key, idempotency_key=key))).id
+    taken = await store.claim(worker_id="w", queue=key, limit=1, ttl=60)
+    while not taken:
+        if (await store.get_job(job_id)).lease is not None:
+            pytest.skip("the claim's answer was lost: a reaper's case")
+        taken = await store.claim(worker_id="w", queue=key, limit=1, ttl=60)
+    lease = taken[0].lease
+    for _ in range(3):
+        await store.record(lease, [event(), event("other")])
+    assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
+    return job_id
+
+
+async def test_lost_connections_lose_and_repeat_nothing(file_store: Store, shell: Shell) -> None:
+    if not shell.postgres:
+        pytest.skip("a file has no connections to lose")
+    async with connections_cut(shell), asyncio.timeout(60):
+        lives = await asyncio.gather(*(patiently(file_store, n) for n in range(30)), return_exceptions=True)
+    assert await how_many(file_store) == 30
+    told: Counter[str] = Counter()
+    for life in lives:
+        told[type(life).__name__] += 1
+        if isinstance(life, UUID):
+            types = [e.type for e in await checked_log(file_store, life)]
+            assert types == ["job_created", "run_started", *["note", "other"] * 3, "job_completed"]
+            assert len(await file_store.list_runs(life)) == 1
+    assert set(told) <= {"UUID", "Skipped"}, f"a caller was told of trouble that passes: {told}, {lives}"
+
+
+async def test_the_store_comes_back_by_itself(file_store: Store, shell: Shell) -> None:
+    if not shell.postgres:
+        pytest.skip("a file has no connections to lose")
+    job_id = await run_to(file_store, S.PARKED)
+    for _ in range(3):
+        await shell.run("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'perdure'")
+        async with asyncio.timeout(10):
+            assert (await file_store.get_job(job_id)).status is S.PARKED
+            await enqueue(file_store)
+            await started(file_store)
+    assert await file_store.cancel(job_id, note=NOTE) is S.CANCELLED

@@ -1,0 +1,257 @@
+"""Real processes, from the side of the test: started, stopped, continued, killed; and the person who answers their jobs."""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+from perdure import App, Approval
+from perdure.model.errors import Conflict
+from tests.crash.child import Orders
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds a test waits for what takes a few: the machine may be busy with other things."""
+
+
+class Nursery:
+    """The process whose children are killed; see `tests.crash.nursery`."""
+
+    def __init__(self) -> None:
+        self._exits: dict[int, int] = {}
+        self._unread = b""
+        self._born: list[int] = []
+
+    def __enter__(self) -> Self:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.nursery"],
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def start(self, log: Path, orders: Orders) -> int:
+        """Start a child and return its process id."""
+        self._write(f"start {log} {orders.text()}")
+        while not self._born:
+            self._read(PATIENCE)
+        return self._born.pop()
+
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal to a child, if it still lives."""
+        self._write(f"signal {pid} {number.value}")
+
+    def exit_code(self, pid: int, wait: float = 0) -> int | None:
+        """None while it lives."""
+        deadline = time.monotonic() + wait
+        while pid not in self._exits and self._read(max(0.0, deadline - time.monotonic())):
+            pass
+        return self._exits.get(pid)
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _read(self, wait: float) -> bool:
+        """Read what the nursery says; False if it says nothing for so long."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], wait)[0]:
+            return False
+        got = os.read(self._process.stdout.fileno(), 65536)
+        assert got, "the nursery is gone"
+        *lines, self._unread = (self._unread + got).split(b"\n")
+        for line in lines:
+            verb, *numbers = line.split()
+            if verb == b"started":
+                self._born.append(int(numbers[0]))
+            else:
+                self._exits[int(numbers[0])] = int(numbers[1])
+        return True
+
+
+class Child:
+    """One process."""
+
+    def __init__(self, nursery: Nursery, orders: Orders, log: Path) -> None:
+        self.orders = orders
+        self.stopped = False
+        self._nursery = nursery
+        self._log = log
+        self.pid = nursery.start(log, orders)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; -9 after SIGKILL."""
+        return self._nursery.exit_code(self.pid)
+
+    @property
+    def log(self) -> str:
+        """What it said."""
+        return self._log.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still lives."""
+        self._nursery.signal(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, also to one that is stopped; waits until it is gone."""
+        if self.exit_code is None:
+            self.signal(signal.SIGKILL)
+            assert self._nursery.exit_code(self.pid, PATIENCE) is not None
+
+    def stop(self) -> None:
+        """SIGSTOP: it does nothing any more, and knows nothing of it."""
+        self.signal(signal.SIGSTOP)
+        self.stopped = True
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+        self.stopped = False
+
+    async def ended(self, patience: float = PATIENCE) -> int:
+        """Wait for its end and return the exit code."""
+        await until(lambda: self.exit_code is not None, what=f"the end of {self.orders.role} {self.pid}", patience=patience)
+        assert self.exit_code is not None
+        return self.exit_code
+
+
+class Crew:
+    """The processes of one test, over one database and with one directory; none outlives the test."""
+
+    def __init__(self, nursery: Nursery, url: str, place: Path) -> None:
+        self._nursery = nursery
+        self.url = url
+        self.place = place
+        self.children: list[Child] = []
+        place.mkdir(exist_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.children:
+            child.kill()
+
+    def start(self, **orders: Any) -> Child:
+        """Start a process; by default a worker."""
+        given = Orders(**{"role": "worker", "url": self.url, "place": str(self.place), **orders})
+        child = Child(self._nursery, given, self.place / f"log-{len(self.children)}")
+        self.children.append(child)
+        return child
+
+    async def ready(self, *children: Child) -> None:
+        """Wait until these have opened the store."""
+        wanted = {str(child.pid) for child in children}
+        await until(lambda: wanted <= set(self.lines("ready")), what="the processes to be ready")
+
+    def open(self, gate: str) -> None:
+        """Let go on what waits at this gate."""
+        (self.place / gate).touch()
+
+    def lines(self, name: str) -> list[str]:
+        """What the children have left in a file, line by line."""
+        file = self.place / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def effects(self, job_id: UUID) -> list[tuple[int, str]]:
+        """The effects of a job, in order: attempt and name."""
+        found = (line.split(" ", 2) for line in self.lines("effects"))
+        return [(int(attempt), name) for job, attempt, name in found if job == str(job_id)]
+
+    def logs(self) -> str:
+        """What everybody said, for whoever has to find out what went wrong."""
+        return "\n".join(f"--- {c.orders.role} {c.pid} exit {c.exit_code}\n{c.log[-3000:]}" for c in self.children)
+
+    async def dismiss(self, *children: Child) -> None:
+        """End these gracefully: they must do so, and say that all is well."""
+        for child in children:
+            child.signal(signal.SIGTERM)
+        for child in children:
+            code = await child.ended()
+            assert code == 0, f"exit code {code}\n{child.log}"
+
+
+async def until(
+    condition: Callable[[], Any], *, what: str = "the condition", patience: float = PATIENCE, every: float = 0.02
+) -> None:
+    """Poll until a condition is true."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience:g} s in vain for {what}")
+        await asyncio.sleep(every)
+
+
+async def all_ended(app: App, ids: Collection[UUID] | None = None, *, patience: float = PATIENCE) -> None:
+    """Wait until every job (or these) is finished."""
+    deadline = time.monotonic() + patience
+    left: Any = None
+    while True:
+        if ids is None:
+            counts = Counter(await app.count())
+            left = {status: n for status, n in counts.items() if status not in _ENDS}
+        else:
+            left = [id for id in ids if not (await app.get(id)).status.terminal]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not finished after {patience:g} s: {left}")
+        await asyncio.sleep(0.1)
+
+
+_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "DEADLETTER")
+
+Answer = Callable[[Approval], dict[str, Any] | None]
+
+
+@asynccontextmanager
+async def answering(app: App, place: Path, answer: Answer) -> AsyncIterator[None]:
+    """Somebody who answers whatever jobs ask: approvals by the last token that was handed out, questions by `answer`."""
+
+    async def answer_all() -> None:
+        while True:
+            for approval in (await app.approvals(limit=200)).items:
+                if approval.job_status not in ("WAITING_FOR_APPROVAL", "PARKED"):
+                    continue
+                with contextlib.suppress(Conflict):  # decided or cancelled this moment
+                    await _decide(app, place, approval, answer)
+            await asyncio.sleep(0.05)
+
+    clerk = asyncio.create_task(answer_all())
+    try:
+        yield
+        if clerk.done():
+            clerk.result()
+    finally:
+        clerk.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await clerk
+
+
+async def _decide(app: App, place: Path, approval: Approval, answer: Answer) -> None:
+    if approval.kind == "question":
+        given = answer(approval)
+        if given is None:
+            await app.deny(approval.id, by="clerk")
+        else:
+            await app.approve(approval.id, by="clerk", edited=given)
+    else:
+        tokens = (place / f"tokens-{approval.id}").read_text().split()
+        await app.approve(token=tokens[-1], by="clerk")

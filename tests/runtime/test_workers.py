@@ -1,0 +1,446 @@
+"""The worker: what it claims, in which order, and how it goes."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from perdure import App, Fail, JobContext, Status, Worker
+from perdure.model.errors import ConfigError
+from perdure.model.workers import WorkerCommand
+from perdure.runtime import worker as worker_module
+from tests.runtime.support import LINGER, PATIENCE, QUICK, ended, keys, only, reached, soon, types, until, working
+
+
+async def test_an_idle_worker_is_woken_by_the_enqueue(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the hint, not by the poll: that comes once a minute here."""
+    monkeypatch.setattr(worker_module, "POLL", 60.0)
+
+    @app.job
+    async def quick(ctx: JobContext) -> str:
+        return "done"
+
+    async with working(app):
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            assert await (await app.enqueue(quick)).result(PATIENCE) == "done"
+            await asyncio.sleep(0.02)
+
+
+async def test_a_kind_without_handler_is_handed_back_and_says_so(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "UNKNOWN_KIND_DELAY", 60.0)
+
+    @app.job
+    async def known(ctx: JobContext) -> str:
+        return "done"
+
+    async with working(app) as worker:
+        handle = await app.enqueue("stranger", {"a": 1}, elsewhere=True)
+        job = await reached(handle, Status.RETRY)
+        assert (job.retry_count, job.attempt) == (0, 1)
+        told = only(await handle.events(), "job_retrying").payload
+        assert told["reason"] == f"worker {worker.id} has no handler for kind 'stranger'"
+        assert await app.runs(handle.id) == []
+        assert await (await app.enqueue(known)).result(PATIENCE) == "done"
+        await handle.cancel()
+
+
+async def test_two_apps_with_different_kinds_share_a_queue(
+    file_app: App, file_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "UNKNOWN_KIND_DELAY", 0.05)
+
+    @file_app.job(max_retries=0)
+    async def left(ctx: JobContext) -> str:
+        return "left"
+
+    async with App(file_store_url, migrate=True) as other:
+
+        @other.job(max_retries=0)
+        async def right(ctx: JobContext) -> str:
+            return "right"
+
+        async with working(file_app, concurrency=2), working(other, concurrency=2):
+            lefts = [await file_app.enqueue(left) for _ in range(5)]
+            rights = [await other.enqueue(right) for _ in range(5)]
+            assert [await h.result(PATIENCE) for h in lefts] == ["left"] * 5
+            assert [await h.result(PATIENCE) for h in rights] == ["right"] * 5
+
+
+async def test_the_most_urgent_come_first_and_equals_in_turn(app: App) -> None:
+    order: list[int] = []
+
+    @app.job
+    async def note(ctx: JobContext, n: int) -> None:
+        order.append(n)
+
+    for n, priority in enumerate([1, 5, 9, 5, 9, 1]):
+        await app.enqueue(note, n, priority=priority)
+    async with working(app, concurrency=1):
+        await until(lambda: len(order) == 6)
+    assert order == [2, 4, 1, 3, 0, 5]
+
+
+async def test_a_delayed_job_waits(app: App) -> None:
+    @app.job
+    async def quick(ctx: JobContext) -> str:
+        return "done"
+
+    async with working(app):
+        later = await app.enqueue(quick, delay=0.4)
+        much_later = await app.enqueue(quick, delay="1h")
+        now = await app.enqueue(quick)
+        assert await now.result(PATIENCE) == "done"
+        assert await later.result(PATIENCE) == "done"
+        job = await later.get()
+        assert job.started_at is not None
+        assert (job.started_at - job.created_at).total_seconds() >= 0.39
+        assert (await much_later.get()).status is Status.PENDING
+        await app.retry_now(much_later.id, "a person could not wait")
+        assert await much_later.result(PATIENCE) == "done"
+
+
+async def test_queues_are_served_in_turn(app: App) -> None:
+    order: list[str] = []
+
+    @app.job
+    async def note(ctx: JobContext, which: str) -> None:
+        order.append(which)
+
+    for n in range(6):
+        await app.enqueue(note, "a", queue="a")
+        await app.enqueue(note, "elsewhere", queue="elsewhere")
+        if n < 3:
+            await app.enqueue(note, "b", queue="b", priority=1)
+    async with working(app, queues=("a", "b"), concurrency=1):
+        await until(lambda: len(order) == 9)
+    assert order.index("b") <= 2, "a full queue does not starve another, whatever their priorities"
+    assert "elsewhere" not in order
+
+
+async def test_no_more_jobs_run_at_once_than_there_are_slots(app: App) -> None:
+    running, most = 0, 0
+
+    @app.job
+    async def work(ctx: JobContext) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    async with working(app, concurrency=3) as worker:
+        handles = [await app.enqueue(work) for _ in range(20)]
+        for handle in handles:
+            await handle.result(PATIENCE)
+        assert worker.busy <= 3
+    assert most == 3
+
+
+async def test_every_job_runs_once_among_several_workers(file_app: App, file_store_url: str) -> None:
+    ran: list[int] = []
+
+    @file_app.job(max_retries=0)
+    async def work(ctx: JobContext, n: int) -> None:
+        ran.append(n)
+        await asyncio.sleep(0)
+
+    async with App(file_store_url, migrate=True) as other:
+        other.registry.add(work)
+        async with working(file_app, concurrency=5), working(file_app, concurrency=5), working(other, concurrency=5):
+            handles = [await file_app.enqueue(work, n) for n in range(150)]
+            for handle in handles:
+                await handle.result(PATIENCE)
+    assert sorted(ran) == list(range(150))
+
+
+async def test_once_works_until_nothing_is_due(app: App) -> None:
+    @app.job
+    async def parent(ctx: JobContext, depth: int) -> None:
+        if depth:
+            await app.enqueue(parent, depth - 1)
+
+    @app.job
+    async def never(ctx: JobContext) -> None: ...
+
+    handle = await app.enqueue(parent, 3)
+    await app.enqueue(never, delay="1h")
+    worker = await app.worker(**QUICK)
+    await soon(worker.run(once=True))
+    assert (await handle.get()).status is Status.COMPLETED
+    assert await app.count() == {"COMPLETED": 4, "PENDING": 1}
+
+
+async def test_workers_are_seen_and_steered(app: App) -> None:
+    @app.job
+    async def hang(ctx: JobContext) -> None:
+        await asyncio.sleep(PATIENCE * 2)
+
+    async with working(app, queues=("default", "other"), concurrency=7) as worker:
+        handle = await app.enqueue(hang)
+        await reached(handle, Status.RUNNING)
+
+        async def seen() -> Any:
+            return await app.workers()
+
+        [info] = await until(seen)
+        assert (info.id, info.kinds, info.concurrency, info.alive) == (worker.id, ("hang",), 7, True)
+        assert set(info.queues) == {"default", "other"}
+        assert info.held == 1
+        await app.command_worker(worker.id, WorkerCommand.STOP_NOW)
+        await until(lambda: worker.stopping)
+        await until(lambda: worker.busy == 0)
+    assert await app.workers() == []
+    [stopped] = await app.workers(include_stopped=True)
+    assert stopped.id == worker.id
+    assert (await handle.get()).status is Status.RETRY
+
+
+async def test_worker_options_are_checked(app: App) -> None:
+    with pytest.raises(ConfigError, match="concurency"):
+        await app.worker(concurency=3)
+    for bad in ({"queues": ("a b",)}, {"queues": ()}, {"concurrency": 0}, {"lease": 0}, {"linger": -1}):
+        with pytest.raises((ConfigError, ValueError)):
+            await app.worker(**bad)
+
+
+# -- going ------------------------------------------------------------------------------------------------------------------
+
+
+async def start(app: App, **options: Any) -> tuple[Worker, "asyncio.Task[None]"]:
+    worker = await app.worker(**{**QUICK, **options})
+    return worker, asyncio.create_task(worker.run())
+
+
+async def test_a_graceful_stop_lets_a_step_finish_and_hands_the_job_back(app: App) -> None:
+    release, ran = asyncio.Event(), []
+
+    async def first() -> str:
+        ran.append("first")
+        await release.wait()
+        return "1"
+
+    @app.job(max_retries=0)
+    async def two(ctx: JobContext) -> str:
+        return await ctx.step("first", first) + await ctx.step("second", str, 2)
+
+    worker, running = await start(app)
+    handle = await app.enqueue(two)
+    await until(lambda: ran)
+    worker.stop()
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    release.set()
+    await soon(running)
+    job = await handle.get()
+    assert (job.status, job.retry_count) == (Status.RETRY, 0)
+    assert job.due_at is not None
+    assert job.due_at <= await (await app.open()).now()
+    log = await handle.events()
+    assert keys(log, "node_finished") == ["first"]
+    assert only(log, "job_retrying").payload["reason"] == "worker_drained"
+    async with working(app):
+        assert await handle.result(PATIENCE) == "12"
+    assert ran == ["first"]
+    assert (await handle.get()).retry_count == 0
+
+
+async def test_a_graceful_stop_lets_the_last_step_finish_the_job(app: App) -> None:
+    release, ran = asyncio.Event(), []
+
+    async def last() -> str:
+        ran.append(1)
+        await release.wait()
+        return "done"
+
+    @app.job
+    async def one(ctx: JobContext) -> str:
+        return await ctx.step("last", last)
+
+    worker, running = await start(app)
+    handle = await app.enqueue(one)
+    await until(lambda: ran)
+    worker.stop()
+    release.set()
+    await soon(running)
+    assert (await handle.get()).status is Status.COMPLETED
+
+
+async def test_a_graceful_stop_lets_parallel_steps_finish_and_begins_no_other(app: App) -> None:
+    release, ran = asyncio.Event(), []
+
+    async def slow(n: int) -> int:
+        ran.append(n)
+        await release.wait()
+        return n
+
+    @app.job(max_retries=0)
+    async def fan(ctx: JobContext) -> list[int]:
+        async def branch(n: int) -> int:
+            await ctx.step(f"a{n}", slow, n)
+            return await ctx.step(f"b{n}", slow, n + 10)
+
+        return list(await asyncio.gather(*(branch(n) for n in range(3)), ctx.sleep("nap", 0.001), ctx.step("c", int, 7)))[:3]  # fmt: skip
+
+    worker, running = await start(app)
+    handle = await app.enqueue(fan)
+    await until(lambda: len(ran) == 3)
+    worker.stop()
+    release.set()
+    await soon(running)
+    assert sorted(ran) == [0, 1, 2]
+    job = await handle.get()
+    assert (job.status, job.retry_count) == (Status.RETRY, 0)
+    assert {"a0", "a1", "a2"} <= set(keys(await handle.events(), "node_finished"))
+    async with working(app):
+        assert await handle.result(PATIENCE) == [10, 11, 12]
+    assert sorted(ran) == [0, 1, 2, 10, 11, 12]
+
+
+@pytest.mark.parametrize("wait", ["sleep", "short sleep", "approve"])
+async def test_a_graceful_stop_does_not_wait_for_what_only_waits(app: App, wait: str) -> None:
+    waiting = asyncio.Event()
+
+    @app.job(max_retries=0)
+    async def waits(ctx: JobContext) -> str:
+        waiting.set()
+        if wait == "approve":
+            await ctx.approve("ok", title="?", expires_in="1h", on_expiry="continue")
+        else:
+            await ctx.sleep("nap", "1h" if wait == "sleep" else 8)
+        return "done"
+
+    worker, running = await start(app, linger=10 if wait == "short sleep" else LINGER)
+    handle = await app.enqueue(waits)
+    await until(waiting.is_set)
+    await asyncio.sleep(0.05)
+    worker.stop()
+    before = time.monotonic()
+    await soon(running)
+    assert time.monotonic() - before < 5
+    job = await handle.get()
+    assert job.status in (Status.RETRY, Status.PARKED, Status.WAITING_FOR_APPROVAL)
+    assert job.retry_count == 0
+    await handle.cancel()
+
+
+async def test_the_second_stop_cuts_a_step_off(app: App) -> None:
+    ran: list[int] = []
+
+    async def hang() -> str:
+        ran.append(1)
+        if len(ran) == 1:
+            await asyncio.sleep(PATIENCE * 2)
+        return "done"
+
+    @app.job(max_retries=0)
+    async def one(ctx: JobContext) -> str:
+        return await ctx.step("hang", hang)
+
+    worker, running = await start(app)
+    handle = await app.enqueue(one)
+    await until(lambda: ran)
+    worker.stop()
+    await asyncio.sleep(0.05)
+    assert not running.done()
+    worker.stop(now=True)
+    await soon(running)
+    job = await handle.get()
+    assert (job.status, job.retry_count) == (Status.RETRY, 0)
+    assert only(await handle.events(), "job_retrying").payload["reason"] == "worker_stopped"
+    async with working(app):
+        assert await handle.result(PATIENCE) == "done"
+
+
+async def test_a_drain_has_a_limit(app: App) -> None:
+    @app.job
+    async def hang(ctx: JobContext) -> None:
+        await asyncio.sleep(PATIENCE * 2)
+
+    worker, running = await start(app, drain_timeout=0.1)
+    handle = await app.enqueue(hang)
+    await reached(handle, Status.RUNNING)
+    await until(lambda: worker.busy)
+    worker.stop()
+    await soon(running)
+    assert (await handle.get()).status is Status.RETRY
+
+
+async def test_prefetched_jobs_are_given_back_on_stop(app: App) -> None:
+    go, started = asyncio.Event(), []
+
+    @app.job(max_retries=0)
+    async def work(ctx: JobContext, n: int) -> int:
+        started.append(n)
+        if n == -1:
+            await go.wait()
+        return n
+
+    worker, running = await start(app, concurrency=1)
+    for n in range(30):  # the worker learns that these are quick, and claims ahead
+        await app.enqueue(work, n)
+    await until(lambda: len(started) == 30)
+    await app.enqueue(work, -1, priority=9)
+    await until(lambda: -1 in started)
+    ahead = [await app.enqueue(work, 100 + n) for n in range(3)]
+    for handle in ahead:
+        await reached(handle, Status.RUNNING)
+    worker.stop()
+    go.set()
+    await soon(running)
+    for handle in ahead:
+        job = await handle.get()
+        assert (job.status, job.retry_count) == (Status.RETRY, 0)
+        assert await app.runs(handle.id) == []
+    assert not any(n >= 100 for n in started)
+    async with working(app):
+        for handle in ahead:
+            await handle.result(PATIENCE)
+
+
+async def test_a_worker_may_be_stopped_before_it_runs_and_twice(app: App) -> None:
+    worker = await app.worker(**QUICK)
+    worker.stop()
+    worker.stop()
+    await soon(worker.run())
+
+
+async def test_jobs_enqueue_jobs(app: App) -> None:
+    @app.job
+    async def child(ctx: JobContext, n: int) -> int:
+        return n * n
+
+    @app.job
+    async def parent(ctx: JobContext) -> list[int]:
+        handles = [await app.enqueue(child, n, idempotency_key=f"{ctx.job_id}:{n}") for n in range(5)]
+        return [await h.result(PATIENCE) for h in handles]
+
+    @app.job
+    async def failing(ctx: JobContext) -> None:
+        raise Fail("no")
+
+    async with working(app):
+        assert await (await app.enqueue(parent)).result(PATIENCE) == [0, 1, 4, 9, 16]
+        job = await ended(app, await app.enqueue(failing))
+        assert job.status is Status.FAILED
+
+
+async def test_a_thousand_short_jobs(app: App) -> None:
+    """Prefetch, batches and the commit of ends in the background: every job ends once, with its own result."""
+
+    @app.job(max_retries=0)
+    async def work(ctx: JobContext, n: int) -> int:
+        if n % 100 == 0:
+            await ctx.step("now and then", str, n)
+        return n
+
+    from perdure import Request
+
+    handles = await app.enqueue_many([Request(work, n) for n in range(1000)])
+    async with working(app, concurrency=50):
+        for n, handle in enumerate(handles):
+            job = await ended(app, handle)
+            assert (job.status, job.result, job.attempt) == (Status.COMPLETED, n, 1)
+    assert await app.count() == {"COMPLETED": 1000}
+    assert types(await handles[0].events()) == ["job_created", "run_started", "node_finished", "job_completed"]
