@@ -14,6 +14,7 @@ from bench.places import PLACES, Place
 from bench.report import Found, table, write_json
 from bench.workloads import ONCE, WORKLOADS, Sizes
 from perdure.app import run
+from perdure.model.errors import PerdureError
 
 QUICK = Sizes(jobs=4000, seconds=6, scale=0.01, samples=50, part=0.2)
 FULL = Sizes()
@@ -73,9 +74,8 @@ async def measure(place: Place, names: list[str], rounds: int, size: Sizes) -> F
         try:
             for figure, value in (await WORKLOADS[name](place, size)).items():
                 found.product.setdefault(figure, []).append(value)
-        except Incorrect as error:
-            found.wrong.append(f"{name}: {error}")
-            say(f"\nWRONG: {name}: {error}\n")
+        except (Incorrect, PerdureError, TimeoutError) as error:
+            found.wrong.append(f"{name}: {type(error).__name__}: {error}")
 
     for number in range(rounds):
         for name in names:
@@ -89,7 +89,9 @@ async def measure(place: Place, names: list[str], rounds: int, size: Sizes) -> F
 
 
 def say(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)
+    """Progress, for whoever watches."""
+    if sys.stderr.isatty():
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:

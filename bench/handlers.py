@@ -18,23 +18,22 @@ class Counted:
     ran: int = 0
     first: float = 0.0
     last: float = 0.0
-    _goals: list[tuple[int, asyncio.Event]] = field(default_factory=list)
+    _goal: int = 0
+    _reached: asyncio.Event = field(default_factory=asyncio.Event)
 
     def count(self) -> None:
         self.ran += 1
-        for goal, reached in self._goals:
-            if self.ran >= goal:
-                reached.set()
+        if self.ran == self._goal:
+            self._reached.set()
 
     async def reach(self, goal: int, *, patience: float = 600.0) -> None:
         """Wait until handlers ran that often. Raises TimeoutError."""
-        reached = asyncio.Event()
         if self.ran >= goal:
             return
-        self._goals.append((goal, reached))
+        self._goal = goal
+        self._reached.clear()
         async with asyncio.timeout(patience):
-            await reached.wait()
-        self._goals.clear()
+            await self._reached.wait()
 
 
 @dataclass

@@ -26,6 +26,7 @@ import statistics
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -113,7 +114,11 @@ async def commit_16(conn: Any, dsn: str, jobs: int) -> float:
     conns = [await connect(dsn) for _ in range(16)]
     sts = [await prepare(c, INS1) for c in conns]
     it = iter(ids(16 * 400))
-    everyone = asyncio.gather(*(repeat(lambda s=s: s.fetch(next(it), RESULT), 400) for s in sts))
+
+    async def one(st: Any) -> None:
+        await st.fetch(next(it), RESULT)
+
+    everyone = asyncio.gather(*(repeat(partial(one, s), 400) for s in sts))
     found = await rate(16 * 400, everyone)
     for c in conns:
         await c.close()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, overload
 
+from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.model.errors import ConfigError
 from perdure.model.timing import Backoff, Duration
@@ -202,9 +203,13 @@ class App(Client):
         if unknown := set(options) - set(names):
             raise ConfigError(f"unknown worker options: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
         merged = {**known, **{k: v for k, v in options.items() if v is not None}}
-        merged["queues"] = tuple(check_queue(q) for q in merged["queues"])
-        for name in ("lease", "linger", "drain_timeout"):
-            merged[name] = check_seconds(merged[name], name)
+        for name in names:
+            try:
+                merged[name] = SETTINGS_BY_NAME[name].read(merged[name])
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"worker option {name} makes no sense: {error}") from None
+        for queue in merged["queues"]:
+            check_queue(queue)
         return Worker(await self.open(), self.registry, WorkerOptions(**merged))
 
     async def work(self, *, once: bool = False, **options: Any) -> None:

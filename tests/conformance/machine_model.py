@@ -124,7 +124,7 @@ class ModelJob:
 
     def _due_from_waits(self) -> Due | None:
         kinds = set(self.waits.values())
-        if not kinds or kinds & {"now"}:
+        if not kinds or kinds & {"answered", "now"}:
             return "now"
         return "later" if "later" in kinds else None
 

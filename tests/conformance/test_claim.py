@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 
+from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.states import CLAIMABLE, Status
 from perdure.store.open import open_store
@@ -204,6 +205,25 @@ async def test_a_locked_job_is_skipped_not_waited_for(file_store: Store, shell: 
     assert [job.id for job in taken] == [second]
     await shell.run("rollback")
     assert await claimable(file_store, first)
+
+
+async def test_a_job_inserted_by_hand_is_a_job(file_store: Store, shell: Shell) -> None:
+    plain, deep = uuid7(), uuid7()
+    await shell.run(f"insert into jobs (id, kind) values ({shell.id(plain)}, 'echo')")
+    await shell.run(f"insert into jobs (id, kind, queue, payload) values ({shell.id(deep)}, 'echo', 'deep', '[1]')")
+    [job] = await file_store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
+    assert (job.id, job.payload) == (plain, "null")
+    [job] = await file_store.claim(worker_id=WORKER, queue="deep", limit=10, ttl=30)
+    assert (job.id, job.payload) == (deep, "[1]")
+    for job_id in (plain, deep):
+        await checked_log(file_store, job_id)
+
+
+async def test_a_priority_changed_by_hand_counts_at_once(file_store: Store, shell: Shell) -> None:
+    first, second = await enqueue(file_store, queue="q"), await enqueue(file_store, queue="q")
+    await shell.run(f"update jobs set priority = 9 where id = {shell.id(second)}")
+    assert (await claim(file_store, second)).priority == 9
+    assert (await claim(file_store, first)).priority == 5
 
 
 async def test_a_claim_of_nothing(store: Store) -> None:

@@ -142,9 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
         taken = self.run(self.store.claim(worker_id=worker, queue="default", limit=limit, ttl=600))
         by_id = {job.id: job for job in due}
         assert len(taken) == min(limit, len(due))
-        assert [by_id[t.id].priority for t in sorted(taken, key=lambda t: -t.priority)] == [
-            job.priority for job in due[:limit]
-        ]
+        assert sorted((by_id[t.id].priority for t in taken), reverse=True) == [job.priority for job in due[:limit]]
         for one in taken:
             job = by_id[one.id]
             assert (one.retry_count, one.lost_starts) == (job.retry_count, job.lost_starts)
@@ -191,9 +189,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert job is not None
         assert job.lease is not None
         key = f"question {next(self.keys)}"
-        approval = self.run(self.store.request_approval(job.lease, new_approval(key)))
+        job.asked[key] = self.run(self.store.request_approval(job.lease, new_approval(key))).id
         job.recorded("approval_requested")
-        job.asked[key] = approval.id
         job.waits[key] = "answer"
 
     @precondition(lambda self: self.pick(0, lambda job: job.live))
@@ -298,9 +295,6 @@ def test_store_and_model_agree(examples: int) -> None:
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
+            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -85,6 +85,19 @@ async def test_a_waiting_job_does_not_end_otherwise_and_keeps_its_lease(store: S
     assert await store.finish(lease, outcome(end)) is end
 
 
+@pytest.mark.parametrize("status", [S.PENDING, S.RUNNING, S.WAITING])
+async def test_an_attempt_cannot_end_where_somebody_must_hold_it(store: Store, status: Status) -> None:
+    lease = await started(store)
+    for waiting in (False, True):
+        with case("while waiting" if waiting else "while running"):
+            if waiting:
+                await store.set_waiting(lease, True)
+            with pytest.raises(PerdureError):
+                await store.finish(lease, Outcome(status))
+            await checked_log(store, lease.job_id)
+    assert await store.finish(lease, outcome(S.FAILED)) is S.FAILED, "its lease is as live as before"
+
+
 async def test_there_and_back_under_one_lease(store: Store) -> None:
     lease = await started(store)
     await store.set_waiting(lease, True)

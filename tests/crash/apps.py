@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -19,13 +20,18 @@ from tests.crash.child import Orders
 from tests.crash.saboteur import here, is_open, leave
 
 AT_ONCE = Backoff(base=0, cap=0)
-Doing = Literal["step", "thread", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "both", "stumble", "snooze"]
+Doing = Literal[
+    "step", "thread", "both", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "pause", "stumble", "snooze"
+]
 
 
 @dataclass(frozen=True)
 class Op:
-    """One thing a job does. `seconds`: how long it takes. gate: the first attempt waits inside until the test opens it.
-    times: how often a `stumble` raises."""
+    """One thing a job does.
+
+    seconds: how long it takes. gate: attempt N waits inside until the test opens `gate-N`. times: how often a `stumble` or a
+    `snooze` ends an attempt. A `pause` is at its gate between two steps.
+    """
 
     do: Doing
     name: str
@@ -44,7 +50,9 @@ class Errand:
 
 def value_of(op: Op) -> Any:
     """What an op gives, whoever is killed on the way: jobs must end with these."""
-    return {"stumble": None, "snooze": None, "sleep": None, "both": [f"{op.name}/0", f"{op.name}/1"]}.get(op.do, op.name)
+    if op.do == "both":
+        return [f"{op.name}/0", f"{op.name}/1"]
+    return None if op.do in ("sleep", "pause", "stumble", "snooze") else op.name
 
 
 def result_of(errand: Errand) -> list[Any]:
@@ -76,12 +84,15 @@ def _counted(job_id: str, number: int) -> int:
 async def _act(ctx: JobContext, op: Op, what: str = "") -> str:
     name = what or op.name
     effect(ctx, name)
-    if op.gate is not None and ctx.attempt == 1:
-        while not is_open(op.gate):
-            await asyncio.sleep(0.02)
+    await _at_gate(ctx, op)
     await asyncio.sleep(op.seconds)
     here(f"inside {op.name}")
     return name
+
+
+async def _at_gate(ctx: JobContext, op: Op) -> None:
+    while op.gate is not None and not is_open(f"{op.gate}-{ctx.attempt}"):
+        await asyncio.sleep(0.02)
 
 
 def effect(ctx: JobContext, name: str) -> None:
@@ -96,6 +107,8 @@ async def _step(ctx: JobContext, op: Op) -> Any:
 async def _thread(ctx: JobContext, op: Op) -> Any:
     def work() -> str:
         effect(ctx, op.name)
+        while op.gate is not None and not is_open(f"{op.gate}-{ctx.attempt}"):
+            time.sleep(0.02)
         here(f"inside {op.name}")
         return op.name
 
@@ -141,6 +154,11 @@ async def _emit(ctx: JobContext, op: Op) -> Any:
     return op.name
 
 
+async def _pause(ctx: JobContext, op: Op) -> None:
+    effect(ctx, op.name)
+    await _at_gate(ctx, op)
+
+
 async def _stumble(ctx: JobContext, op: Op) -> None:
     if ctx.retry_count < op.times:
         raise RuntimeError(f"stumbled over {op.name}")
@@ -160,6 +178,7 @@ _DOERS = {
     "checkpoint": _checkpoint,
     "usage": _usage,
     "emit": _emit,
+    "pause": _pause,
     "both": _both,
     "stumble": _stumble,
     "snooze": _snooze,

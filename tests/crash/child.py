@@ -1,4 +1,4 @@
-"""Where a process whose clocks are wrong begins: `python -m tests.crash.child ORDERS`, ORDERS as JSON.
+"""Where a process begins that is more than a fork: `python -m tests.crash.child ORDERS`, ORDERS as JSON.
 
 The clocks are bent before anything of perdure is imported. All other children come from the nursery.
 """
@@ -17,21 +17,22 @@ class Orders:
 
     place: the directory for its marks and effects. chores: seconds between two reapings. kill_at: the point at which it
     kills itself. stubborn: it never notices that a lease is lost, only the database does. skew: seconds by which its clocks
-    are wrong. extra_migrations: SQL of migrations shipped after the real ones.
+    are wrong. fresh: an interpreter of its own rather than a fork. extra_migrations: SQL of migrations shipped after the real ones.
     """
 
     role: Literal["worker", "producer", "migrator"]
     url: str
     place: str
     queues: tuple[str, ...] = ("default",)
-    lease: float = 1.0
-    linger: float = 0.2
+    lease: float = 1.5
+    linger: float = 0.5
     concurrency: int = 10
     drain_timeout: float = 30.0
     chores: float | None = 0.2
     kill_at: str | None = None
     stubborn: bool = False
     skew: float = 0.0
+    fresh: bool = False
     extra_migrations: tuple[str, ...] = ()
 
     def text(self) -> str:
@@ -73,7 +74,8 @@ def bend_clocks(seconds: float) -> None:
 
 def main() -> None:
     orders = Orders.read(sys.argv[1])
-    bend_clocks(orders.skew)
+    if orders.skew:
+        bend_clocks(orders.skew)
     from tests.crash import apps
 
     apps.obey(orders)

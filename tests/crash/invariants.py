@@ -312,7 +312,9 @@ def _of_keys(case: Case) -> Iterator[str]:
         yield f"returned without being called: {returned - calls}"
     for key in recorded:
         last = next(e for e in case.events if e["type"] in ("node_finished", "tool_returned") and _key(e) == key)
-        again = [e for e in case.events if _key(e) == key and e["version"] > last["version"] and e["type"] != "node_started"]
+        again = [
+            e for e in case.events if _key(e) == key and e["version"] > last["version"] and e["type"] != "node_started"
+        ]
         if again:
             yield f"'{key}' went on after it was recorded: {[e['type'] for e in again]}"
 

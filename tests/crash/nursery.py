@@ -69,7 +69,7 @@ def _grow_up(log: str, text: str) -> NoReturn:
         for old, new in ((nothing, 0), (stream, 1), (stream, 2)):
             os.dup2(old, new)
         os.chdir(orders.place)
-        if orders.skew:
+        if orders.skew or orders.fresh:
             os.execv(sys.executable, [sys.executable, "-m", "tests.crash.child", text])
         random.seed()
         apps.obey(orders)

@@ -127,7 +127,9 @@ class Child:
 
     async def ended(self, patience: float = PATIENCE) -> int:
         """Wait for its end and return the exit code."""
-        await until(lambda: self.exit_code is not None, what=f"the end of {self.orders.role} {self.pid}", patience=patience)
+        await until(
+            lambda: self.exit_code is not None, what=f"the end of {self.orders.role} {self.pid}", patience=patience
+        )
         assert self.exit_code is not None
         return self.exit_code
 
@@ -177,7 +179,10 @@ class Crew:
 
     def logs(self) -> str:
         """What everybody said, for whoever has to find out what went wrong."""
-        return "\n".join(f"--- {c.orders.role} {c.pid} exit {c.exit_code}\n{c.log[-3000:]}" for c in self.children)
+        return "\n".join(
+            f"--- {c.orders.role} {c.pid} {c.orders.kill_at or str()} exit {c.exit_code}\n{c.log[-3000:]}"
+            for c in self.children
+        )
 
     async def dismiss(self, *children: Child) -> None:
         """End these gracefully: they must do so, and say that all is well."""

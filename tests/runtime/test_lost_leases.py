@@ -13,6 +13,7 @@ from tests.conformance.shell import open_shell
 from tests.runtime.support import (
     NOW,
     PATIENCE,
+    chores,
     ended,
     keys,
     lease_of,
@@ -56,7 +57,7 @@ class Stage:
         for call in calls:
             try:
                 await call()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  as a careless handler would
                 self.raised.append(type(error).__name__)
 
 
@@ -143,12 +144,11 @@ async def test_a_handler_learns_it_by_its_next_call_even_before_the_heartbeat(ap
             raise
         return "by the first"
 
-    async with working(app, lease=300):
+    async with working(app, lease=300, concurrency=1):
         handle = await started(app, handler, stage)
         await take_away(await app.open(), handle)
         stage.release.set()
         assert await handle.result(PATIENCE) == "by the second"
-        await until(lambda: seen)
     assert [type(e) for e in seen] == [Suspended]
     assert_nothing_late(await handle.events())
 
@@ -161,7 +161,7 @@ async def test_a_result_after_the_takeover_counts_for_nothing(app: App, stage: S
             return "by the first"
         return "by the second"
 
-    async with working(app, lease=300):
+    async with working(app, lease=300, concurrency=1):
         handle = await started(app, handler, stage)
         await take_away(await app.open(), handle)
         stage.release.set()
@@ -177,7 +177,7 @@ async def test_an_error_after_the_takeover_uses_no_further_retry(app: App, stage
             raise ValueError("by the first")
         return ctx.retry_count
 
-    async with working(app, lease=300):
+    async with working(app, lease=300, concurrency=1):
         handle = await started(app, handler, stage)
         await take_away(await app.open(), handle)
         stage.release.set()
@@ -231,6 +231,12 @@ async def test_a_database_that_does_not_answer_costs_the_lease(
             await until(stage.cancelled.is_set)
         finally:
             answering.set()
+
+        async def over() -> bool:
+            await chores(app)
+            return (await handle.get()).status.terminal
+
+        await until(over)
         assert await handle.result(PATIENCE) == 2
 
 

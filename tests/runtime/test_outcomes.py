@@ -326,12 +326,12 @@ async def test_a_handler_that_catches_everything_still_parks(app: App) -> None:
     async def greedy(ctx: JobContext) -> str:
         try:
             await ctx.sleep("nap", 0.5)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  as a careless handler would
             caught.append(type(error).__name__)
             for _ in range(3):
                 try:
                     await ctx.step("after the end", str, "x")
-                except BaseException as again:
+                except BaseException as again:  # noqa: BLE001  again
                     caught.append(type(again).__name__)
             return "never mind"
         return "slept"

@@ -249,7 +249,9 @@ async def test_a_type_that_json_cannot_be_read_into_is_refused_clearly(app: App)
     @app.job
     async def one(ctx: JobContext, thing: Opaque) -> None: ...
 
-    with pytest.raises(InvalidInput, match="payload of job 'one' is annotated as Opaque, which cannot be read from JSON"):
+    with pytest.raises(
+        InvalidInput, match="payload of job 'one' is annotated as Opaque, which cannot be read from JSON"
+    ):
         await app.enqueue("one", {"a": 1})
 
 

@@ -484,7 +484,7 @@ async def test_step_names_and_options_are_checked(app: App) -> None:
                 refused.append(type(error).__name__)
         for options in ({"retries": -1}, {"timeout": "soon"}):
             try:
-                ctx.options(**options)  # type: ignore[arg-type]
+                ctx.options(**options)
             except ValueError as error:
                 refused.append(type(error).__name__)
         return refused

@@ -241,9 +241,12 @@ async def test_an_empty_result_is_a_result(app: App, post: Post) -> None:
     """A tool that returned nothing is not called again because nothing was found on record."""
     calls = []
 
+    def nothing() -> Any:
+        calls.append("none")
+
     @app.job(backoff=NOW)
     async def one(ctx: JobContext) -> list[Any]:
-        results = [await ctx.tool("none", lambda: calls.append("none")), await ctx.tool("list", list)]
+        results: list[Any] = [await ctx.tool("none", nothing), await ctx.tool("list", list)]
         if ctx.attempt == 1:
             raise OSError("replay, please")
         return results

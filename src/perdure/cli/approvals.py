@@ -194,7 +194,7 @@ async def token(
     async with cli.client() as client:
         approval = await client.approval(id)
         fresh = await client.new_token(approval.id)
-    if cli.out.mode in (Mode.JSON, Mode.JSONL):
+    if cli.out.for_programs:
         facts = {"approval_id": approval.id, "token": fresh}
         cli.out.json(facts) if cli.out.mode is Mode.JSON else cli.out.json_line(facts)
     elif cli.out.mode is not Mode.NONE:

@@ -22,7 +22,7 @@ def load_app(where: str) -> App:
     if module_name.endswith(".py") or "/" in module_name:
         raise AppNotFound(
             f"--app {where}: a module is named as Python imports it",
-            hint=f"write --app {_guess(module_name)}:{attribute}",
+            hint=f"write --app {_guess(module_name).removesuffix(':app')}:{attribute}",
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -89,4 +89,4 @@ def _apps_of(module: object, attribute: str) -> str:
 
 def _guess(where: str) -> str:
     module = where.partition(":")[0].removesuffix(".py").strip("./").replace("/", ".") or "agents"
-    return module if ":" not in where and (where.endswith(".py") or "/" in where) else f"{module}:app"
+    return f"{module}:app"

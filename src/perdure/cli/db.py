@@ -10,7 +10,6 @@ from rich.text import Text
 from perdure.cli import inputs
 from perdure.cli.errors import Exit, Usage
 from perdure.cli.options import command, group
-from perdure.cli.output import Mode
 from perdure.cli.session import Cli
 from perdure.cli.words import duration, span
 from perdure.config import BY_NAME, shown
@@ -111,7 +110,7 @@ def _dump(cli: Cli, url: str) -> None:
     if scheme not in dialects:
         raise MalformedUrl(f"'{scheme}' is no kind of database", hint="--db postgresql:// or --db sqlite://")
     migrations = load_migrations(f"perdure.store.{dialects[scheme]}")
-    if cli.out.mode in (Mode.JSON, Mode.JSONL):
+    if cli.out.for_programs:
         rows = [{"number": m.number, "name": m.name, "checksum": m.checksum, "sql": m.sql} for m in migrations]
         cli.out.rows(rows, [], id=lambda r: r["number"], plain=dict)
         return

@@ -160,7 +160,7 @@ def _commits_here(example: Any) -> int:
 
 async def _play(stage: Stage, view: View, *, asking: bool) -> int:
     app: App = stage.example.app
-    app.configure(load_settings({"database_url": stage.url, "tenant": "default"}))
+    app.configure(load_settings({"database_url": stage.url}, environ={}, directory=stage.directory))
     app.door = "demo"
     task = asyncio.current_task()
     assert task is not None

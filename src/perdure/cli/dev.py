@@ -111,7 +111,7 @@ class Dev:
     async def _live(self, client: App, worker: Worker, working: asyncio.Task[None]) -> None:
         from rich.live import Live
 
-        console = self._cli.out.console()
+        console = self._cli.out.console(live=True)
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as view:
             while not working.done():
                 height = shutil.get_terminal_size().lines
@@ -124,7 +124,7 @@ class Dev:
         out, cli = self._cli.out, self._cli
         place = shown(BY_NAME["database_url"], cli.settings["database_url"])
         stopping = "stopping: running steps finish, Ctrl-C again cuts them off" if worker.stopping else "Ctrl-C stops"
-        text = Text()
+        text = Text(no_wrap=True, overflow="ellipsis")
         text.append("perdure dev", "bold")
         text.append(f"  {place}  {worker.busy} running  ", "dim")
         text.append(f"{stopping}\n\n", "yellow" if worker.stopping else "dim")

@@ -48,6 +48,12 @@ class NotConfirmed(Usage):
     code = "not-confirmed"
 
 
+class Declined(errors.PerdureError):
+    """The answer was no; nothing was done."""
+
+    code = "declined"
+
+
 class ApprovalNeeded(errors.PerdureError):
     """The awaited job waits for a person."""
 

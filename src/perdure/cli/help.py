@@ -26,6 +26,9 @@ ALIASES = {
     "retry": "retry-now",
     "completions": "completion",
 }
+SHARED = "Global options"
+"""What marks an option of every command: it is explained once, by `perdure --help`."""
+
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 not permitted, 5 conflict, 6 awaited job failed, 7 cancelled or denied,
 8 wait timed out, 9 stopped at an approval, 10 database unreachable, 130 and 143 by signal."""
@@ -49,7 +52,7 @@ class Command(TyperCommand):
         page.arguments(self.params)
         page.options(self.params)
         page.examples(self.epilog)
-        shared = [p.opts[-1] for p in self.params if getattr(p, "hidden", False)]
+        shared = [p.opts[-1] for p in self.params if _is_shared(p)]
         page.text("Global options, explained by `perdure --help`: " + " ".join(shared))
 
 
@@ -143,8 +146,9 @@ class Page:
         self.table("Arguments", rows)
 
     def options(self, params: Iterable[Any]) -> None:
-        """Options with their help; those of every command are hidden."""
-        rows = [option_row(p) for p in params if p.param_type_name == "option" and not p.hidden and p.name != "help"]
+        """Options with their help, but for those of every command."""
+        own = [p for p in params if p.param_type_name == "option" and not p.hidden and not _is_shared(p)]
+        rows = [option_row(p) for p in own if p.name != "help"]
         self.table("Options", rows)
 
     def examples(self, text: str | None) -> None:
@@ -191,6 +195,10 @@ def _usage_piece(param: Any) -> str:
     name = (param.metavar or param.name).upper()
     many = "..." if param.nargs != 1 else ""
     return f"{name}{many}" if param.required else f"[{name}{many}]"
+
+
+def _is_shared(param: Any) -> bool:
+    return getattr(param, "rich_help_panel", None) == SHARED
 
 
 def option_row(param: Any) -> tuple[str, str]:

@@ -99,7 +99,7 @@ async def start(
         if not handle.created:
             out.note("this key was used before: the job is the one that was there")
         if not awaited:
-            if out.mode in (Mode.JSON, Mode.JSONL):
+            if out.for_programs:
                 await _print_job(cli, client, handle.id)
             elif out.for_people:
                 out.note(f"watch it: {cli.next(f'jobs watch {bare(handle.id)}')}")
@@ -110,7 +110,7 @@ async def start(
         try:
             job = await transcript.run(limit)
         finally:
-            if out.mode in (Mode.JSON, Mode.JSONL):
+            if out.for_programs:
                 await _print_job(cli, client, handle.id)
         if out.for_people:
             from perdure.cli.jobpage import pretty

@@ -9,7 +9,7 @@ import typer
 from perdure.cli import inputs
 from perdure.cli.joboptions import Ids, Reason, app
 from perdure.cli.options import command
-from perdure.cli.output import Column, Mode, laid_out, status_cell
+from perdure.cli.output import Column, laid_out, status_cell
 from perdure.cli.session import Cli
 from perdure.cli.words import bare, short
 from perdure.model.jobs import Job
@@ -95,7 +95,7 @@ def _print_statuses(cli: Cli, done: list[tuple[str, Status]]) -> None:
         Column("job", lambda d: short(d[0])),
     ]
     rows, out = done, cli.out
-    if out.mode in (Mode.TABLE, Mode.WIDE):
+    if out.for_people:
         if rows:
             table = laid_out([[c.cell(r) for c in columns] for r in rows], columns, out.width)
             out.print(table.split("\n")[1] if len(rows) == 1 else table)

@@ -75,9 +75,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def run(args: list[str]) -> int:
     """Run one command line and return its exit code. An error is told on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    _mend_streams()
     if "_PERDURE_COMPLETE" in os.environ or "_SCHEDULERCTL_COMPLETE" in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in its __all__
 
@@ -98,6 +96,16 @@ def run(args: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  the one place where every error becomes a message and an exit code
         return _failed(error, args)
     return code if isinstance(code, int) else 0
+
+
+def _mend_streams() -> None:
+    """A closed stream is an empty one, and what the terminal's encoding lacks is spelled out."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  open to the end; pathlib is slow to load
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _failed(error: Exception, args: list[str]) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from perdure.cli.help import Command, Group
+from perdure.cli.help import SHARED, Command, Group
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,7 +53,7 @@ class GlobalOption:
         if self.field == "verbose":
             annotation, more = int, {"count": True}
         option = typer.Option(
-            *self.names, metavar=self.metavar, help=self.help, show_default=False, hidden=True, **more
+            *self.names, metavar=self.metavar, help=self.help, show_default=False, rich_help_panel=SHARED, **more
         )
         return inspect.Parameter(
             self.field,

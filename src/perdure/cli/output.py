@@ -83,6 +83,11 @@ class Output:
         return self.mode in (Mode.TABLE, Mode.WIDE)
 
     @property
+    def for_programs(self) -> bool:
+        """True where JSON is printed: errors and warnings are JSON as well."""
+        return self.mode in (Mode.JSON, Mode.JSONL)
+
+    @property
     def width(self) -> int | None:
         """The terminal's width; None where output goes elsewhere and nothing is cut."""
         if not self.tty:
@@ -92,8 +97,8 @@ class Output:
         except (OSError, ValueError):
             return 80
 
-    def console(self) -> Console:
-        """A rich console on stdout that obeys --color."""
+    def console(self, *, live: bool = False) -> Console:
+        """A rich console on stdout that obeys --color; a live one cuts lines at the edge, to know how many there are."""
         from rich.console import Console
 
         system = ("auto" if self.tty else "standard") if self.color else None
@@ -104,22 +109,28 @@ class Output:
             highlight=False,
             markup=False,
             emoji=False,
-            soft_wrap=True,
+            soft_wrap=not live,
         )
 
     # -- messages ----------------------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """A message for people: on stderr, and not with -q."""
-        if not self.quiet:
-            sys.stdout.flush()
-            print(f"\x1b[2m{text}\x1b[0m" if self.error_color else text, file=sys.stderr, flush=True)
+        """A message for people: on stderr; not with -q, and not where a program reads along."""
+        if not self.for_programs:
+            self._say(text, "2")
 
     def warn(self, text: str) -> None:
-        """A message that matters more."""
-        if not self.quiet:
-            sys.stdout.flush()
-            print(f"\x1b[33m{text}\x1b[0m" if self.error_color else text, file=sys.stderr, flush=True)
+        """A message that matters more; for programs as JSON."""
+        if self.for_programs:
+            self._say(json.dumps({"warning": text}, ensure_ascii=False), None)
+        else:
+            self._say(text, "33")
+
+    def _say(self, text: str, style: str | None) -> None:
+        if self.quiet:
+            return
+        sys.stdout.flush()
+        print(f"\x1b[{style}m{text}\x1b[0m" if self.error_color and style else text, file=sys.stderr, flush=True)
 
     # -- data --------------------------------------------------------------------------------------------------------------
 

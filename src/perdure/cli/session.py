@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.cli.errors import Interrupted, NotConfirmed, Usage, report
+from perdure.cli.errors import Declined, Interrupted, NotConfirmed, Usage, report
 from perdure.cli.options import OUTPUTS, Flags, Paging
 from perdure.cli.output import Column, Mode, Output
 
@@ -183,7 +183,7 @@ class Cli:
     def failed(self, error: Exception) -> int:
         """Tell an error without ending the command; return its exit code."""
         sys.stdout.flush()
-        as_json = self.out.mode in (Mode.JSON, Mode.JSONL)
+        as_json = self.out.for_programs
         return report(error, as_json=as_json, verbose=self.flags.verbose, color=self.out.error_color)
 
     # -- lists -------------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Cli:
         return not silenced and sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str) -> None:
-        """Go on only after a yes. Raises NotConfirmed: nobody to ask, or another answer."""
+        """Go on only after a yes. Raises NotConfirmed where nobody can be asked, Declined."""
         if self.flags.yes:
             return
         if not self.may_ask:
@@ -237,7 +237,7 @@ class Cli:
         sys.stdout.flush()
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise NotConfirmed("nothing was done", hint="answer y, or add --yes")
+            raise Declined("nothing was done: the answer was not yes")
 
 
 def run_async(coroutine: Coroutine[Any, Any, T], *, fast: bool = False) -> T:

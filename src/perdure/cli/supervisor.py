@@ -90,7 +90,7 @@ class Supervisor:
     def _give_up(self, slot: int, code: int) -> None:
         if self._code == Exit.OK:
             self._code = code if code > 0 else Exit.FAILURE
-            self._cli.out.warn(f"worker process {slot} {_ended(code)} again and again: giving up")
+            self._cli.out.warn(f"worker process {slot} {_ended(code)}; starting it again would not help")
         self._stop(signal.SIGTERM)
 
 

@@ -74,7 +74,7 @@ class Watch:
     async def _live(self) -> None:
         from rich.live import Live
 
-        with Live(console=self._out.console(), auto_refresh=False, transient=False) as live:
+        with Live(console=self._out.console(live=True), auto_refresh=False, transient=False) as live:
             try:
                 while True:
                     await self._refresh()
@@ -87,7 +87,9 @@ class Watch:
                 raise
 
     def _table(self) -> Text:
-        return table_of(list(self.jobs.values()), self._out)
+        text = table_of(list(self.jobs.values()), self._out)
+        text.no_wrap = True
+        return text
 
     async def _lines(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -101,3 +101,13 @@ class Decide:
     comment: str | None = None
     edited_payload: str | None = None  # JSON text
     expected_digest: str | None = None
+
+
+def denied_text(key: str, by: str | None, comment: str | None) -> str:
+    """What a job that a denial failed says."""
+    return f"approval '{key}' was denied" + (f" by {by}" if by else "") + (f": {comment}" if comment else "")
+
+
+def expired_text(key: str) -> str:
+    """What a job that an expiry failed says."""
+    return f"approval '{key}' expired undecided"

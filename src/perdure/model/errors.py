@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from perdure.model.approvals import Approval
+from perdure.model.approvals import Approval, ApprovalStatus, denied_text, expired_text
 from perdure.model.jobs import Job
 from perdure.model.timing import Duration, seconds
 
@@ -354,9 +354,10 @@ class Denied(Verdict):
     code = "denied"
 
     def __init__(self, approval: Approval) -> None:
-        by = f" by {approval.decided_by}" if approval.decided_by else ""
-        why = f": {approval.comment}" if approval.comment else ""
-        super().__init__(f"approval '{approval.key}' was {approval.status.value.lower()}{by}{why}")
+        expired = approval.status is ApprovalStatus.EXPIRED
+        super().__init__(
+            expired_text(approval.key) if expired else denied_text(approval.key, approval.decided_by, approval.comment)
+        )
         self.approval = approval
         self.by: str | None = approval.decided_by
         self.reason: str | None = approval.comment

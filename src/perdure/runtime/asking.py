@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
-from perdure.model.approvals import Approval, ApprovalStatus, NewApproval, OnDeny, OnExpiry
+from perdure.model.approvals import Approval, ApprovalStatus, NewApproval, OnDeny, OnExpiry, expired_text
 from perdure.model.errors import Denied, LeaseLost, StepChanged, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
@@ -145,7 +145,7 @@ async def _guarded(run: Run, writing: Awaitable[Approval]) -> Approval:
 
 def _verdict(run: Run, approval: Approval, question: Question) -> Decision[Any]:
     if approval.status is ApprovalStatus.EXPIRED and question.on_expiry == "fail":
-        _fail(run, f"approval '{approval.key}' expired undecided", "expired")
+        _fail(run, expired_text(approval.key), "expired")
     denied = approval.status is ApprovalStatus.DENIED or (
         approval.status is ApprovalStatus.EXPIRED and question.on_expiry == "deny"
     )

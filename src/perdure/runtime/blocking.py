@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
+import typing_extensions  # comes with pydantic
+
 from perdure.model.errors import Suspended
 from perdure.model.timing import Duration
 from perdure.runtime.asking import Decision
@@ -15,7 +17,7 @@ from perdure.runtime.context import JobContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
+T = typing_extensions.TypeVar("T", default=None)
 
 
 class BlockingContext:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+import typing_extensions  # comes with pydantic
+
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, Suspended, UnknownOutcome
 from perdure.model.events import NewEvent
@@ -28,7 +30,7 @@ from perdure.runtime.run import Run
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
+T = typing_extensions.TypeVar("T", default=None)
 
 OnChange = Literal["fail", "rerun", "keep"]
 OnUnknown = Literal["ask", "retry", "fail"]

@@ -45,6 +45,9 @@ class LeaseKeeper:
 
     def add(self, claimed: ClaimedJob, asked_at: float) -> Held:
         """Take charge of a claimed job; `asked_at` is the monotonic time before the claim was sent."""
+        before = self.held.get(claimed.id)
+        if before is not None:  # taken from us and claimed by us again: the former attempt must not go on beside this one
+            self._lost(before)
         held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl)
         return held
 
@@ -78,9 +81,16 @@ class LeaseKeeper:
             await asyncio.sleep(self._ttl / 3)
             try:
                 if self.held:
-                    await self.renew(list(self.held.values()))
-            except PerdureError as error:
-                log.warning("heartbeat failed", worker=self._worker_id, error=str(error))
+                    async with asyncio.timeout(self._ttl / 2):
+                        await self.renew(list(self.held.values()))
+            except (PerdureError, TimeoutError) as error:
+                log.warning("heartbeat failed", worker=self._worker_id, error=str(error) or "no answer")
+
+    async def watch_clock_forever(self) -> None:
+        """Give up the leases that could not be renewed, also while the database does not answer at all."""
+        while True:
+            first = min((h.good_until for h in self.held.values()), default=float("inf"))
+            await asyncio.sleep(min(max(first - time.monotonic(), 0.01), self._ttl / 10))
             self._give_up_stale()
 
     async def watch_cancels_forever(self) -> None:
@@ -88,7 +98,6 @@ class LeaseKeeper:
         async with self._store.listen("work") as hints:
             while True:
                 await hints.wait(CANCEL_POLL)
-                self._give_up_stale()
                 if not self.held:
                     continue
                 try:

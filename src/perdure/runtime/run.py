@@ -125,7 +125,7 @@ class Run:
             if self.over is not None:
                 return Outcome(Status.RETRY)  # replaced by what stop() decided
             text = codec.encode(result, f"the result of handler '{handler.name}'")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  outcome_of judges it
             if not isinstance(error, PerdureError):
                 log.info(
                     "handler raised",

@@ -94,6 +94,7 @@ class Worker:
                 asyncio.create_task(c)
                 for c in (
                     self._keeper.beat_forever(),
+                    self._keeper.watch_clock_forever(),
                     self._keeper.watch_cancels_forever(),
                     chores.run_forever(),
                     self._report_forever(),

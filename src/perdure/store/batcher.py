@@ -241,8 +241,7 @@ class Batcher(Generic[Item, Result]):
                     raise _unreachable(error, unknown) from error
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 1.0)
-        written = await self._write_singly([items[i] for i in left], again=True)
-        for i, result in zip(left, written, strict=True):
+        for i, result in zip(left, await self._write_singly([items[i] for i in left], again=True), strict=True):
             results[i] = result
         return results
 

@@ -225,8 +225,8 @@ class LeaseStore(Protocol):
           `until` or deadline; due now if an awaited approval is already decided, or if there is no wait at all; no row where
           only an answer can wake it. Decisions made meanwhile are never missed.
         - COMPLETED and the other terminal states close open waits and cancel open approvals.
-        - A cancel request that is pending does not stop another outcome: the first commit wins. CANCELLED takes the
-          canceller's note.
+        - A pending cancel request does not stop a terminal outcome: the first commit wins. An outcome that is no end (RETRY,
+          PARKED, WAITING_FOR_APPROVAL) becomes CANCELLED, so that no request is lost. CANCELLED takes the canceller's note.
         Raises `LeaseLost`, and then nothing was written.
         """
         ...

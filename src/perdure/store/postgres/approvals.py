@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
+from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval, denied_text, expired_text
 from perdure.model.errors import JobNotFound
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Page, Wait
@@ -132,7 +132,7 @@ class Approvals(Base):
             failed = status == "DENIED" and row["on_deny"] == "fail"
             await _settle(
                 tx, job, row, status, note, by=decision.by, door=decision.door, comment=decision.comment,
-                edited_payload=decision.edited_payload, failure=("denied", _denial(row["key"], decision)) if failed else None,
+                edited_payload=decision.edited_payload, failure=("denied", denied_text(row["key"], decision.by, decision.comment)) if failed else None,
             )  # fmt: skip
             return await _read(tx, approval_id)
 
@@ -157,7 +157,7 @@ class Approvals(Base):
             if row["status"] != "PENDING" or not row["expired"]:
                 return False
             note = {"approval": str(approval_id), "key": row["key"], "decision": "EXPIRED", "door": "system"}
-            failure = ("expired", f"nobody decided on '{row['key']}' in time") if row["on_expiry"] == "fail" else None
+            failure = ("expired", expired_text(row["key"])) if row["on_expiry"] == "fail" else None
             await _settle(tx, job, row, "EXPIRED", note, by=None, door="system", failure=failure)
             return True
 
@@ -229,10 +229,6 @@ def _is_ours(row: Row, decision: Decide) -> bool:
         decision.comment,
         decision.edited_payload,
     )
-
-
-def _denial(key: str, decision: Decide) -> str:
-    return f"'{key}' was denied by {decision.by}" + (f": {decision.comment}" if decision.comment else "")
 
 
 async def _settle(

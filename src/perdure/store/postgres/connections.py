@@ -97,13 +97,13 @@ class HotConnection:
         self._connection: Connection | None = None
         self._prepared: Prepared = {}
         self._backend: tuple[int, Any] | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._closed = False
 
     async def fetch(self, name: str, *arguments: Any) -> list[Row]:
         """Run one prepared statement in its own transaction."""
         async with self._turn:
-            if self._connection is None or self._connection.is_closed():
-                await self._connect()
+            await self._ensure()
             try:
                 rows: list[Any] = await self._prepared[name].fetch(*arguments)
             except Exception as error:
@@ -115,8 +115,7 @@ class HotConnection:
     async def transaction(self) -> AsyncIterator[Prepared]:
         """Several prepared statements in one transaction."""
         async with self._turn:
-            if self._connection is None or self._connection.is_closed():
-                await self._connect()
+            await self._ensure()
             assert self._connection is not None
             try:
                 async with self._connection.transaction():
@@ -128,19 +127,33 @@ class HotConnection:
     async def restore(self) -> None:
         """Have a live connection, and no former backend that could still write. Raises the driver's errors."""
         async with self._turn:
-            if self._connection is None or self._connection.is_closed():
-                await self._connect()
+            await self._ensure()
 
     async def close(self) -> None:
         """Disconnect for good."""
         async with self._turn:
             self._closed = True
+            if self._connecting is not None:
+                await asyncio.wait({self._connecting})
             if self._connection is not None:
                 await close_quietly(self._connection)
 
     def _drop_if_lost(self, error: Exception) -> None:
         if self._connection is not None and trouble_of(error) in (Trouble.LOST, Trouble.AWAY):
             self._connection.terminate()
+
+    async def _ensure(self) -> None:
+        if self._connection is not None and not self._connection.is_closed():
+            return
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
+        await asyncio.shield(self._connecting)  # a caller that is cancelled leaves the connection to the next
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; if nobody does any more, nobody needs to hear of it
 
     async def _connect(self) -> None:
         if self._closed:

@@ -134,7 +134,7 @@ select id from moved
 -- name: settle_many
 -- Every other end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 statuses, $5 errors, $6 error kinds, $7 delays (s),
 -- $8 uses a retry, $9 reasons, $10 started, $11 seconds user code ran, $12 tenant. A retry that is not left becomes DEADLETTER, without
--- an increment.
+-- an increment; an end that is none (RETRY, PARKED, ...) becomes CANCELLED where somebody asked for it.
 with done as (
   delete from perdure.job_claims k
   using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::bool[], $9::text[],
@@ -144,7 +144,9 @@ with done as (
     and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.cancel_note, u.*
 ), verdicts as (
-  select d.*, case when d.status = 'RETRY' and d.uses_retry and j.retry_count >= j.max_retries then 'DEADLETTER'
+  select d.*, case
+    when d.cancel_note is not null and d.status in ('RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') then 'CANCELLED'
+    when d.status = 'RETRY' and d.uses_retry and j.retry_count >= j.max_retries then 'DEADLETTER'
     else d.status end::perdure.job_status as verdict
   from done d join perdure.jobs j on j.id = any (array[d.job_id])
 ), judged as (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 from uuid import UUID
 
-from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
+from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval, denied_text, expired_text
 from perdure.model.jobs import Lease, Page
 from perdure.model.states import Status
 from perdure.store.refusals import (
@@ -75,7 +75,7 @@ def expire_approval(conn: sqlite3.Connection, now: int, approval: sqlite3.Row, t
     """Settle an approval whose time has run out."""
     note = {"approval": approval["id"], "key": approval["key"], "decision": "EXPIRED", "door": "system"}
     values = {"status": ApprovalStatus.EXPIRED, "by": None, "door": "system", "comment": None, "edited": None}
-    failure = (f"approval '{approval['key']}' expired", "expired") if approval["on_expiry"] == "fail" else None
+    failure = (expired_text(approval["key"]), "expired") if approval["on_expiry"] == "fail" else None
     _settle(conn, now, approval, tenant, values, note, failure)
 
 
@@ -201,8 +201,7 @@ class Approvals(Base):
                 "comment": decision.comment,
                 "edited": decision.edited_payload,
             }
-            why = f": {decision.comment}" if decision.comment else ""
-            failure = (f"approval '{row['key']}' was denied by {decision.by}{why}", "denied")
+            failure = (denied_text(row["key"], decision.by, decision.comment), "denied")
             must_fail = denied and row["on_deny"] == "fail"
             note = decision_note(decision, id, row["key"])
             _settle(conn, now, row, self.tenant, values, note, failure if must_fail else None)

@@ -134,6 +134,8 @@ def _settle(
     job = conn.execute(SQL["retries"], (id,)).fetchone()
     retries: int = job["retry_count"]
     status, error, error_kind = outcome.status, outcome.error, outcome.error_kind
+    if claim["cancel_note"] is not None and not status.terminal:
+        status = Status.CANCELLED
     if status is Status.RETRY and outcome.uses_retry:
         if retries >= job["max_retries"]:
             status = Status.DEADLETTER

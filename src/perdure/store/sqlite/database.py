@@ -29,6 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _BUSY_SECONDS = 5.0  # for strangers; perdure's own processes queue up at the lock file
 _CACHED_STATEMENTS = 256
 _READERS = 3
+_OLDEST = (3, 40)
 
 
 class SqliteSpelling:
@@ -95,6 +96,15 @@ def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
 
 def _fold(text: str | None) -> str | None:
     return None if text is None else text.casefold()
+
+
+def check_engine() -> None:
+    """Raise StoreError if Python was built with a SQLite that is too old for the statements of this store."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise StoreError(
+            f"perdure needs SQLite 3.40 or newer; this Python has {sqlite3.sqlite_version}",
+            hint="use a newer Python build, or a PostgreSQL database",
+        )
 
 
 def check_place(path: str) -> None:

@@ -44,8 +44,10 @@ class Doorbell:
     def open_ear(self) -> None:
         """Somebody listens: make sure that others can ring here."""
         self._listening += 1
-        if self._ear is not None:
-            return
+        if self._ear is None:
+            self._bind()
+
+    def _bind(self) -> None:
         with contextlib.suppress(OSError):
             self._room.parent.mkdir(mode=0o700, exist_ok=True)
             self._room.mkdir(mode=0o700, exist_ok=True)
@@ -62,15 +64,19 @@ class Doorbell:
                 raise
             self._ear = ear
 
-    def close_ear(self) -> None:
-        """One listener less; the last one takes the socket with it."""
-        self._listening -= 1
-        if self._listening <= 0 and self._ear is not None:
+    def _unbind(self) -> None:
+        if self._ear is not None:
             self._loop.remove_reader(self._ear.fileno())
             self._ear.close()
             self._ear = None
             with contextlib.suppress(OSError):
                 (self._room / self._name).unlink(missing_ok=True)
+
+    def close_ear(self) -> None:
+        """One listener less; the last one takes the socket with it."""
+        self._listening -= 1
+        if self._listening <= 0:
+            self._unbind()
 
     def ring(self, topic: Topic) -> None:
         """Hint at something to the other processes, at once or, if that was done just now, in a moment."""
@@ -87,8 +93,7 @@ class Doorbell:
         for topic in list(self._pending):
             self._pending[topic].cancel()
             self._send(topic)
-        self._listening = 0
-        self.close_ear()
+        self._unbind()
         if self._mouth is not None:
             self._mouth.close()
             self._mouth = None
@@ -118,15 +123,15 @@ class Doorbell:
         try:
             as_of = self._room.stat().st_mtime_ns
         except FileNotFoundError:
-            self._doors = []
+            as_of = -1
+        if as_of == self._doors_as_of != -1:
             return
-        if as_of == self._doors_as_of:
-            return
-        self._doors = []
-        if self._is_ours():
-            self._doors = [str(door) for door in self._room.iterdir() if door.name != self._name]
-        if time.time_ns() - as_of > _SETTLED_NS:
-            self._doors_as_of = as_of
+        names = [door.name for door in self._room.iterdir()] if as_of != -1 and self._is_ours() else []
+        self._doors = [str(self._room / name) for name in names if name != self._name]
+        self._doors_as_of = as_of if time.time_ns() - as_of > _SETTLED_NS else -1
+        if self._ear is not None and self._name not in names:  # temporary directories get tidied up
+            self._unbind()
+            self._bind()
 
     def _is_ours(self) -> bool:
         """In a shared temporary directory somebody else may have been first."""

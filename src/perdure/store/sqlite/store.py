@@ -11,7 +11,7 @@ from perdure.store.hints import LocalHints
 from perdure.store.protocol import Listener, Topic
 from perdure.store.sqlite.approvals import Approvals
 from perdure.store.sqlite.attempts import Attempts
-from perdure.store.sqlite.database import Readers, check_place
+from perdure.store.sqlite.database import Readers, check_engine, check_place
 from perdure.store.sqlite.doorbell import Doorbell
 from perdure.store.sqlite.enqueueing import Enqueueing
 from perdure.store.sqlite.jobs import Jobs
@@ -39,8 +39,10 @@ class SqliteStore(Schema, Enqueueing, Jobs, Leases, Attempts, Approvals, Workers
     async def open(cls, path: str | None, *, tenant: str) -> SqliteStore:
         """Open the database in this file, made where there is none, or (None) a new one in memory.
 
-        Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written.
+        Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written; StoreError if
+        this Python's SQLite is too old.
         """
+        check_engine()
         if path is not None:
             path = os.path.abspath(path)  # noqa: ASYNC240, PTH100  no I/O, and no resolving of links
             check_place(path)

@@ -25,7 +25,7 @@ create table perdure.jobs (
   tenant_id text not null default 'default',
   kind text not null,
   queue text not null default 'default',
-  lane text not null default 'default',
+  lane text not null,  -- where it waits: derived from tenant and queue where it is not given
   goal text,
   payload json not null default 'null',
   payload_hash text,
@@ -203,6 +203,17 @@ end $$;
 create trigger jobs_birth before insert on perdure.jobs for each row
   when (new.status <> 'PENDING' or new.prev_status <> 'PENDING' or new.version <> 1 or new.attempt <> 0 or new.retry_count <> 0)
   execute function perdure.jobs_reject_birth();
+
+-- Ad-hoc SQL names the queue and leaves the lane to us, when it is inserted and when its queue is changed.
+create function perdure.jobs_lane() returns trigger language plpgsql as $$
+begin
+  new.lane := case when new.tenant_id = 'default' then new.queue else new.tenant_id || ':' || new.queue end;
+  return new;
+end $$;
+create trigger jobs_lane before insert on perdure.jobs for each row when (new.lane is null)
+  execute function perdure.jobs_lane();
+create trigger jobs_lane_moved before update on perdure.jobs for each row
+  when (new.queue <> old.queue and new.lane = old.lane) execute function perdure.jobs_lane();
 
 create function perdure.jobs_born() returns trigger language plpgsql as $$
 begin

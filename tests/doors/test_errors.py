@@ -1,0 +1,178 @@
+"""One table from errors to exit codes, and how an error is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perdure.cli import errors as doors
+from perdure.cli.errors import EXIT_CODES, Exit, exit_code, report
+from perdure.model import errors
+from perdure.model.states import Status
+from tests.doors.conftest import Perdure, a_job
+
+CODES = {
+    errors.PerdureError: 1,
+    errors.ConfigError: 2,
+    errors.MalformedUrl: 2,
+    errors.StoreError: 1,
+    errors.StoreUnreachable: 10,
+    errors.SchemaMissing: 1,
+    errors.SchemaOutdated: 1,
+    errors.SchemaTooNew: 1,
+    errors.MigrationChanged: 1,
+    errors.InvalidInput: 2,
+    errors.NotJson: 2,
+    errors.TooLarge: 2,
+    errors.InvalidPriority: 2,
+    errors.NegativeDelay: 2,
+    errors.NotFound: 3,
+    errors.JobNotFound: 3,
+    errors.ApprovalNotFound: 3,
+    errors.WorkerNotFound: 3,
+    errors.AmbiguousId: 2,
+    errors.Conflict: 5,
+    errors.IllegalTransition: 5,
+    errors.VersionMismatch: 5,
+    errors.JobLeased: 5,
+    errors.IdempotencyConflict: 5,
+    errors.AlreadyDecided: 5,
+    errors.ApprovalExpired: 5,
+    errors.ApprovalChanged: 5,
+    errors.NotPermitted: 4,
+    errors.WrongToken: 4,
+    errors.NotAssigned: 4,
+    errors.HandlerError: 1,
+    errors.UnknownHandler: 2,
+    errors.DuplicateHandler: 1,
+    errors.StepChanged: 1,
+    errors.UnknownOutcome: 1,
+    errors.LeaseLost: 1,
+    errors.JobError: 1,
+    errors.JobFailed: 6,
+    errors.JobCancelled: 7,
+    errors.WaitTimeout: 8,
+    errors.Verdict: 1,
+    errors.Retry: 1,
+    errors.Fail: 1,
+    errors.Snooze: 1,
+    errors.Denied: 7,
+    doors.Usage: 2,
+    doors.AppNotFound: 2,
+    doors.NotConfirmed: 2,
+    doors.Declined: 1,
+    doors.ApprovalNeeded: 9,
+    doors.NobodyWorks: 1,
+}
+
+
+def family(cls: type[errors.PerdureError]) -> set[type[errors.PerdureError]]:
+    return {cls}.union(*(family(c) for c in cls.__subclasses__()))
+
+
+def test_every_error_has_an_exit_code() -> None:
+    ours = {c for c in family(errors.PerdureError) if c.__module__ in (errors.__name__, doors.__name__)}
+    assert ours == set(CODES)
+
+
+@pytest.mark.parametrize(("cls", "code"), CODES.items(), ids=lambda v: getattr(v, "__name__", str(v)))
+def test_exit_code_of(cls: type[errors.PerdureError], code: int) -> None:
+    error = cls.__new__(cls)
+    error.__dict__["kind"] = None  # where JobFailed keeps the job's error_kind
+    assert exit_code(error) == code
+
+
+def test_the_table_uses_the_documented_codes_only() -> None:
+    assert {int(c) for c in Exit} == {*range(11), 130, 141, 143}
+    assert set(EXIT_CODES.values()) <= set(Exit)
+
+
+def test_a_job_that_was_denied_ends_as_denied() -> None:
+    assert exit_code(errors.JobFailed(a_job(status=Status.FAILED, error_kind="fatal"))) == 6
+    assert exit_code(errors.JobFailed(a_job(status=Status.FAILED, error_kind="denied"))) == 7
+
+
+def test_what_happened_why_and_what_next(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")) == 3
+    assert capsys.readouterr().err == "error: no job has the id 42\n  perdure jobs ls  [code: job-not-found]\n"
+    report(errors.PerdureError("it broke"))
+    assert capsys.readouterr().err == "error: it broke  [code: error]\n"
+
+
+def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    report(errors.StoreUnreachable("away", hint="wait"), as_json=True)
+    assert json.loads(capsys.readouterr().err) == {
+        "title": "The database does not answer; trying again later may help.",
+        "detail": "away",
+        "code": "store-unreachable",
+        "hint": "wait",
+        "retryable": True,
+        "exit_code": 10,
+    }
+
+
+def test_messages_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    report(errors.PerdureError("\x1b[2J\u202egone"))
+    assert capsys.readouterr().err.startswith("error: \\x1b[2J\\u202egone")
+
+
+def test_a_bug_is_called_one(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("perdure.cli.output.Output.one", broken)
+    done = perdure("version", code=1)
+    assert "this is a bug in perdure: KeyError: 'x'" in done.err
+    assert "Traceback" not in done.err
+    assert "[code: bug]" in done.err
+    assert "Traceback" in perdure("version", "-v", code=1).err
+    assert json.loads(perdure("version", "--json", code=1).err)["code"] == "bug"
+
+
+@pytest.mark.parametrize(
+    "args", [("-o", "json"), ("--output=json",), ("-ojson",), ("--json",), ("--output", "jsonl")], ids=" ".join
+)
+def test_json_mode_is_known_even_where_the_line_cannot_be_read(perdure: Perdure, args: tuple[str, ...]) -> None:
+    assert json.loads(perdure("jobs", "ls", "--nonsense", *args, code=2).err)["code"] == "usage"
+    assert json.loads(perdure(*args, "jobs", "nonsense", code=2).err)["exit_code"] == 2
+
+
+def test_json_mode_by_variable(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_OUTPUT", "json")
+    assert json.loads(perdure("jobs", "get", "aaaaaaaa", code=3).err.splitlines()[-1])["code"] == "job-not-found"
+
+
+def test_colour_of_errors(perdure: Perdure) -> None:
+    assert "\x1b[1;31merror:" in perdure("jobs", "nope", "--color", "always", code=2).err
+    assert "\x1b[1;31merror:" in perdure("jobs", "nope", "--color=always", code=2).err
+    assert "\x1b" not in perdure("jobs", "nope", code=2).err
+
+
+class TestDatabase:
+    """Errors about where the jobs are."""
+
+    def test_no_such_scheme(self, perdure: Perdure) -> None:
+        assert "[code: malformed-url]" in perdure("jobs", "ls", "--db", "mysql://x", code=2).err
+
+    def test_nobody_there(self, perdure: Perdure) -> None:
+        done = perdure("jobs", "ls", "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
+        assert "[code: store-unreachable]" in done.err
+
+    def test_a_setting_that_makes_no_sense(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PERDURE_CONCURRENCY", "many")
+        done = perdure("jobs", "ls", code=2)
+        assert "concurrency (env PERDURE_CONCURRENCY) makes no sense" in done.err
+
+    def test_an_output_that_is_none(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PERDURE_OUTPUT", "xml")
+        assert "PERDURE_OUTPUT is 'xml'" in perdure("jobs", "ls", code=2).err
+
+    def test_memory_says_that_it_forgets(self, perdure: Perdure) -> None:
+        assert "forgotten at its end" in perdure("jobs", "ls", "--db", "memory:").err
+
+    def test_looking_makes_no_database(self, perdure: Perdure) -> None:
+        done = perdure("jobs", "ls")
+        assert "there is no database at perdure.db yet" in done.err
+        assert "no jobs yet" in done.err
+        assert perdure("jobs", "get", "43149ff1", code=3).out == ""
+        assert not Path("perdure.db").exists()

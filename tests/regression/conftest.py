@@ -1,0 +1,5 @@
+"""The stores of the conformance suite."""
+
+from tests.conformance.conftest import file_store, neighbour, shell, store, twin
+
+__all__ = ["file_store", "neighbour", "shell", "store", "twin"]

@@ -1,0 +1,165 @@
+"""perdure.sync.Client: the same calls for programs without an event loop."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from perdure import App, BlockingContext, JobCancelled, JobContext, JobFailed, Request, Status, WaitTimeout
+from perdure.model.errors import InvalidPriority, JobNotFound, VersionMismatch
+from perdure.model.ids import uuid7
+from perdure.sync import Client
+from tests.conformance.support import check_job
+from tests.runtime.support import NOW, PATIENCE, QUICK
+
+
+def handlers(url: str) -> App:
+    """An App of its own for every event loop."""
+    app = App(url, migrate=True)
+
+    @app.job(backoff=NOW)
+    async def double(ctx: JobContext, n: int) -> int:
+        return await ctx.step("double", lambda: n * 2)
+
+    @app.job
+    def ask(ctx: BlockingContext) -> str | None:
+        return ctx.approve("ok", title="Ok?", payload={"n": 1}).by
+
+    @app.job(max_retries=0)
+    async def fails(ctx: JobContext) -> None:
+        raise ValueError("a bug")
+
+    return app
+
+
+@contextmanager
+def working_in_a_thread(url: str) -> Iterator[None]:
+    """A worker with an event loop of its own, as in another process."""
+    begun, loop = threading.Event(), asyncio.new_event_loop()
+    workers: list[Any] = []
+
+    async def work() -> None:
+        async with handlers(url) as app:
+            workers.append(await app.worker(**QUICK))
+            begun.set()
+            await workers[0].run()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(work()))
+    thread.start()
+    try:
+        assert begun.wait(PATIENCE)
+        yield
+    finally:
+        loop.call_soon_threadsafe(lambda: workers[0].stop(now=True))
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        loop.close()
+
+
+def test_end_to_end(file_store_url: str) -> None:
+    app = handlers(file_store_url)
+    double, fails = app.registry.get("double"), app.registry.get("fails")
+    with Client(app) as client, working_in_a_thread(file_store_url):
+        handle = client.enqueue(double, 21, goal="g", idempotency_key="k")
+        assert handle.created
+        assert handle.result(timeout=PATIENCE) == 42
+        assert not client.enqueue(double, 21, idempotency_key="k").created
+        assert (handle.status(), handle.get().goal) == (Status.COMPLETED, "g")
+        assert client.result(handle.id, timeout=PATIENCE) == 42
+        assert [h.result(PATIENCE) for h in client.enqueue_many([Request(double, n) for n in range(5)])] == [
+            0,
+            2,
+            4,
+            6,
+            8,
+        ]
+        log = client.events(handle.id)
+        assert list(handle.watch()) == log
+        assert list(client.watch(handle.id, from_version=2)) == log[2:]
+        assert client.events(handle.id, after=2) == log[2:]
+        check_job(handle.get(), log)
+        assert [r.outcome for r in client.runs(handle.id)] == [Status.COMPLETED]
+        assert client.rerun(handle.id, "once more").result(PATIENCE) == 42
+        with pytest.raises(JobFailed, match="a bug"):
+            client.enqueue(fails).result(PATIENCE)
+        asking = client.enqueue("ask")
+        with pytest.raises(WaitTimeout):
+            asking.result(timeout=0.1)
+        while not (found := client.approvals(job_id=asking.id).items):
+            pass
+        assert client.approval(found[0].id).title == "Ok?"
+        assert client.approve(found[0].id, by="ann").decided_by == "ann"
+        assert asking.result(PATIENCE) == "ann"
+        later = client.enqueue("double", 1, delay="1h")
+        assert client.append(later.id, 1, "note", {"a": 1}) == 2
+        with pytest.raises(VersionMismatch):
+            client.append(later.id, 1, "note")
+        client.retry_now(later.id)
+        assert later.result(PATIENCE) == 2
+        never = client.enqueue("double", 1, delay="1h")
+        assert never.cancel("no need") is Status.CANCELLED
+        with pytest.raises(JobCancelled):
+            never.result(PATIENCE)
+        assert client.count()["COMPLETED"] == 9
+        assert len(client.list(kind="double", limit=3).items) == 3
+        assert len(client.workers()) == 1
+        with pytest.raises(JobNotFound):
+            client.get(uuid7())
+        with pytest.raises(InvalidPriority):
+            client.enqueue("double", 1, priority=0)
+
+
+def test_many_threads_share_a_client(file_store_url: str) -> None:
+    with Client(handlers(file_store_url)) as client, working_in_a_thread(file_store_url):
+
+        def one(n: int) -> int:
+            handle = client.enqueue("double", n)
+            result: int = handle.result(PATIENCE)
+            assert [e.type for e in handle.watch()][-1] == "job_completed"
+            return result
+
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(one, range(60))) == [n * 2 for n in range(60)]
+
+
+def test_a_client_by_url_and_by_environment(file_store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client(handlers(file_store_url)) as client:
+        handle = client.enqueue("double", 1)
+    with Client(file_store_url) as client:
+        assert client.get(handle.id).kind == "double"
+    monkeypatch.setenv("PERDURE_DATABASE_URL", file_store_url)
+    with Client() as client:
+        assert client.get(handle.id).kind == "double"
+
+
+def test_a_client_of_memory_runs_nothing_but_works() -> None:
+    with Client("memory:") as client:
+        handle = client.enqueue("anything", {"n": 1}, elsewhere=True)
+        assert handle.status() is Status.PENDING
+        assert [e.type for e in client.events(handle.id)] == ["job_created"]
+
+
+def test_watching_may_be_given_up(file_store_url: str) -> None:
+    with Client(handlers(file_store_url)) as client:
+        handle = client.enqueue("double", 1)
+        for event in handle.watch():
+            assert event.type == "job_created"
+            break
+        events = client.watch(handle.id)
+        assert next(events).version == 1
+        del events
+        gc.collect()
+        assert handle.status() is Status.PENDING
+    gc.collect()
+
+
+def test_closing_twice_is_fine(file_store_url: str) -> None:
+    client = Client(handlers(file_store_url))
+    client.enqueue("double", 1)
+    client.close()
+    client.close()
