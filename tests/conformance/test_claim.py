@@ -242,3 +242,17 @@ async def test_jobs_survive_closing_and_opening_again(file_store_url: str) -> No
     assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED, "the lease outlives the connection"
     await store.close()
     await store.close()
+
+
+async def test_next_due_is_the_front_of_the_queues(store: Store) -> None:
+    assert await store.next_due(["default", "other"]) is None
+    await store.enqueue(new_job(delay=100, priority=9))
+    await store.enqueue(new_job(delay=50, queue="other"))
+    left = await store.next_due(["default"])
+    assert left is not None
+    assert 90 < left <= 100
+    left = await store.next_due(["default", "other"])
+    assert left is not None
+    assert 40 < left <= 50
+    await store.enqueue(new_job())
+    assert await store.next_due(["default"]) == 0

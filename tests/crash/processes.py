@@ -150,6 +150,7 @@ class Crew:
     def __exit__(self, *_: object) -> None:
         for child in self.children:
             child.kill()
+        print(self.logs())  # pytest shows it where the test failed
 
     def start(self, **orders: Any) -> Child:
         """Start a process; by default a worker."""

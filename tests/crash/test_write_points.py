@@ -154,11 +154,7 @@ def wreckage(
         url = f"sqlite:///{place}/perdure.db"
     with Crew(nursery, url, place) as crew:
         found = Wreckage(crew)
-        try:
-            run_apart(found.run())
-        except BaseException:
-            print(crew.logs())
-            raise
+        run_apart(found.run())
         yield found
     if request.param == "postgres":
         postgres.drop_database(name)

@@ -13,7 +13,7 @@ from perdure.runtime.chores import Chores
 from perdure.store.protocol import Store
 from tests.conformance.support import checked_log
 
-PATIENCE = 6.0
+PATIENCE = 30.0
 """Seconds a test waits for what takes milliseconds: this machine may be busy."""
 
 NOW = Backoff(base=0, cap=0)

@@ -21,7 +21,7 @@ import tempfile
 import textwrap
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,8 +211,9 @@ class Play:
         job = await handle.get()
         view.say(f"\njob …{job.short_id} is enqueued: it is in the file now, whatever happens")
         self._start_worker()
-        async for event in self._events():
-            await self._see(event)
+        async with contextlib.aclosing(self._events()) as events:
+            async for event in events:
+                await self._see(event)
         job = await handle.get()
         if job.status != "COMPLETED":
             raise DemoFailed(f"the job is {job.status}: {job.error_message or job.note.get('reason')}")
@@ -224,22 +225,27 @@ class Play:
         self._say_where_to_look(job.short_id)
         return 0 if proven else 1
 
-    async def _events(self) -> AsyncIterator[Event]:
+    async def _events(self) -> AsyncGenerator[Event, None]:
         """The job's log as it grows; raises DemoFailed if the worker dies of anything but our kill."""
         events = self._app.watch(self._job)
         coming = asyncio.ensure_future(anext(events, None))
-        while True:
-            await asyncio.wait({coming}, timeout=0.5)
-            if coming.done():
-                event = coming.result()
-                if event is None:
-                    return
-                yield event
-                coming = asyncio.ensure_future(anext(events, None))
-            elif self._workers[-1].poll() is not None:
-                coming.cancel()
-                log = self._log_of(len(self._workers)).read_text(encoding="utf-8", errors="replace").strip()
-                raise DemoFailed(f"the worker ended by itself (exit {self._workers[-1].returncode}):\n{log[-2000:]}")
+        try:
+            while True:
+                await asyncio.wait({coming}, timeout=0.5)
+                if coming.done():
+                    event = coming.result()
+                    if event is None:
+                        return
+                    yield event
+                    coming = asyncio.ensure_future(anext(events, None))
+                elif self._workers[-1].poll() is not None:
+                    log = self._log_of(len(self._workers)).read_text(encoding="utf-8", errors="replace").strip()
+                    raise DemoFailed(
+                        f"the worker ended by itself (exit {self._workers[-1].returncode}):\n{log[-2000:]}"
+                    )
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
     async def _see(self, event: Event) -> None:
         view = self._view

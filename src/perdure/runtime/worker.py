@@ -36,6 +36,7 @@ from perdure.store.protocol import Listener, Store
 log = structlog.get_logger("perdure.worker")
 
 POLL = 1.0
+SOON = 0.02
 REPORT = 2.0
 UNKNOWN_KIND_DELAY = 5.0
 MAX_UNCOMMITTED = 2000
@@ -152,8 +153,18 @@ class Worker:
                 await self._idle(hints)
 
     async def _idle(self, hints: Listener) -> None:
-        """Wait for a hint or the poll; while something runs, for it to end as well."""
-        hint = asyncio.ensure_future(hints.wait(0.05 if self._only_once else POLL * random.uniform(0.8, 1.2)))
+        """Wait for a hint, for the next job to fall due, or for the poll: the poll is the truth."""
+        pause = POLL * random.uniform(0.8, 1.2)
+        try:
+            due = await self._store.next_due(self.options.queues)
+        except PerdureError as error:
+            log.warning("asking for the next job failed", worker=self.id, error=str(error))
+            due = None
+        if due is not None:
+            pause = min(pause, max(due, SOON))  # due already means locked by somebody else just now
+        if self._only_once:
+            pause = min(pause, 0.05)
+        hint = asyncio.ensure_future(hints.wait(pause))
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({hint, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -188,6 +188,10 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def next_due(self, queues: Sequence[str]) -> float | None:
+        """Seconds until the next job of these queues may start or wake by itself; 0 if one is due, None if there is none."""
+        ...
+
     async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
         """Renew the leases that are still live (same worker and attempt, not expired) to `ttl` seconds from now; return
         the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code."""

@@ -12,8 +12,9 @@ from perdure.model.jobs import Job, JobFilter, Page, RunRecord
 from perdure.model.states import Status
 from perdure.store.postgres.base import Base
 from perdure.store.postgres.spelling import SPELLING
+from perdure.store.postgres.transactions import Tx
 from perdure.store.refusals import ambiguous_id, id_suffix, job_not_found, parse_cursor
-from perdure.store.rows import event_of, job_of, run_of
+from perdure.store.rows import Row, event_of, job_of, run_of
 
 SOURCES: dict[Status, tuple[str, ...]] = {
     Status.PENDING: ("queue",),
@@ -54,7 +55,13 @@ class Jobs(Base):
     async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
         """See `protocol.JobStore.list_jobs`."""
         before = parse_cursor(cursor)
-        rows = await self._db.rows("list_jobs", self.tenant, before, *_conditions(filter), limit + 1, _sources(filter))
+        arguments = (self.tenant, before, *_conditions(filter), limit + 1, _sources(filter))
+
+        async def work(tx: Tx) -> list[Row]:
+            await tx.rows("by_index")
+            return await tx.rows("list_jobs", *arguments)
+
+        rows = await self._db.transact(work)
         items = tuple(job_of(row, SPELLING) for row in rows[:limit])
         return Page(items, str(items[-1].id) if items and len(rows) > limit else None)
 

@@ -37,26 +37,31 @@ where j.id = $1 and j.tenant_id = $2
 -- The last digits of an id: $1 pattern, $2 tenant. A scan of the ids, newest first is not possible by suffix.
 select id from perdure.jobs where right(replace(id::text, '-', ''), length($1)) = $1 and tenant_id = $2 limit 2
 
+-- name: by_index
+-- only: postgres for the rest of the transaction, read in the order of an index and stop when the page is full
+select set_config(name, 'off', true)
+from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_hashjoin', 'enable_mergejoin']) name
+
 -- name: list_jobs
 -- $1 tenant, $2 before id, $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key, $10 limit,
 -- $11 sources: all, or any of queue, claims, waits and failures, the small tables that name the jobs of some states.
--- Ids come from the indexes in the order wanted, so that a page costs what it shows; nothing here can be hashed or sorted whole.
+-- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
   null::text as cursor, null::json as waits
 from (
-  select i.* from (
+  select i.*, page.job_id as place from (
     select distinct job_id from (
-      select id as job_id from perdure.jobs where 'all' = any ($11::text[]) and ($2::uuid is null or id < $2)
+      (select id as job_id from perdure.jobs where 'all' = any ($11::text[]) and ($2::uuid is null or id < $2) order by 1 desc)
       union all
-      select job_id from perdure.job_queue where 'queue' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+      (select job_id from perdure.job_queue where 'queue' = any ($11) and ($2::uuid is null or job_id < $2) order by 1 desc)
       union all
-      select job_id from perdure.job_claims where 'claims' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+      (select job_id from perdure.job_claims where 'claims' = any ($11) and ($2::uuid is null or job_id < $2) order by 1 desc)
       union all
-      select job_id from perdure.job_waits where 'waits' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
+      (select job_id from perdure.job_waits where 'waits' = any ($11) and ($2::uuid is null or job_id < $2) order by 1 desc)
       union all
-      select job_id from perdure.job_failures where 'failures' = any ($11::text[]) and ($2::uuid is null or job_id < $2)
-    ) named order by job_id desc offset 0
+      (select job_id from perdure.job_failures where 'failures' = any ($11) and ($2::uuid is null or job_id < $2) order by 1 desc)
+    ) named order by job_id desc
   ) page join perdure.jobs i on i.id = any (array[page.job_id])
   where i.tenant_id = $1
     and ($3::text[] is null or i.status::text = any ($3)) and ($4::text[] is null or i.kind = any ($4))
@@ -64,12 +69,12 @@ from (
     and ($7::timestamptz is null or i.created_at < $7) and ($9::text is null or i.idempotency_key = $9)
     and ($8::text is null
       or position(lower($8) in lower(i.kind || ' ' || coalesce(i.goal, '') || ' ' || coalesce(i.error_message, ''))) > 0)
-  order by i.id desc limit $10
+  order by page.job_id desc limit $10
 ) j
 left join lateral (select * from perdure.job_claims where job_id = j.id offset 0) k on true
 left join lateral (select * from perdure.job_state where job_id = j.id offset 0) s on true
 left join lateral (select * from perdure.job_queue where job_id = j.id offset 0) q on true
-order by j.id desc
+order by j.place desc
 
 -- name: count_jobs
 -- $1 tenant, $2 group, then as list_jobs: $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key

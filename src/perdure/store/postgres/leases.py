@@ -23,7 +23,7 @@ from perdure.store.postgres.troubles import translated, trouble_of
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row, claimed_job_of
 
-HOT_STATEMENTS = ("claim", "claim_front", "push_back", "heartbeat")
+HOT_STATEMENTS = ("claim", "claim_front", "push_back", "next_due", "heartbeat")
 
 _DAMAGED = (asyncpg.IntegrityConstraintViolationError, asyncpg.InvalidTextRepresentationError, asyncpg.DataError)
 
@@ -49,6 +49,12 @@ class Leases(Base):
         return [
             claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=row["claimed_at"] + duration) for row in rows
         ]
+
+    async def next_due(self, queues: Sequence[str]) -> float | None:
+        """See `protocol.LeaseStore.next_due`."""
+        rows = await self._keep("next_due", [lane_of(self.tenant, queue) for queue in queues])
+        left = rows[0]["seconds"]
+        return None if left is None else max(0.0, left)
 
     async def _claim_singly(self, lane: str, limit: int, worker_id: str, duration: timedelta) -> list[Row]:
         """One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others."""

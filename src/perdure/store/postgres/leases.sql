@@ -43,6 +43,13 @@ order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip loc
 -- only: postgres a job that cannot be claimed stands aside so that its lane goes on: $1 job id
 update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' where job_id = $1
 
+-- name: next_due
+-- $1 lanes. The front of each range of the ready index.
+select extract(epoch from min(x.run_at) - perdure.db_now())::float8 as seconds
+from unnest($1::text[]) l(lane) cross join generate_series(1, 9) p(priority) cross join lateral (
+  select q.run_at from perdure.job_queue q where q.lane = l.lane and q.priority = p.priority::smallint
+  order by q.run_at limit 1) x
+
 -- name: heartbeat
 -- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 ttl (interval), $5 ids that have started, $6 tenant
 with live as materialized (

@@ -52,6 +52,12 @@ class Leases(Base):
         expires_at = SPELLING.time(rows[0]["claimed_at"]) + timedelta(seconds=ttl)
         return [claimed_job_of(cast("Row", row), SPELLING, worker_id=worker_id, expires_at=expires_at) for row in rows]
 
+    async def next_due(self, queues: Sequence[str]) -> float | None:
+        """See `protocol.LeaseStore.next_due`."""
+        rows = await self._rows("next_due", (json.dumps([lane_of(self.tenant, queue) for queue in queues]),))
+        left = rows[0]["left"]
+        return None if left is None else max(0.0, left / 1_000_000)
+
     async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
         """See `protocol.LeaseStore.heartbeat`."""
         lasts = span(ttl)

@@ -32,6 +32,12 @@ select k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.started, k.claimed_
 from json_each(?) e cross join job_claims k on k.job_id = e.value cross join jobs j on j.id = k.job_id
 where k.expires_at > ? and j.tenant_id = ?
 
+-- name: next_due
+-- JSON array of lanes. The front of each range of the ready index; microseconds.
+select min(x.run_at) - (select now from clock) as left from (
+  select (select q.run_at from job_queue q where q.lane = l.value and q.priority = p.value order by q.run_at limit 1) as run_at
+  from json_each(?) l cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p) x
+
 -- name: heartbeat
 -- ttl, expires at, started, job id
 update job_claims set ttl = ?, expires_at = ?, started = started or ? where job_id = ?
