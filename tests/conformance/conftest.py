@@ -1,18 +1,34 @@
 """Stores to be held to the protocol: over every dialect, over those that can be shared, and their second instances."""
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.shell import Shell, open_shell
+from tests.postgres_server import PostgresServer
+
+tenants = itertools.count(1)
 
 
-@pytest.fixture
-async def store(store_url: str) -> AsyncIterator[Store]:
-    """A fresh store; the test runs over memory, SQLite and PostgreSQL."""
-    store = await open_store(store_url)
+@pytest.fixture(scope="session")
+def shared_postgres_url(postgres: PostgresServer, postgres_template: str) -> Iterator[str]:
+    """One database for many tests: to make one takes as long as a test."""
+    name = f"{postgres_template}_shared"
+    yield postgres.create_database(name, template=postgres_template)
+    postgres.drop_database(name)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], str]) -> AsyncIterator[Store]:
+    """A store in which nothing happened yet: a fresh database, or for PostgreSQL a tenant of its own in the shared one."""
+    if request.param == "postgres":
+        url = request.getfixturevalue("shared_postgres_url")
+        store = await open_store(url, tenant=f"tenant-{next(tenants)}")
+    else:
+        store = await open_store(fresh_store_url(request.param))
     await store.migrate()
     yield store
     await store.close()

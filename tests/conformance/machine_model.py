@@ -62,6 +62,8 @@ class ModelJob:
 
     def finished(self, status: Status, *, uses_retry: bool, due: Due) -> Status:
         """Its holder gave it up; the status that must have been committed."""
+        if self.cancel_asked and not status.terminal:
+            status = S.CANCELLED
         if status is S.RETRY and uses_retry:
             if self.retry_count == self.max_retries:
                 status = S.DEADLETTER

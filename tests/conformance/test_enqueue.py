@@ -51,7 +51,7 @@ async def test_a_job_is_born_pending_at_version_one(store: Store) -> None:
     job = await store.get_job(asked.id)
     assert (job.id, job.tenant_id, job.kind, job.queue, job.goal) == (
         asked.id,
-        "default",
+        store.tenant,
         "research",
         "deep",
         "Find out about 水獺",

@@ -95,6 +95,21 @@ async def test_a_decision_while_its_job_backs_off_does_not_hurry_it(store: Store
     await checked_log(store, job.id)
 
 
+async def test_a_question_that_is_no_longer_awaited_moves_nothing(store: Store) -> None:
+    """The handler went on without the answer, and sleeps: neither verdict is about what it does now."""
+    for decide in (approve, deny):
+        with case(decide):
+            lease, until = await started(store), await later(store, HOUR)
+            asked = await store.request_approval(lease, new_approval())
+            await store.record(lease, [], close_waits=["ok"], open_waits=[Wait("nap", "timer", until)])
+            await store.finish(lease, Outcome(S.PARKED))
+            await store.decide(decide(asked))
+            job = await store.get_job(lease.job_id)
+            assert job.status is S.PARKED
+            assert near(job.due_at, until, within=0.01)
+            await checked_log(store, job.id)
+
+
 async def test_a_decision_keeps_an_earlier_alarm(store: Store) -> None:
     """Waking never moves a due time later."""
     lease = await started(store)

@@ -12,11 +12,12 @@ from perdure.model.errors import (
     ApprovalNotFound,
     InvalidInput,
     JobNotFound,
+    LeaseLost,
     WorkerNotFound,
     WrongToken,
 )
 from perdure.model.ids import hash_token, new_token
-from perdure.model.jobs import JobFilter, Outcome
+from perdure.model.jobs import JobFilter, Lease, Outcome, StatePatch
 from perdure.model.states import FAILURES, Status
 from perdure.model.workers import WorkerCommand
 from perdure.store.protocol import Store, follow
@@ -233,6 +234,27 @@ async def test_a_neighbour_sees_and_touches_nothing(file_store: Store, neighbour
     assert await neighbour.prune(older_than=0, statuses=list(Status)) == 0
     assert await neighbour.cancel_requests(WORKER) == []
     assert [await file_store.get_job(i) for i in (job_id, held.job_id)] == before
+
+
+WRITES: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
+    "record": lambda store, lease: store.record(lease, [event()]),
+    "record several": lambda store, lease: store.record(lease, [event(), event()], state=StatePatch(tokens=1)),
+    "complete": lambda store, lease: store.finish(lease, Outcome(S.COMPLETED, result="1")),
+    "retry": lambda store, lease: store.finish(lease, Outcome(S.RETRY)),
+    "set_waiting": lambda store, lease: store.set_waiting(lease, True),
+    "request_approval": lambda store, lease: store.request_approval(lease, new_approval("other")),
+}
+
+
+async def test_a_lease_is_worth_nothing_at_a_neighbour(file_store: Store, neighbour: Store) -> None:
+    for name, write in WRITES.items():
+        with case(name):
+            lease = await started(file_store)
+            before = await file_store.get_job(lease.job_id), await file_store.list_events(lease.job_id)
+            with pytest.raises(LeaseLost):
+                await write(neighbour, lease)
+            assert await neighbour.heartbeat([lease], ttl=600) == set()
+            assert (await file_store.get_job(lease.job_id), await file_store.list_events(lease.job_id)) == before
 
 
 async def test_a_queue_of_one_name_is_two_queues_for_two_tenants(file_store: Store, neighbour: Store) -> None:

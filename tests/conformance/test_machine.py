@@ -287,7 +287,7 @@ def examples(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], st
     StoreMachine.url = fresh_store_url(request.param)
     if request.param != "memory":
         asyncio.run(prepare(StoreMachine.url))
-    yield {"memory": 120, "sqlite": 80, "postgres": 30}[request.param]
+    yield {"memory": 100, "sqlite": 50, "postgres": 20}[request.param]
     StoreMachine.url = "memory:"
 
 

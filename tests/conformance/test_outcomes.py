@@ -169,13 +169,17 @@ async def test_a_snooze_never_uses_retries_up(store: Store) -> None:
     assert (await store.get_job(lease.job_id)).retry_count == 0
 
 
-async def test_the_first_commit_wins_against_a_cancel_request(store: Store) -> None:
+async def test_a_cancel_request_stops_no_end_and_is_not_lost_by_what_is_none(store: Store) -> None:
     for end in ENDS:
         with case(end):
-            lease = await started(store)
+            lease = await started(store, max_retries=0)
             await store.cancel(lease.job_id, note=NOTE)
-            assert await store.finish(lease, outcome(end)) is end
-            await checked_log(store, lease.job_id)
+            done = await store.finish(lease, outcome(end, uses_retry=end is S.RETRY))
+            assert done is (end if end.terminal else S.CANCELLED)
+            last = (await checked_log(store, lease.job_id))[-1]
+            assert last.new_status is done
+            if done is S.CANCELLED:
+                assert last.payload["reason"] == "because", "in the name of who asked"
 
 
 async def test_the_holder_cancels_in_the_name_of_who_asked(store: Store) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 
-from perdure import App, ApprovalRequest, Backoff, JobContext, Request, Snooze
+from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Request, Snooze
 from perdure.app import run
 from perdure.runtime.context import OnUnknown
 from tests.crash import saboteur
@@ -69,6 +69,14 @@ async def errand(ctx: JobContext, errand: Errand) -> list[Any]:
         here(f"after {op.name}")
     here("before return")
     return results
+
+
+def blocking(ctx: BlockingContext, gate: str) -> str:
+    """A plain handler, deep in code of its own until its gate is opened."""
+    leave("effects", f"{ctx.job_id} {ctx.attempt} blocked")
+    while not is_open(f"{gate}-{ctx.attempt}"):
+        time.sleep(0.02)
+    return ctx.step("one", str, "one")
 
 
 async def count(ctx: JobContext, number: int) -> int:
@@ -190,6 +198,7 @@ def make_app(url: str) -> App:
     app = App(url)
     app.job(max_retries=100, backoff=AT_ONCE)(errand)
     app.job(max_retries=100, backoff=AT_ONCE)(count)
+    app.job(max_retries=100, backoff=AT_ONCE)(blocking)
     return app
 
 

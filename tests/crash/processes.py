@@ -180,10 +180,11 @@ class Crew:
 
     def logs(self) -> str:
         """What everybody said, for whoever has to find out what went wrong."""
-        return "\n".join(
-            f"--- {c.orders.role} {c.pid} {c.orders.kill_at or str()} exit {c.exit_code}\n{c.log[-3000:]}"
-            for c in self.children
-        )
+        said = [f"{name}: {self.lines(name)}" for name in ("refusals", "deaths")]
+        for child in self.children:
+            orders = f"{child.orders.role} {child.pid} {child.orders.kill_at or ''}"
+            said.append(f"--- {orders} exit {child.exit_code}\n{child.log[-3000:]}")
+        return "\n".join(said)
 
     async def dismiss(self, *children: Child) -> None:
         """End these gracefully: they must do so, and say that all is well."""

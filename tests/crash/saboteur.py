@@ -86,7 +86,7 @@ def _watched(name: str, original: Method) -> Method:
         try:
             result = await original(*args, **kwargs)
         except LeaseLost:
-            leave("refusals", point)
+            leave("refusals", f"{os.getpid()} {point}")
             raise
         if name != "claim" or result:
             here(f"after {point}")

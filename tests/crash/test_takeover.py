@@ -1,69 +1,100 @@
 """A worker that is stopped past its lease, or dead: others take its jobs over, and what it still does counts for nothing."""
 
 import time
+from collections.abc import Iterable
+from uuid import UUID
 
 import pytest
 
-from perdure import Handle
+from perdure import App
 from tests.crash.apps import Errand, Op, make_app
-from tests.crash.invariants import check
-from tests.crash.processes import Crew, all_ended, until
+from tests.crash.invariants import Case, Row, check
+from tests.crash.processes import Child, Crew, all_ended, until
 
 pytestmark = pytest.mark.crash
 
-LEASE = 1.5
+LEASE = 2.0
 TAKEOVER = LEASE + 10
 """Seconds within which a dead worker's jobs go on, whatever is configured."""
 
+ERRANDS = {
+    "step": [Op("step", "one"), Op("step", "held", gate="early"), Op("step", "last")],
+    "tool": [Op("tool", "held", gate="early", on_unknown="retry"), Op("step", "last")],
+    "return": [Op("step", "one"), Op("pause", "held", gate="early")],
+    "late step": [Op("step", "held", gate="late"), Op("step", "last")],
+    "late return": [Op("step", "one"), Op("pause", "held", gate="late")],
+}
+STALE_WRITES = ["finish COMPLETED"] * 2 + ["record node_finished held"] * 2 + ["record tool_returned held"]
+"""What a worker writes that goes on with these and does not know that it must not."""
+
 
 async def test_a_worker_stopped_past_its_lease_writes_nothing(crew: Crew) -> None:
-    """Two workers are stopped in the middle of their jobs and go on when others have them: one notices that its leases are
-    gone, the other is blind to it, so that only the database stands between it and the log."""
-    held = {
-        "step": [Op("step", "one"), Op("step", "held", gate="early"), Op("step", "last")],
-        "tool": [Op("tool", "held", gate="early", on_unknown="retry"), Op("step", "last")],
-        "return": [Op("step", "one"), Op("pause", "held", gate="early")],
-        "late step": [Op("step", "held", gate="late"), Op("step", "last")],
-        "late return": [Op("step", "one"), Op("pause", "held", gate="late")],
-    }
+    """Two workers are stopped in the middle of their jobs and go on when others have them, or have finished them. One
+    notices that its leases are gone; the other is blind to it, so that only the database stands between it and the log."""
     async with make_app(crew.url) as app:
-        jobs: dict[tuple[str, str], Handle[object]] = {}
+        jobs: dict[tuple[str, str], UUID] = {}
         for queue in ("normal", "stubborn"):
-            for name, ops in held.items():
-                jobs[queue, name] = await app.enqueue("errand", Errand(ops), queue=queue)
-        stopped = [crew.start(queues=(q,), lease=LEASE, stubborn=q == "stubborn") for q in ("normal", "stubborn")]
-        await until(
-            lambda: all((1, "held") in crew.effects(job.id) for job in jobs.values()), what="the jobs to be held"
-        )
-        for child in stopped:
-            child.stop()
+            for name, ops in ERRANDS.items():
+                jobs[queue, name] = (await app.enqueue("errand", Errand(ops), queue=queue)).id
+        early = [id for (_, name), id in jobs.items() if not name.startswith("late")]
+        normal, stubborn = (crew.start(queues=(q,), lease=LEASE, stubborn=q == "stubborn") for q in ("normal", "stubborn"))
+        await held(crew, jobs.values(), attempt=1)
+        await announced(app, (id for (_, name), id in jobs.items() if name.endswith("step")))
+        normal.stop()
+        stubborn.stop()
+
         began = time.monotonic()
-        crew.open("early-2")  # those are finished by others before the stopped workers go on; the late ones are not
+        crew.open("early-2")
         other = crew.start(queues=("normal", "stubborn"), lease=30, chores=None)
-        await until(lambda: all((2, "held") in crew.effects(job.id) for job in jobs.values()), what="the takeover")
+        await held(crew, jobs.values(), attempt=2)
         assert time.monotonic() - began < TAKEOVER + 5  # five seconds for starting a process on a busy machine
-        early = [job.id for (_, name), job in jobs.items() if not name.startswith("late")]
         await all_ended(app, early)
-        before = await check(crew.url, [job.id for job in jobs.values()])
+        before = await check(crew.url, jobs.values())
 
         crew.open("early-1")
         crew.open("late-1")
-        for child in stopped:
-            child.go_on()
-        for write in ("record node_finished held", "record tool_returned held", "finish COMPLETED"):
-            await until(lambda write=write: crew.lines("refusals").count(write) >= 2, what=f"{write} to be refused")  # type: ignore[misc]
-        await until(lambda: stopped[0].log.count("lease lost") >= len(held), what="the worker to notice")
+        normal.go_on()
+        stubborn.go_on()
+        await until(lambda: len(refused(crew, stubborn)) == len(STALE_WRITES), what="the writes to be refused")
+        assert refused(crew, stubborn) == STALE_WRITES
+        await until(lambda: normal.log.count("lease") >= len(ERRANDS), what="the worker to notice")
         after = await check(crew.url)
-        for job in jobs.values():
-            assert after.of(job.id).log() == before.of(job.id).log()
+        for id in jobs.values():
+            assert untouched(after.of(id)) == untouched(before.of(id)), "the stale workers have written something"
 
         crew.open("late-2")
-        await all_ended(app, [job.id for job in jobs.values()])
+        await all_ended(app, jobs.values())
         await crew.dismiss(other)
-        again = [await app.enqueue("count", n, queue=q) for n, q in enumerate(("normal", "stubborn"))]
-        await all_ended(app, [job.id for job in again])  # the stopped ones are none the worse for it
-        await crew.dismiss(*stopped)
+        again = [(await app.enqueue("count", 1, queue=queue)).id for queue in ("normal", "stubborn")]
+        await all_ended(app, again)  # those who were stopped are none the worse for it
+        await crew.dismiss(normal, stubborn)
         snapshot = await check(crew.url, all_ended=True)
-    for job in jobs.values():
-        case = snapshot.of(job.id)
+    for id in jobs.values():
+        case = snapshot.of(id)
         assert (case.status, case.job["attempt"], case.job["retry_count"]) == ("COMPLETED", 2, 1), case.log()
+
+
+async def held(crew: Crew, ids: Iterable[UUID], *, attempt: int) -> None:
+    """Wait until this attempt of these jobs is at its gate."""
+    wanted = set(ids)
+    await until(
+        lambda: all((attempt, "held") in crew.effects(id) for id in wanted), what=f"attempt {attempt} to be at its gate"
+    )
+
+
+async def announced(app: App, ids: Iterable[UUID]) -> None:
+    """Wait until it is written that the steps have begun: nothing but their ends is left to be written."""
+    for id in ids:
+        async for event in app.watch(id):
+            if event.type == "node_started":
+                break
+
+
+def refused(crew: Crew, child: Child) -> list[str]:
+    """The writes of this process that the store refused."""
+    return sorted(line.split(" ", 1)[1] for line in crew.lines("refusals") if line.startswith(f"{child.pid} "))
+
+
+def untouched(case: Case) -> tuple[Row, list[Row], list[Row]]:
+    """What nobody may change while a job is held elsewhere, or has ended."""
+    return case.job, case.events, case.runs

@@ -171,9 +171,17 @@ def a_job(**changes: Any) -> Job:
             ("goal", "payload", "next_retry_at", "deadline", "idempotency_key", "origin_id", "origin_kind")
         ),
         **dict.fromkeys(("result", "error_message", "error_kind", "started_at", "finished_at")),
-        **{"id": uuid7(), "tenant_id": "default", "kind": "research", "queue": "default", "status": Status.PENDING},
-        **{"version": 1, "priority": 5, "attempt": 0, "retry_count": 0, "max_retries": 3, "note": {}},
-        **{"run_at": now, "created_at": now, "updated_at": now, "due_at": now},
+        **dict.fromkeys(("run_at", "created_at", "updated_at", "due_at"), now),
+        **dict.fromkeys(("attempt", "retry_count"), 0),
+        "id": uuid7(),
+        "tenant_id": "default",
+        "kind": "research",
+        "queue": "default",
+        "status": Status.PENDING,
+        "version": 1,
+        "priority": 5,
+        "max_retries": 3,
+        "note": {},
     }
     return Job(**{**fields, **changes})
 

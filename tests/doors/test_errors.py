@@ -117,7 +117,7 @@ def test_messages_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_bug_is_called_one(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
         raise KeyError("x")
 
     monkeypatch.setattr("perdure.cli.output.Output.one", broken)

@@ -61,13 +61,17 @@ def test_a_group_alone_prints_its_help(perdure: Perdure, args: tuple[str, ...]) 
         (("approval", "list"), ("approvals", "ls")),
         (("workers", "list"), ("worker", "status")),
         (("config", "list"), ("config", "ls")),
-        (("job", "show", "-h"), ("jobs", "get", "-h")),
     ],
 )
 def test_singular_nouns_and_aliases(perdure: Perdure, typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
     typed_done, meant_done = perdure(*typed), perdure(*meant)
     assert typed_done.out == meant_done.out
     assert "list" not in perdure("jobs", "--help").out.split()
+
+
+def test_show_is_get(perdure: Perdure) -> None:
+    id = perdure.start("naps")
+    assert perdure("job", "show", id, "--json").out == perdure("jobs", "get", id, "--json").out
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from perdure.model.events import (
 )
 from perdure.model.states import TRANSITIONS, Status, transition_event
 
-PAIRS = [(old, new) for old, targets in TRANSITIONS.items() for new in targets]
+PAIRS = [(old, new) for old, targets in TRANSITIONS.items() for new in sorted(targets)]
 
 
 @pytest.mark.parametrize(("old", "new"), [(None, Status.PENDING), *PAIRS])

@@ -226,7 +226,7 @@ async def test_input_that_does_not_fit_is_refused_at_enqueue(app: App) -> None:
     assert (await app.list()).items == ()
 
 
-async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App, store_url: str) -> None:
+async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App) -> None:
     """As after a deployment: the payload was stored by somebody who knew another type."""
     started = []
 

@@ -157,7 +157,7 @@ async def client() -> None:
     assert_type(await app.enqueue_many([Request(research, Brief("x"), {"priority": 3})]), list[Handle[Any]])
 
     await app.enqueue(research, "x")  # type: ignore[misc]
-    await app.enqueue(research)  # type: ignore[call-overload]
+    await app.enqueue(research)  # type: ignore[arg-type]
     await app.enqueue(without_input, 1)  # type: ignore[misc]
     await app.enqueue(research, Brief("x"), urgency=9)  # type: ignore[call-overload]
     await app.enqueue(research, Brief("x"), priority="high")  # type: ignore[call-overload]

@@ -62,6 +62,13 @@ class Group(TyperGroup):
 
     shared: Sequence[tuple[str, str]] = ()
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print the help if it is asked for. Typer's own help option would load pydantic on the way to every command."""
+        if args[:1] in (["-h"], ["--help"]) and not ctx.resilient_parsing:
+            print(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name or alias."""
         known = super().get_command(ctx, cmd_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Any, NoReturn
 
 import typer
@@ -47,6 +48,7 @@ class Root(LazyGroup):
     }
 
 
+@cache
 def root() -> Any:
     """The command tree, as typer's own object."""
     app = typer.Typer(
@@ -57,7 +59,7 @@ def root() -> Any:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         invoke_without_command=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        add_help_option=False,
     )
     app.callback()(_root)
     return typer.main.get_command(app)
@@ -65,7 +67,7 @@ def root() -> Any:
 
 def _root(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help(), end="")
+        print(ctx.get_help())
 
 
 def main(args: list[str] | None = None) -> NoReturn:

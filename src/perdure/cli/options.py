@@ -130,7 +130,7 @@ def group(help: str, example: str) -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         invoke_without_command=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        add_help_option=False,
     )
     app.callback()(_help_unless_invoked)
     return app
@@ -138,7 +138,7 @@ def group(help: str, example: str) -> typer.Typer:
 
 def _help_unless_invoked(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help(), end="")
+        print(ctx.get_help())
 
 
 def command(app: typer.Typer, name: str, *, example: str, hidden: bool = False) -> Callable[[F], F]:

@@ -154,7 +154,7 @@ def _verdict(run: Run, approval: Approval, question: Question) -> Decision[Any]:
     if denied:
         raise Denied(approval)
     shown = json.dumps(approval.final_payload)
-    annotation = None if type(question.payload) in codec.PLAIN | {dict, list} else type(question.payload)
+    annotation = None if question.payload is None else type(question.payload)  # an edit keeps the type
     return Decision(
         approved=approval.status is ApprovalStatus.APPROVED,
         payload=codec.decode(shown, annotation, f"the approved payload of '{approval.key}'"),

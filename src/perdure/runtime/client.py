@@ -402,7 +402,7 @@ class Client:
         return job_id if isinstance(job_id, UUID) else await (await self.open()).find_job(job_id)
 
     async def _approval_id(self, approval_id: JobId) -> UUID:
-        return approval_id if isinstance(approval_id, UUID) else await (await self.open()).find_approval(approval_id)
+        return await (await self.open()).find_approval(str(approval_id))
 
     def _note(self, reason: str | None, **more: str) -> str:
         note: dict[str, Any] = {"actor": self.actor, "door": self.door, **more}

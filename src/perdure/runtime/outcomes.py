@@ -8,11 +8,9 @@ from perdure.model.errors import (
     Denied,
     Fail,
     InvalidInput,
-    NotJson,
     Retry,
     Snooze,
     StepChanged,
-    TooLarge,
     UnknownOutcome,
 )
 from perdure.model.jobs import Outcome
@@ -49,7 +47,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _failed(error.message, "denied")
         case UnknownOutcome():
             return _failed(error.message, "unknown_outcome")
-        case StepChanged() | NotJson() | TooLarge():
+        case StepChanged() | InvalidInput():
             return _failed(describe(error), "fatal")
         case AttemptTimeout() if error.final:
             return _failed(str(error), "timeout")

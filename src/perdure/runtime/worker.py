@@ -14,7 +14,6 @@ import secrets
 import socket
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +30,7 @@ from perdure.runtime.lease import Held, LeaseKeeper
 from perdure.runtime.prefetch import Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.run import Run, hand_back
+from perdure.runtime.threads import LooseThreads
 from perdure.store.protocol import Listener, Store
 
 log = structlog.get_logger("perdure.worker")
@@ -67,8 +67,8 @@ class Worker:
         self._keeper = LeaseKeeper(store, self.id, self.options.lease, self._cancel_buffered)
         self._prefetch = Prefetch(self.options.concurrency)
         size = max(8, self.options.concurrency)
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="perdure-step")
-        self._handler_threads = ThreadPoolExecutor(size, thread_name_prefix="perdure-handler")
+        self._threads = LooseThreads(size, "perdure-step")
+        self._handler_threads = LooseThreads(size, "perdure-handler")
         self._buffer: deque[Held] = deque()
         self._running: dict[asyncio.Task[None], Held] = {}
         self._committing: set[asyncio.Task[None]] = set()

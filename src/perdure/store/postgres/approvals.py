@@ -129,10 +129,11 @@ class Approvals(Base):
                 assignees=tuple(row["assignees"]),
             )
             note = decision_note(decision, approval_id, row["key"])
-            failed = status == "DENIED" and row["on_deny"] == "fail"
+            fails = status == "DENIED" and row["on_deny"] == "fail"
+            failure = ("denied", denied_text(row["key"], decision.by, decision.comment)) if fails else None
             await _settle(
                 tx, job, row, status, note, by=decision.by, door=decision.door, comment=decision.comment,
-                edited_payload=decision.edited_payload, failure=("denied", denied_text(row["key"], decision.by, decision.comment)) if failed else None,
+                edited_payload=decision.edited_payload, failure=failure,
             )  # fmt: skip
             return await _read(tx, approval_id)
 

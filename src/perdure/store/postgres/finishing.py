@@ -19,6 +19,9 @@ from perdure.store.rows import Row
 
 HOT_STATEMENTS = ("complete_many", "settle_many", "was_settled")
 
+ENDS = frozenset({Status.COMPLETED, Status.FAILED, Status.DEADLETTER})
+"""Outcomes that a pending cancel request does not turn into CANCELLED."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -120,11 +123,9 @@ async def _look_for(run: Run, ending: Ending) -> Status | Exception | None:
     if not rows:
         return None
     status = Status(rows[0]["status"])
-    # A cancellation bears the canceller's note, whoever committed it.
-    if (
-        json.loads(rows[0]["payload"]).get("worker") == lease.worker_id
-        or status is ending.outcome.status is Status.CANCELLED
-    ):
+    # A cancellation bears the canceller's note, whoever committed it; what is asked to end otherwise may have become one.
+    cancelled = status is Status.CANCELLED and ending.outcome.status not in ENDS
+    if cancelled or json.loads(rows[0]["payload"]).get("worker") == lease.worker_id:
         return status
     return lease_lost(lease)
 

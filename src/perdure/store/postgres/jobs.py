@@ -21,8 +21,8 @@ SOURCES: dict[Status, tuple[str, ...]] = {
     Status.RETRY: ("queue",),
     Status.RUNNING: ("claims",),
     Status.WAITING: ("claims",),
-    Status.PARKED: ("queue", "waits"),
-    Status.WAITING_FOR_APPROVAL: ("queue", "waits"),
+    Status.PARKED: ("waits", "due"),  # without any wait it is due at once
+    Status.WAITING_FOR_APPROVAL: ("waits", "due"),
     Status.FAILED: ("failures",),
     Status.DEADLETTER: ("failures",),
 }

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.model.errors import LeaseLost
+from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.events import NewEvent
+from perdure.model.ids import short_id
 from perdure.model.jobs import Lease, Outcome, Recorded, StatePatch, Wait
 from perdure.model.states import FAILURES, Status
 from perdure.store.refusals import lease_lost
@@ -47,6 +48,10 @@ class Attempts(Base):
 
     async def finish(self, lease: Lease, outcome: Outcome) -> Status:
         """See `protocol.LeaseStore.finish`."""
+        if outcome.status.leased:
+            raise IllegalTransition(
+                f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
+            )
         topics = NEWS if outcome.status is Status.COMPLETED else NEWS | WORK
         return await self._join(self._finish_each, (lease, outcome), topics)
 

@@ -118,9 +118,15 @@ def check_place(path: str) -> None:
         raise StoreUnreachable(f"cannot open {path}: it is a directory", hint="name a file in it")
 
 
-def meaning(error: sqlite3.Error, where: str) -> PerdureError:
-    """What an error of SQLite means to a caller."""
+REFUSALS = (sqlite3.Error, UnicodeError, OverflowError)
+"""What SQLite and its driver raise over a statement or its values."""
+
+
+def meaning(error: Exception, where: str) -> PerdureError:
+    """What one of REFUSALS means to a caller."""
     text = str(error)
+    if isinstance(error, (UnicodeError, OverflowError, sqlite3.DataError)):
+        return InvalidInput(f"{where} cannot hold this: {text}")
     if isinstance(error, sqlite3.IntegrityError):
         if text.startswith("illegal transition"):
             return IllegalTransition(text)
@@ -175,7 +181,7 @@ class Readers:
                 return fn(conn)
             finally:
                 conn.execute("rollback")
-        except sqlite3.Error as error:
+        except REFUSALS as error:
             raise meaning(error, self._path) from error
 
     def close(self) -> None:

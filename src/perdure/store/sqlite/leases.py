@@ -42,7 +42,7 @@ class Leases(Base):
             note = json.dumps({"worker": worker_id})
             expires = now + lasts
             conn.executemany(SQL["claim_move"], [(now, now, note, r["id"]) for r in rows])
-            leases = [(r["id"], r["attempt"], r["version"], worker_id, lasts, now, expires) for r in rows]
+            leases = [(r["id"], self.tenant, r["attempt"], r["version"], worker_id, lasts, now, expires) for r in rows]
             conn.executemany(SQL["claim_lease"], leases)
             return rows
 

@@ -21,7 +21,8 @@ update jobs set status = 'RUNNING', prev_status = status, version = version + 1,
 
 -- name: claim_lease
 -- only: sqlite the claim's last step
-insert into job_claims (job_id, attempt, version, worker_id, ttl, claimed_at, expires_at) values (?, ?, ?, ?, ?, ?, ?)
+insert into job_claims (job_id, tenant_id, attempt, version, worker_id, ttl, claimed_at, expires_at)
+values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
   ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
   cancel_requested_at = null, cancel_note = null
@@ -29,8 +30,7 @@ on conflict (job_id) do update set attempt = excluded.attempt, version = exclude
 -- name: live_claims
 -- only: sqlite the fence, looked at before anything is written: JSON array of job ids, now, tenant
 select k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.started, k.claimed_at, k.cancel_note
-from json_each(?) e cross join job_claims k on k.job_id = e.value cross join jobs j on j.id = k.job_id
-where k.expires_at > ? and j.tenant_id = ?
+from json_each(?) e cross join job_claims k on k.job_id = e.value where k.expires_at > ? and k.tenant_id = ?
 
 -- name: next_due
 -- JSON array of lanes. The front of each range of the ready index; microseconds.
@@ -96,15 +96,15 @@ where id = :id
 update jobs set status = ?, prev_status = status, version = ?, updated_at = ?, note = ? where id = ?
 
 -- name: cancel_requests
-select k.job_id, k.attempt from job_claims k cross join jobs j on j.id = k.job_id
-where k.worker_id = ? and k.cancel_requested_at is not null and k.expires_at > (select now from clock) and j.tenant_id = ?
+select job_id, attempt from job_claims
+where worker_id = ? and tenant_id = ? and cancel_requested_at is not null and expires_at > (select now from clock)
 
 -- name: reap
 -- Leases that have run out, and live ones whose cancel request is old: now, asked before, tenant, limit
 select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.expires_at, k.cancel_requested_at, k.cancel_note,
   j.retry_count, j.max_retries, j.lost_starts
 from job_claims k cross join jobs j on j.id = k.job_id
-where (k.expires_at <= ? or k.cancel_requested_at <= ?) and j.tenant_id = ? order by k.job_id limit ?
+where (k.expires_at <= ? or k.cancel_requested_at <= ?) and k.tenant_id = ? order by k.job_id limit ?
 
 -- name: expire_jobs
 -- Jobs nobody holds whose deadline has passed.

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from perdure.model.errors import PerdureError, StoreUnreachable
-from perdure.store.sqlite.database import connect, meaning
+from perdure.store.sqlite.database import REFUSALS, connect, meaning
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -214,7 +214,7 @@ class Writer:
 
     def _fail(self, batch: list[_Item[Any]], error: BaseException) -> None:
         for item in batch:
-            item.error = meaning(error, self._where) if isinstance(error, sqlite3.Error) else error
+            item.error = meaning(error, self._where) if isinstance(error, REFUSALS) else error
 
     def _run(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> int:
         now = _now(conn)

@@ -83,6 +83,7 @@ create index job_queue_deadline on job_queue (deadline) where deadline is not nu
 
 create table job_claims (
   job_id text not null primary key,
+  tenant_id text not null default 'default',
   attempt integer not null,
   version integer not null,
   worker_id text not null,
@@ -125,7 +126,8 @@ create table approvals (
   constraint approvals_edited check (edited = (decision_payload is not null))
 ) strict;
 create unique index approvals_token on approvals (token_hash) where token_hash is not null;
-create index approvals_open on approvals (expires_at) where status = 'PENDING';
+-- "not null" keeps this index from being taken for a list of all open approvals: it is for those that can expire.
+create index approvals_open on approvals (expires_at) where status = 'PENDING' and expires_at is not null;
 
 create table job_waits (
   job_id text not null,
@@ -341,8 +343,8 @@ begin
     where job_id = new.id and old.status in ('RUNNING', 'WAITING') and new.status in ('RUNNING', 'WAITING');
   -- nobody runs it: an expired claim lets a reaper hand it to a worker that does
   delete from job_queue where job_id = new.id and new.status = 'RUNNING' and old.status <> 'WAITING';
-  insert into job_claims (job_id, attempt, version, worker_id, claimed_at, expires_at)
-    select new.id, old.attempt + 1, old.version + 1, 'sql', (select now from clock), (select now from clock)
+  insert into job_claims (job_id, tenant_id, attempt, version, worker_id, claimed_at, expires_at)
+    select new.id, old.tenant_id, old.attempt + 1, old.version + 1, 'sql', (select now from clock), (select now from clock)
     where new.status = 'RUNNING' and old.status <> 'WAITING'
     on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version,
       worker_id = excluded.worker_id, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
@@ -350,11 +352,15 @@ begin
   insert into job_moves values (new.id, (select max(version) + 1 from job_events where job_id = new.id), old.status,
     new.status, (select now from clock),
     case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
-    case when new.note = old.note then '{"actor":"sql","door":"sql"}' else new.note end, new.lane, new.priority,
-    coalesce(new.next_retry_at, (select now from clock)), new.deadline);
+    case when new.note = old.note then '{"actor":"sql","door":"sql"}' else new.note end,
+    case when new.queue = old.queue or new.lane <> old.lane then new.lane when new.tenant_id = 'default' then new.queue
+      else new.tenant_id || ':' || new.queue end,
+    new.priority, coalesce(new.next_retry_at, (select now from clock)), new.deadline);
   update jobs set
     version = (select max(version) from job_events where job_id = new.id),
     prev_status = old.status,
+    lane = case when new.queue = old.queue or new.lane <> old.lane then new.lane when new.tenant_id = 'default' then new.queue
+      else new.tenant_id || ':' || new.queue end,
     attempt = case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
     updated_at = (select now from clock),
     next_retry_at = case when new.status = 'RETRY' then coalesce(new.next_retry_at, (select now from clock)) end,
@@ -371,12 +377,15 @@ end;
 -- A row that kept its status: its version may only move together with an event, and its queue row follows.
 create trigger jobs_kept after update on jobs
 when old.status = new.status and (old.version <> new.version or old.priority <> new.priority or old.lane <> new.lane
-  or old.deadline is not new.deadline)
+  or old.queue <> new.queue or old.deadline is not new.deadline)
 begin
+  -- ad-hoc SQL names the queue and leaves the lane to us
+  update jobs set lane = case when new.tenant_id = 'default' then new.queue else new.tenant_id || ':' || new.queue end
+    where old.queue <> new.queue and old.lane = new.lane and id = new.id;
   select raise(abort, 'jobs.version moved without an event') where old.version <> new.version
     and not exists (select 1 from job_events e where e.job_id = new.id and e.version = new.version);
-  update job_queue set priority = new.priority, lane = new.lane, deadline = new.deadline
-    where (old.priority <> new.priority or old.lane <> new.lane or old.deadline is not new.deadline) and job_id = new.id;
+  update job_queue set priority = new.priority, lane = (select j.lane from jobs j where j.id = new.id), deadline = new.deadline
+    where old.version = new.version and job_id = new.id;
 end;
 
 -- A decision wakes the job that is suspended on it -----------------------------------------------------------------------
