@@ -16,7 +16,7 @@ tenants = itertools.count(1)
 @pytest.fixture(scope="session")
 def shared_postgres_url(postgres: PostgresServer, postgres_template: str) -> Iterator[str]:
     """One database for many tests: to make one takes as long as a test."""
-    name = f"{postgres_template}_shared"
+    name = f"{postgres_template}_shared_{next(tenants)}"
     yield postgres.create_database(name, template=postgres_template)
     postgres.drop_database(name)
 

@@ -1,6 +1,5 @@
 """Workers as rows that people can see and steer, and hints that wake whoever waits."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,11 +8,12 @@ from perdure.model.errors import AmbiguousId, WorkerNotFound
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.protocol import Store, Topic
 from tests.conformance.shell import Shell
-from tests.conformance.support import claim, enqueue, event, near, run_out, started
+from tests.conformance.support import claim, enqueue, event, near, passed, run_out, started
 
 
-async def registered(store: Store, id: str, **changes: Any) -> str:
-    now = await store.now()
+async def registered(store: Store, name: str, **changes: Any) -> str:
+    """A new worker; its id, which is unique in the whole database, ends in this name."""
+    id, now = f"{store.tenant}-{name}", await store.now()
     fields: dict[str, Any] = {
         "host": "larch",
         "pid": 7,
@@ -34,12 +34,12 @@ async def shown(store: Store, *, include_stopped: bool = False) -> list[str]:
 
 
 async def test_a_worker_is_shown_with_what_it_is_and_holds(store: Store) -> None:
-    await registered(store, "larch-0001")
-    job = await claim(store, await enqueue(store), worker_id="larch-0001")
-    await claim(store, await enqueue(store), worker_id="larch-0001")
+    larch = await registered(store, "larch-0001")
+    job = await claim(store, await enqueue(store), worker_id=larch)
+    await claim(store, await enqueue(store), worker_id=larch)
     await run_out(store, job.lease)
     [worker] = await store.list_workers()
-    assert (worker.id, worker.host, worker.pid, worker.concurrency) == ("larch-0001", "larch", 7, 4)
+    assert (worker.id, worker.host, worker.pid, worker.concurrency) == (larch, "larch", 7, 4)
     assert (worker.queues, worker.kinds) == (("default", "deep"), ("echo",))
     assert (worker.state, worker.alive, worker.command) == (WorkerState.RUNNING, True, None)
     assert worker.held == 1, "only live leases count"
@@ -48,35 +48,35 @@ async def test_a_worker_is_shown_with_what_it_is_and_holds(store: Store) -> None
 
 
 async def test_newest_first_and_the_stopped_only_when_asked_for(store: Store) -> None:
+    ids: list[str] = []
     for n in range(3):
-        await registered(store, f"larch-000{n}")
-        await asyncio.sleep(0.002)  # started_at orders them
-    assert await store.beat_worker("larch-0001", state=WorkerState.STOPPED) is None
-    assert await shown(store) == ["larch-0002", "larch-0000"]
-    assert await shown(store, include_stopped=True) == ["larch-0002", "larch-0001", "larch-0000"]
+        ids.insert(0, await registered(store, f"larch-000{n}"))
+        await passed(store, await store.now())  # started_at orders them
+    newest, stopped, oldest = ids
+    assert await store.beat_worker(stopped, state=WorkerState.STOPPED) is None
+    assert await shown(store) == [newest, oldest]
+    assert await shown(store, include_stopped=True) == ids
     states = {w.id: (w.state, w.alive) for w in await store.list_workers(include_stopped=True)}
-    assert states["larch-0001"] == (WorkerState.STOPPED, False)
+    assert states[stopped] == (WorkerState.STOPPED, False)
 
 
 async def test_a_silent_worker_is_not_alive(file_store: Store, shell: Shell) -> None:
-    await registered(file_store, "larch-0001")
-    await registered(file_store, "larch-0002")
-    await shell.run(f"update workers set heartbeat_at = {shell.ago(16)} where id = 'larch-0001'")
-    await shell.run(f"update workers set heartbeat_at = {shell.ago(10)} where id = 'larch-0002'")
-    assert {w.id: w.alive for w in await file_store.list_workers()} == {"larch-0001": False, "larch-0002": True}
-    await file_store.beat_worker("larch-0001", state=WorkerState.DRAINING)
+    silent, late = await registered(file_store, "larch-0001"), await registered(file_store, "larch-0002")
+    await shell.run(f"update workers set heartbeat_at = {shell.ago(16)} where id = '{silent}'")
+    await shell.run(f"update workers set heartbeat_at = {shell.ago(10)} where id = '{late}'")
+    assert {w.id: w.alive for w in await file_store.list_workers()} == {silent: False, late: True}
+    await file_store.beat_worker(silent, state=WorkerState.DRAINING)
     states = {w.id: (w.alive, w.state) for w in await file_store.list_workers()}
-    assert states["larch-0001"] == (True, WorkerState.DRAINING)
+    assert states[silent] == (True, WorkerState.DRAINING)
 
 
 async def test_a_command_reaches_the_worker_with_its_next_beat(store: Store) -> None:
-    await registered(store, "larch-0001")
-    await registered(store, "birch-0002")
+    larch, birch = await registered(store, "larch-0001"), await registered(store, "birch-0002")
     await store.command_worker("h-0001", WorkerCommand.DRAIN)
-    assert await store.beat_worker("larch-0001", state=WorkerState.RUNNING) is WorkerCommand.DRAIN
-    assert await store.beat_worker("birch-0002", state=WorkerState.RUNNING) is None
-    await store.command_worker("larch-0001", WorkerCommand.STOP_NOW)
-    assert await store.beat_worker("larch-0001", state=WorkerState.DRAINING) is WorkerCommand.STOP_NOW
+    assert await store.beat_worker(larch, state=WorkerState.RUNNING) is WorkerCommand.DRAIN
+    assert await store.beat_worker(birch, state=WorkerState.RUNNING) is None
+    await store.command_worker(larch, WorkerCommand.STOP_NOW)
+    assert await store.beat_worker(larch, state=WorkerState.DRAINING) is WorkerCommand.STOP_NOW
 
 
 async def test_a_worker_is_named_by_its_end(store: Store) -> None:

@@ -6,19 +6,23 @@ import itertools
 import os
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 
 from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Request, Snooze
 from perdure.app import run
+from perdure.runtime.client import EnqueueOptions
 from perdure.runtime.context import OnUnknown
 from tests.crash import saboteur
 from tests.crash.child import Orders
 from tests.crash.saboteur import here, is_open, leave
 
+TOGETHER = 7
+"""Jobs of one `enqueue_many` of a producer."""
 AT_ONCE = Backoff(base=0, cap=0)
 Doing = Literal[
     "step", "thread", "both", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "pause", "stumble", "snooze"
@@ -193,7 +197,7 @@ _DOERS = {
 }
 
 
-def make_app(url: str) -> App:
+def make_app(url: str | None = None) -> App:
     """The app, as every process of a test has it."""
     app = App(url)
     app.job(max_retries=100, backoff=AT_ONCE)(errand)
@@ -210,6 +214,7 @@ async def work(orders: Orders) -> None:
     async with make_app(orders.url) as app:
         saboteur.sabotage(await app.open())
         leave("ready", str(os.getpid()))
+        leave("clocks", str(datetime.now(UTC).timestamp()))
         await app.work(
             queues=orders.queues,
             concurrency=orders.concurrency,
@@ -230,7 +235,9 @@ async def produce(orders: Orders) -> None:
 
         async def together() -> None:
             while True:
-                for handle in await app.enqueue_many([Request("count", next(numbers)) for _ in range(7)]):
+                options: EnqueueOptions = {"goal": f"batch {uuid4()}"}
+                batch = [Request("count", next(numbers), options) for _ in range(TOGETHER)]
+                for handle in await app.enqueue_many(batch):
                     _tell(handle.id)
 
         await asyncio.gather(singly(), singly(), singly(), together())
@@ -244,6 +251,6 @@ def obey(orders: Orders) -> None:
     """Do what the orders say."""
     saboteur.obey(orders)
     structlog.configure(processors=[structlog.stdlib.add_log_level, structlog.processors.KeyValueRenderer()])
-    role = {"worker": work, "producer": produce, "migrator": lambda _: saboteur.migrate()}[orders.role]
+    role = {"worker": work, "producer": produce, "migrator": saboteur.migrate}[orders.role]
     with contextlib.suppress(KeyboardInterrupt):
         run(role(orders))

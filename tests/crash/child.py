@@ -3,7 +3,7 @@
 The clocks are bent before anything of perdure is imported. All other children come from the nursery.
 """
 
-import datetime
+import datetime as dt
 import json
 import sys
 import time
@@ -17,7 +17,8 @@ class Orders:
 
     place: the directory for its marks and effects. chores: seconds between two reapings. kill_at: the point at which it
     kills itself. stubborn: it never notices that a lease is lost, only the database does. skew: seconds by which its clocks
-    are wrong. fresh: an interpreter of its own rather than a fork. extra_migrations: SQL of migrations shipped after the real ones.
+    are wrong. fresh: an interpreter of its own rather than a fork. extra_migrations: SQL of migrations that come after the
+    real ones.
     """
 
     role: Literal["worker", "producer", "migrator"]
@@ -42,14 +43,16 @@ class Orders:
     @staticmethod
     def read(text: str) -> "Orders":
         """What `text` gave."""
-        given = json.loads(text)
-        return Orders(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+        given: dict[str, Any] = {}
+        for name, value in json.loads(text).items():
+            given[name] = tuple(value) if isinstance(value, list) else value
+        return Orders(**given)
 
 
 def bend_clocks(seconds: float) -> None:
     """Every clock that tells the time of day is wrong by that much; monotonic clocks are right."""
     real, real_ns = time.time, time.time_ns
-    straight = datetime.datetime
+    straight = dt.datetime
 
     class Meta(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -58,18 +61,18 @@ def bend_clocks(seconds: float) -> None:
         def __subclasscheck__(cls, subclass: type) -> bool:
             return issubclass(subclass, straight)
 
-    class Bent(straight, metaclass=Meta):
+    class Bent(straight, metaclass=Meta):  # type: ignore[valid-type,misc]
         @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return straight.now(tz) + datetime.timedelta(seconds=seconds)
+        def now(cls, tz: dt.tzinfo | None = None) -> Any:
+            return straight.now(tz) + dt.timedelta(seconds=seconds)
 
         @classmethod
         def utcnow(cls) -> Any:
-            return straight.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=seconds)
+            return straight.now(dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=seconds)
 
     time.time = lambda: real() + seconds
     time.time_ns = lambda: real_ns() + int(seconds * 1e9)
-    datetime.datetime = Bent  # type: ignore[misc]
+    dt.datetime = Bent  # type: ignore[misc]
 
 
 def main() -> None:

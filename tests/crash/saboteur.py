@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from perdure.model.errors import LeaseLost
-from perdure.runtime import worker as worker_module
+from perdure.runtime import worker as worker_rooms
 from perdure.runtime.chores import Chores
 from perdure.runtime.lease import LeaseKeeper
 from perdure.store.open import open_store
 from perdure.store.postgres import schema as postgres_schema
 from perdure.store.protocol import Migration, Store
-from perdure.store.sqlite import schema as sqlite_schema
 from perdure.store.sqlfiles import load_migrations
+from perdure.store.sqlite import schema as sqlite_schema
 from tests.crash.child import Orders
 
 _SABOTAGED = ("claim", "record", "finish", "request_approval", "replace_token", "set_waiting")
@@ -32,10 +32,10 @@ def obey(orders: Orders) -> None:
     global _orders  # noqa: PLW0603  one process, one set of orders
     _orders = orders
     if orders.chores is not None:
-        worker_module.Chores = functools.partial(Chores, every=orders.chores)  # type: ignore[assignment,misc]
+        setattr(worker_rooms, "Chores", functools.partial(Chores, every=orders.chores))  # noqa: B010  bent, so untyped
     if orders.stubborn:
-        LeaseKeeper._lost = lambda *_: None  # type: ignore[method-assign,assignment]
-        LeaseKeeper._give_up_stale = lambda *_: None  # type: ignore[method-assign,assignment]
+        LeaseKeeper._lost = lambda *_: None  # type: ignore[method-assign]
+        LeaseKeeper._give_up_stale = lambda *_: None  # type: ignore[method-assign]
     if orders.extra_migrations:
         ship_more_migrations(orders.extra_migrations)
     if orders.role == "migrator":
@@ -122,7 +122,7 @@ def ship_more_migrations(scripts: tuple[str, ...]) -> None:
         return real + [Migration(number, f"extra_{number}", sql, sql) for number, sql in more]
 
     sqlite_schema._MIGRATIONS = shipped("perdure.store.sqlite")
-    postgres_schema.load_migrations = shipped
+    postgres_schema.load_migrations = shipped  # type: ignore[attr-defined]
 
 
 def sabotage_migrations() -> None:
@@ -161,9 +161,9 @@ def sabotage_migrations() -> None:
     postgres_schema.Schema._apply = slow_apply  # type: ignore[method-assign]
 
 
-async def migrate() -> None:
+async def migrate(orders: Orders) -> None:
     """Migrate, and say what was applied."""
-    store = await open_store(_orders.url)
+    store = await open_store(orders.url)
     try:
         for migration in await store.migrate():
             leave("applied", str(migration.number))

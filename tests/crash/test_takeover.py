@@ -37,7 +37,9 @@ async def test_a_worker_stopped_past_its_lease_writes_nothing(crew: Crew) -> Non
             for name, ops in ERRANDS.items():
                 jobs[queue, name] = (await app.enqueue("errand", Errand(ops), queue=queue)).id
         early = [id for (_, name), id in jobs.items() if not name.startswith("late")]
-        normal, stubborn = (crew.start(queues=(q,), lease=LEASE, stubborn=q == "stubborn") for q in ("normal", "stubborn"))
+        normal, stubborn = (
+            crew.start(queues=(q,), lease=LEASE, stubborn=q == "stubborn") for q in ("normal", "stubborn")
+        )
         await held(crew, jobs.values(), attempt=1)
         await announced(app, (id for (_, name), id in jobs.items() if name.endswith("step")))
         normal.stop()

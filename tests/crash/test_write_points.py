@@ -4,7 +4,9 @@ For each store all points are run at once, each on a job, a queue and a process 
 """
 
 import asyncio
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,18 +148,16 @@ def wreckage(
 ) -> Iterator[Wreckage]:
     """All points, run once for each store."""
     place: Path = tmp_path_factory.mktemp(f"points-{request.param}")
-    name = f"perdure_test_crash_{place.name.replace('-', '_')}"
-    if request.param == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        url = postgres.create_database(name, template=request.getfixturevalue("postgres_template"))
-    else:
+    with ExitStack() as stack:
         url = f"sqlite:///{place}/perdure.db"
-    with Crew(nursery, url, place) as crew:
-        found = Wreckage(crew)
+        if request.param == "postgres":
+            postgres: PostgresServer = request.getfixturevalue("postgres")
+            name = f"perdure_test_{os.getpid()}_points"
+            url = postgres.create_database(name, template=request.getfixturevalue("postgres_template"))
+            stack.callback(postgres.drop_database, name)
+        found = Wreckage(stack.enter_context(Crew(nursery, url, place)))
         run_apart(found.run())
         yield found
-    if request.param == "postgres":
-        postgres.drop_database(name)
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import structlog
@@ -186,11 +187,21 @@ def a_job(**changes: Any) -> Job:
     return Job(**{**fields, **changes})
 
 
-def spawn(*args: str, **more: Any) -> "subprocess.Popen[str]":
-    """Start the real program."""
-    return subprocess.Popen(
-        [*PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, **more
-    )
+@contextmanager
+def spawned(*args: str, **more: Any) -> Iterator["subprocess.Popen[str]"]:
+    """The real program, running; what is left of it at the end is killed."""
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*PROGRAM, *args], text=True, **{**pipes, **more}) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def line_of(stream: IO[str] | None) -> str:
+    """The next line a running program prints."""
+    assert stream is not None
+    return stream.readline()
 
 
 def program(*args: str, stdin: str = "", timeout: float = 30) -> Done:

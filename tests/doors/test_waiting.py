@@ -1,6 +1,9 @@
 """Waiting for jobs: `jobs start --wait`, `--follow`, `jobs watch`, and every exit code that can come of it."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from perdure.sync import Client
-from tests.doors.conftest import Done, Perdure, program, spawn
+from tests.doors.conftest import Done, Perdure, line_of, program, spawned
 
 APP = ("--app", "agents:app")
 
@@ -16,12 +19,9 @@ APP = ("--app", "agents:app")
 @contextmanager
 def a_worker() -> Iterator[None]:
     """A worker of `agents:app` in a process of its own, while the block runs."""
-    worker = spawn("worker", "start", *APP)
-    try:
-        assert worker.stderr is not None
-        assert "worker started" in worker.stderr.readline()
+    with spawned("worker", "start", *APP) as worker:
+        assert "worker started" in line_of(worker.stderr)
         yield
-    finally:
         worker.terminate()
         worker.communicate(timeout=20)
 
@@ -140,37 +140,28 @@ class TestSignals:
 
     @pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 143)])
     def test_exit_code(self, name: str, code: int) -> None:
-        import signal
-
-        waiting = spawn("jobs", "start", "x", "--wait")
-        assert waiting.stdout is not None
-        assert waiting.stderr is not None
-        id = waiting.stdout.readline().strip()
-        assert "PENDING" in waiting.stderr.readline()
-        waiting.send_signal(signal.Signals[f"SIG{name}"])
-        _, told = waiting.communicate(timeout=20)
-        assert waiting.returncode == code
+        with spawned("jobs", "start", "x", "--wait") as waiting:
+            id = line_of(waiting.stdout).strip()
+            assert "PENDING" in line_of(waiting.stderr)
+            waiting.send_signal(signal.Signals[f"SIG{name}"])
+            _, told = waiting.communicate(timeout=20)
+            assert waiting.returncode == code
         assert f"the job goes on: perdure jobs watch {id[-8:]}" in told
         assert program("jobs", "get", id, "--fields", "status").out == "PENDING\n"
 
     def test_nobody_reads_on(self, perdure: Perdure) -> None:
-        for _ in range(3):
-            perdure.start("naps")
-        following = spawn("jobs", "events", perdure.start("naps"), "-f")
-        assert following.stdout is not None
-        following.stdout.readline()
-        following.stdout.close()
-        perdure("jobs", "cancel", "-", "-y", stdin=perdure("jobs", "ls", "-o", "id").out)
-        assert following.wait(timeout=20) == 141
-        assert following.stderr is not None
-        assert following.stderr.read() == ""
-        following.stderr.close()
+        id = perdure.start("naps")
+        with spawned("jobs", "events", id, "-f") as following:
+            line_of(following.stdout)
+            assert following.stdout is not None
+            following.stdout.close()
+            perdure("jobs", "cancel", id)
+            assert following.wait(timeout=20) == 141
+            assert following.stderr is not None
+            assert following.stderr.read() == ""
 
 
 def test_closed_streams_do_no_harm() -> None:
-    import subprocess
-    import sys
-
     shell = f"{sys.executable} -m perdure jobs start x >&- 2>&- <&-"
     assert subprocess.run(shell, shell=True, check=False).returncode == 0
     assert len(program("jobs", "ls", "-o", "id").out.split()) == 1

@@ -1,6 +1,7 @@
 """The client: what a program does with jobs, and what it is refused."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -519,6 +520,42 @@ async def test_an_app_is_opened_at_first_use_and_may_be_used_again(file_store_ur
     with pytest.raises(ConfigError):
         app.configure(app.settings)
     await app.close()
+
+
+def test_an_app_in_one_event_loop_after_the_other(file_store_url: str) -> None:
+    app = App(file_store_url, migrate=True)
+
+    @app.job
+    async def echo(ctx: JobContext, n: int) -> int:
+        return n
+
+    async def ask() -> Any:
+        return await app.enqueue(echo, 1)
+
+    async def answer() -> int:
+        async with working(app):
+            result: int = await app.result(handle.id, timeout=PATIENCE)
+        await app.close()
+        return result
+
+    async def close() -> None:
+        await app.close()
+
+    handle = asyncio.run(ask())  # as a script does that forgets to close
+    assert asyncio.run(answer()) == 1
+    asyncio.run(close())
+    gc.collect()
+
+
+def test_an_app_in_memory_lives_in_one_event_loop() -> None:
+    app = App("memory:")
+
+    async def use() -> dict[str, int]:
+        return await app.count()
+
+    assert asyncio.run(use()) == {}
+    with pytest.raises(ConfigError, match="another"):
+        asyncio.run(use())
 
 
 async def test_wrong_urls(tmp_path: Any) -> None:

@@ -1,13 +1,14 @@
 """What goes through the database comes back as what it was: a replay gives exactly what the first run gave."""
 
 import enum
+import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from pydantic import BaseModel
@@ -120,6 +121,10 @@ async def from_a_coroutine() -> Source:
     return SOURCE
 
 
+def promised() -> Awaitable[Source]:
+    return from_a_coroutine()
+
+
 def no_annotation_dict() -> Any:
     return {"a": [1, None, True, 2.5, "x"], "b": {"c": {}}}
 
@@ -134,7 +139,7 @@ def not_annotated_tuple():  # type: ignore[no-untyped-def]  # that is the point
 
 CASES: list[Callable[[], Any]] = [
     a_dataclass, a_model, a_typed_dict, a_tuple, models_by_number, perhaps, nothing, an_enum, a_set, a_day, a_span,
-    money, a_path, a_whole_float, from_a_coroutine, no_annotation_dict,
+    money, a_path, a_whole_float, from_a_coroutine, promised, no_annotation_dict,
 ]  # fmt: skip
 
 
@@ -154,7 +159,7 @@ async def test_a_replay_gives_what_the_first_run_gave(app: App, as_tool: bool) -
         await (await app.enqueue(all_of_them)).result(PATIENCE)
     for fn in CASES:
         first, replayed = seen[fn.__name__]
-        given = fn() if fn is not from_a_coroutine else SOURCE
+        given = SOURCE if fn in (from_a_coroutine, promised) else fn()
         assert first == given, fn.__name__
         assert replayed == given, fn.__name__
         assert type(first) is type(replayed), fn.__name__
@@ -178,6 +183,37 @@ async def test_a_record_that_no_longer_fits_its_type_fails_naming_the_step(app: 
         job = await ended(app, await app.enqueue(one))
     assert job.status in (Status.FAILED, Status.DEADLETTER)
     assert "the recorded result of step 'fetch' does not fit Source" in (job.error_message or "")
+
+
+async def test_a_class_called_as_a_step_gives_its_instance(app: App) -> None:
+    seen: list[Any] = []
+
+    @app.job(backoff=NOW)
+    async def one(ctx: JobContext) -> None:
+        seen.append(await ctx.step("class", Source, "u", MOMENT))
+        seen.append(await ctx.step("partial", functools.partial(Source, "u"), seen=MOMENT))
+        seen.append(await ctx.step("tuple", tuple, [1, 2]))
+        if ctx.attempt == 1:
+            raise OSError("replay, please")
+
+    async with working(app):
+        await (await app.enqueue(one)).result(PATIENCE)
+    assert seen == [Source("u", MOMENT), Source("u", MOMENT), (1, 2)] * 2
+
+
+async def test_a_step_that_never_returns_raises_its_own_error(app: App) -> None:
+    def refuse() -> NoReturn:
+        raise KeyError("its own")
+
+    @app.job
+    async def one(ctx: JobContext) -> str:
+        try:
+            await ctx.step("refuse", refuse)
+        except KeyError as error:
+            return str(error)
+
+    async with working(app):
+        assert await (await app.enqueue(one)).result(PATIENCE) == "'its own'"
 
 
 # -- input and output of handlers -------------------------------------------------------------------------------------------

@@ -493,6 +493,25 @@ async def test_step_names_and_options_are_checked(app: App) -> None:
         assert await (await app.enqueue(one)).result(PATIENCE) == ["InvalidInput"] * 5
 
 
+async def test_a_history_of_many_pages_is_read_to_its_end(app: App) -> None:
+    ran: list[int] = []
+
+    async def note(n: int) -> int:
+        ran.append(n)
+        return n
+
+    @app.job(backoff=NOW)
+    async def wide(ctx: JobContext) -> int:
+        found = await asyncio.gather(*(ctx.step(f"step {n}", note, n) for n in range(2100)))
+        if ctx.attempt == 1:
+            raise Broken("replay, please")
+        return sum(found)
+
+    async with working(app):
+        assert await (await app.enqueue(wide)).result(PATIENCE) == sum(range(2100))
+    assert len(ran) == 2100
+
+
 async def test_many_steps_make_one_dense_log(app: App) -> None:
     @app.job(backoff=NOW, max_retries=1)
     async def long(ctx: JobContext) -> int:

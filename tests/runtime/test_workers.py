@@ -229,7 +229,7 @@ async def test_a_graceful_stop_lets_a_step_finish_and_hands_the_job_back(app: Ap
     handle = await app.enqueue(two)
     await until(lambda: ran)
     worker.stop()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
     assert not running.done()
     release.set()
     await soon(running)
@@ -291,6 +291,7 @@ async def test_a_graceful_stop_lets_parallel_steps_finish_and_begins_no_other(ap
     handle = await app.enqueue(fan)
     await until(lambda: len(ran) == 3)
     worker.stop()
+    await asyncio.sleep(0.5)  # it hears of it after its claim that may be under way
     release.set()
     await soon(running)
     assert sorted(ran) == [0, 1, 2]

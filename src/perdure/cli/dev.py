@@ -69,7 +69,7 @@ class Dev:
         if self._cli.settings["database_url"].startswith("postgres"):
             async with self._cli.store() as store:
                 await store.migrate()
-        async with self._cli.client(creates=True, least_log="warning" if live else None) as client:
+        async with self._cli.client(creates=True, works=not live) as client:
             worker = await client.worker()
             self._obey_signals(worker)
             working = asyncio.create_task(worker.run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import sys
 import textwrap
 import traceback
@@ -102,6 +103,12 @@ def exit_code(error: BaseException) -> int:
         if cls in EXIT_CODES:
             return EXIT_CODES[cls]
     return Exit.FAILURE
+
+
+def pipe_closed() -> int:
+    """Nobody reads our output any more: say nothing, not even at the very end, and return the exit code of SIGPIPE."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.PIPE_CLOSED
 
 
 def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: bool = False) -> int:

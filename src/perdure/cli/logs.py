@@ -23,9 +23,10 @@ class _Stderr:
         sys.stderr.flush()
 
 
-def configure_logs(settings: Settings, flags: Flags, *, least: str | None = None) -> None:
-    """Obey log_format and log_level; -v shows all, -q errors only."""
-    level = least or settings["log_level"]
+def configure_logs(settings: Settings, flags: Flags, *, works: bool = False) -> None:
+    """Obey log_format and log_level; -v shows all, -q errors only. Where nothing `works`, only warnings are of interest
+    unless log_level says otherwise."""
+    level = settings["log_level"] if works or settings.origins["log_level"] != "default" else "warning"
     if flags.verbose:
         level = "debug"
     elif flags.quiet:

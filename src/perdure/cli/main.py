@@ -91,8 +91,9 @@ def run(args: list[str]) -> int:
         code = root().main(args=after, prog_name=name, standalone_mode=False, obj=before)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint at exit either
-        return 141
+        from perdure.cli.errors import pipe_closed
+
+        return pipe_closed()
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  the one place where every error becomes a message and an exit code

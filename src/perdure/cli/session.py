@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.cli.errors import Declined, Interrupted, NotConfirmed, Usage, report
+from perdure.cli.errors import Declined, Interrupted, NotConfirmed, Usage, pipe_closed, report
 from perdure.cli.options import OUTPUTS, Flags, Paging
 from perdure.cli.output import Column, Mode, Output
 
@@ -104,12 +104,12 @@ class Cli:
         return f"perdure {command}{more}"
 
     @asynccontextmanager
-    async def client(self, *, creates: bool = False, least_log: str | None = None) -> AsyncIterator[App]:
+    async def client(self, *, creates: bool = False, works: bool = False) -> AsyncIterator[App]:
         """The App, open. An embedded database that does not exist is made only by a command that `creates` something;
-        to the others it is an empty one. Raises what `App.open` raises."""
+        to the others it is an empty one. What `works` tells so in its log. Raises what `App.open` raises."""
         from perdure.cli.logs import configure_logs
 
-        configure_logs(self.settings, self.flags, least=least_log)
+        configure_logs(self.settings, self.flags, works=works)
         self._note_about_place(creates)
         app = self.app
         await app.open()
@@ -163,6 +163,8 @@ class Cli:
                 result = run_async(result)
         except Interrupted as interrupted:
             return interrupted.exit_code
+        except BrokenPipeError:
+            return pipe_closed()
         return int(result or 0)
 
     async def each(self, ids: Sequence[str], act: Callable[[str], Awaitable[R]]) -> tuple[list[R], int]:

@@ -92,9 +92,12 @@ class Watch:
         return text
 
     async def _lines(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for id in self.jobs:
-                group.create_task(self._follow(id))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for id in self.jobs:
+                    group.create_task(self._follow(id))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # one is enough to tell
 
     async def _follow(self, id: UUID) -> None:
         job = self.jobs[id]

@@ -86,7 +86,7 @@ def start(
 
 
 async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
-    async with cli.client(creates=True) as client:
+    async with cli.client(creates=True, works=True) as client:
         worker = await client.worker()
         loop = asyncio.get_running_loop()
         signals: list[int] = []

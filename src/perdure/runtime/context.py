@@ -25,7 +25,7 @@ from perdure.runtime import asking, codec
 from perdure.runtime.asking import ApprovalRequest, Decision
 from perdure.runtime.checks import check_event_type, check_seconds
 from perdure.runtime.outcomes import describe
-from perdure.runtime.registry import call, retry_after, type_hints
+from perdure.runtime.registry import call, retry_after, returned_type
 from perdure.runtime.run import Run
 
 P = ParamSpec("P")
@@ -160,7 +160,7 @@ class JobContext:
         await self._run.enter()
         key = self._key(name)
         told = codec.digest(args, kwargs)
-        returns = type_hints(fn).get("return")
+        returns = returned_type(fn)
         found = self._run.history.finished.get(key)
         if found is not None and not self._changed("step", key, found["digest"], told):
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of step '{key}'")
@@ -224,7 +224,7 @@ class JobContext:
         await self._run.enter()
         key = self._key(name)
         told = codec.digest(args, kwargs)
-        returns = type_hints(fn).get("return")
+        returns = returned_type(fn)
         found = self._run.history.finished.get(key)
         if found is not None and not self._changed("tool", key, found["digest"], told):
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of tool '{key}'")

@@ -15,7 +15,7 @@ async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
     """Call the run's handler and return what it returns.
 
     A plain handler's thread cannot be cancelled: when the run is stopped or times out its next call on the context raises
-    Suspended, and the slot stays held until it returns.
+    Suspended, and the slot stays held until it returns, or until the process ends.
     """
     if run.handler.is_async:
         return await run.handler.fn(JobContext(run), *arguments)
@@ -26,6 +26,9 @@ async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
         try:
             await asyncio.wait({thread})
         except asyncio.CancelledError:
+            if run.thread_abandoned:
+                thread.cancel()  # it goes on, but nobody hears of it
+                raise
             if run.over is None and not run.timed_out:
                 raise
             run.close_context()

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, NoReturn, TypeVar, get_args, get_origin
 
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
@@ -142,6 +142,19 @@ def type_hints(fn: Callable[..., Any], local_names: dict[str, Any] | None = None
         except (NameError, AttributeError, TypeError, SyntaxError):
             continue
     return hints
+
+
+def returned_type(fn: Callable[..., Any]) -> Any:
+    """The annotated type of what a call gives (for a class: the class), None where nothing usable is said."""
+    while hasattr(fn, "func"):  # functools.partial
+        fn = fn.func
+    if inspect.isclass(fn):
+        return fn
+    annotation = type_hints(fn).get("return")
+    origin = get_origin(annotation)
+    if isinstance(origin, type) and issubclass(origin, Awaitable) and not is_async(fn):
+        annotation = get_args(annotation)[-1]
+    return None if annotation in (NoReturn, Never) else annotation
 
 
 def retry_after(error: BaseException) -> float | None:

@@ -65,6 +65,7 @@ class Run:
         self.over: str | None = None
         """Why this attempt is over; None while it may still write."""
         self.draining = False
+        self.thread_abandoned = False
         self.began = False
         self._forced: Outcome | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -193,6 +194,12 @@ class Run:
         self.waits.close()
         for task in self._guests:
             task.cancel()
+
+    def abandon_thread(self) -> None:
+        """The process is about to end: wait no longer for a plain handler's thread."""
+        if not self.handler.is_async and self._task is not None:
+            self.thread_abandoned = True
+            self._task.cancel()
 
     def lose(self) -> None:
         """The lease is gone: somebody else may run this job already."""

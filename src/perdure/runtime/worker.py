@@ -40,6 +40,9 @@ SOON = 0.02
 REPORT = 2.0
 UNKNOWN_KIND_DELAY = 5.0
 MAX_UNCOMMITTED = 2000
+THREADS_WAIT = 2.0
+"""Seconds a stopping worker waits for the threads of plain handlers, which nothing can interrupt."""
+LAST_WAIT = 8.0
 SLOW_HANDLER = 0.1
 """A kind whose attempts take longer than this on average is marked started before its code runs."""
 
@@ -305,7 +308,12 @@ class Worker:
             if held.run is not None:
                 held.run.stop("worker stopped", hand_back("worker_stopped"))
         if self._running:
-            await asyncio.wait(self._running, timeout=10)
+            await asyncio.wait(self._running, timeout=THREADS_WAIT)
+            for held in list(self._running.values()):
+                if held.run is not None:
+                    held.run.abandon_thread()
+        if self._running:
+            await asyncio.wait(self._running, timeout=LAST_WAIT)
         while self._committing:
             await asyncio.wait(set(self._committing))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import threading
@@ -150,6 +151,32 @@ def meaning(error: Exception, where: str) -> PerdureError:
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_INTERRUPT", "SQLITE_NOMEM")):
         return StoreUnreachable(f"{where} does not work: {text} ({name})")
     return StoreError(f"{where}: {text}")
+
+
+async def apart(fn: Callable[[], None]) -> None:
+    """Call `fn`, which blocks, in a thread of its own: the loop's threads may all be taken by their users."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def answer(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            fn()
+        except BaseException as raised:  # noqa: BLE001  it belongs to the caller
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(answer, error)
+
+    threading.Thread(target=run, name="perdure-sqlite", daemon=True).start()
+    await done
 
 
 class Readers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +10,7 @@ from perdure.store.hints import LocalHints
 from perdure.store.protocol import Listener, Topic
 from perdure.store.sqlite.approvals import Approvals
 from perdure.store.sqlite.attempts import Attempts
-from perdure.store.sqlite.database import Readers, check_engine, check_place
+from perdure.store.sqlite.database import Readers, apart, check_engine, check_place
 from perdure.store.sqlite.doorbell import Doorbell
 from perdure.store.sqlite.enqueueing import Enqueueing
 from perdure.store.sqlite.jobs import Jobs
@@ -69,7 +68,7 @@ class SqliteStore(Schema, Enqueueing, Jobs, Leases, Attempts, Approvals, Workers
         """See `protocol.SchemaStore.close`."""
         await self._writer.close()
         if self._readers is not None:
-            await asyncio.to_thread(self._readers.close)
+            await apart(self._readers.close)
         if self._bell is not None:
             self._bell.close()
 

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from perdure.model.errors import PerdureError, StoreUnreachable
-from perdure.store.sqlite.database import REFUSALS, connect, meaning
+from perdure.store.sqlite.database import REFUSALS, apart, connect, meaning
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -71,7 +71,7 @@ class Writer:
 
     async def open(self) -> None:
         """Open the database and start. Raises StoreUnreachable."""
-        await asyncio.to_thread(self._open)
+        await apart(self._open)
         self._thread.start()
 
     def run(self, one: One[T], topics: int = NOTHING) -> asyncio.Future[T]:
@@ -93,7 +93,7 @@ class Writer:
             self._closed = True
             self._inbox.put(None)
         if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+            await apart(self._thread.join)
 
     def _put(self, item: _Item[T]) -> asyncio.Future[T]:
         if self._closed:

@@ -1,0 +1,96 @@
+"""Migrations that are killed half-way, and workers that are older than the database."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from perdure.store.open import open_store
+from tests.conformance.shell import open_shell
+from tests.crash.apps import make_app
+from tests.crash.invariants import check
+from tests.crash.processes import Crew, Nursery, all_ended
+from tests.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.crash
+
+_numbers = itertools.count(1)
+EXTRA = (
+    "create table {0}extra_2 (n integer);\ncreate table {0}extra_2b (n integer);",
+    "create table {0}extra_3 (n integer);",
+)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bare_crew(
+    request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path, fresh_store_url: Callable[[str], str]
+) -> Iterator[Crew]:
+    """Processes over a database without any schema."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            url = fresh_store_url("sqlite")
+        else:
+            postgres: PostgresServer = request.getfixturevalue("postgres")
+            name = f"perdure_test_bare_{os.getpid()}_{next(_numbers)}"
+            url = postgres.create_database(name)
+            stack.callback(postgres.drop_database, name)
+        yield stack.enter_context(Crew(nursery, url, tmp_path / "crew"))
+
+
+@pytest.mark.parametrize(
+    ("kill_at", "done"),
+    [
+        ("inside migration 1", []),
+        ("after migration 1", [1]),
+        ("inside migration 2", [1]),
+        ("after migration 2", [1, 2]),
+        ("after migration 3", [1, 2, 3]),
+    ],
+)
+async def test_a_killed_migrator_leaves_a_schema_that_migrates(bare_crew: Crew, kill_at: str, done: list[int]) -> None:
+    crew = bare_crew
+    schema = "" if crew.url.startswith("sqlite") else "perdure."
+    extra = tuple(sql.format(schema) for sql in EXTRA)
+    killed = crew.start(role="migrator", kill_at=kill_at, extra_migrations=extra)
+    assert await killed.ended() == -9, killed.log
+    store = await open_store(crew.url)
+    try:
+        applied = (await store.schema_status()).migrations
+        assert [m.number for m in applied if m.applied_at] == done
+    finally:
+        await store.close()
+
+    second = [crew.start(role="migrator", extra_migrations=extra) for _ in range(2)]
+    for child in second:
+        assert await child.ended() == 0, child.log
+    assert sorted(crew.lines("applied")) == [str(n) for n in (1, 2, 3) if n not in done]
+    worker = crew.start(extra_migrations=extra)
+    await crew.ready(worker)
+    async with open_shell(crew.url) as shell:
+        for table in ("extra_2", "extra_2b", "extra_3"):
+            assert await shell.run(f"select * from {table}") == []
+
+
+async def test_an_old_worker_refuses_a_newer_schema(crew: Crew) -> None:
+    async with make_app(crew.url) as app:
+        job = await app.enqueue("count", 1)
+    async with open_shell(crew.url) as shell:
+        moment = "now()" if shell.postgres else "0"
+        await shell.run(f"insert into schema_migrations values (9999, 'from_the_future', 'x', {moment})")
+    worker = crew.start(fresh=True)
+    assert await worker.ended() == 1, worker.log
+    last = worker.log.strip().splitlines()[-1]
+    assert "9999" in last
+    assert "newer" in last
+    assert crew.lines("ready") == []
+    snapshot = await check(crew.url, [job.id])
+    assert snapshot.jobs[job.id]["status"] == "PENDING"
+    async with open_shell(crew.url) as shell:
+        await shell.run("delete from schema_migrations where number = 9999")
+    worker = crew.start()
+    async with make_app(crew.url) as app:
+        await all_ended(app)
+    await crew.dismiss(worker)

@@ -1,0 +1,195 @@
+"""`perdure db`, `config` and `doctor`."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.doors.conftest import Perdure, spawned
+from tests.postgres_server import PostgresServer
+
+APP = ("--app", "agents:app")
+
+
+@pytest.fixture
+def bare_url(postgres: PostgresServer) -> str:
+    """A PostgreSQL database without our schema."""
+    name = "perdure_doors_bare"
+    postgres.drop_database(name)
+    return postgres.create_database(name)
+
+
+class TestStatus:
+    """db status."""
+
+    def test_a_schema_that_fits(self, anywhere: Perdure) -> None:
+        anywhere("db", "migrate")
+        done = anywhere("db", "status")
+        assert "✓ ok" in done.out
+        assert "0001 core  applied" in done.out
+        facts = anywhere("db", "status", "--json").json
+        assert facts["verdict"] == "ok"
+        assert facts["schema"] == facts["needed"] == len(facts["migrations"])
+
+    def test_no_database_yet(self, perdure: Perdure, place: Path) -> None:
+        done = perdure("db", "status", code=1)
+        assert "there is no database at perdure.db yet" in done.err
+        assert "✕ missing" in done.out
+        assert not (place / "perdure.db").exists()
+
+    def test_no_schema_yet(self, perdure: Perdure, bare_url: str) -> None:
+        assert perdure("db", "status", "--db", bare_url, "--json", code=1).json["verdict"] == "missing"
+        done = perdure("jobs", "ls", "--db", bare_url, code=1)
+        assert "[code: schema-missing]" in done.err
+        assert "perdure db migrate" in done.err
+
+    def test_a_password_is_not_shown(self, perdure: Perdure) -> None:
+        url = "postgresql://ann:s3cret@127.0.0.1:1/x"
+        assert "s3cret" not in perdure("db", "status", "--db", url, code=10).err
+        assert "ann:***@" in perdure("config", "get", "database_url", "--db", url).out
+        assert "s3cret" not in perdure("config", "ls", "--db", url, "--json").out
+        assert "s3cret" not in perdure("doctor", "--db", url, code=1).out
+
+
+class TestMigrate:
+    """db migrate."""
+
+    def test_once_is_enough(self, perdure: Perdure, bare_url: str) -> None:
+        for url in ("sqlite:///new.db", bare_url):
+            assert "applied 0001 core" in perdure("db", "migrate", "--db", url).out
+            done = perdure("db", "migrate", "--db", url)
+            assert done.out == ""
+            assert "nothing to do" in done.err
+            assert perdure("db", "migrate", "--db", url, "--json").json["items"] == []
+
+    def test_dumping_needs_no_database(self, perdure: Perdure, place: Path) -> None:
+        sql = perdure("db", "migrate", "--dump-sql", "--db", "postgresql://nobody@127.0.0.1:1/x").out
+        assert "-- migration 0001 core" in sql
+        assert "create schema" in sql.lower()
+        sql = perdure("db", "migrate", "--dump-sql").out
+        assert not (place / "perdure.db").exists()
+        with sqlite3.connect("dumped.db") as connection:
+            connection.executescript(sql)
+        connection.close()
+        assert (
+            perdure("db", "migrate", "--dump-sql", "--db", "postgresql://", "--json").json["items"][0]["name"] == "core"
+        )
+        assert "is no kind of database" in perdure("db", "migrate", "--dump-sql", "--db", "mysql://", code=2).err
+
+
+class TestPrune:
+    """db prune."""
+
+    def test_old_ends_are_deleted(self, anywhere: Perdure) -> None:
+        done_id = anywhere.ran("greet", "--input", '"ann"')
+        failed = anywhere.ran("fails")
+        live = anywhere.start("naps")
+        assert anywhere("db", "prune", "--older-than", "30d", "-y").out == "0 jobs deleted\n"
+        assert anywhere("db", "prune", "--older-than", "0s", "--dry-run").out == "2 jobs would be deleted\n"
+        assert "Delete 2 jobs" in anywhere("db", "prune", "--older-than", "0s", code=2).err
+        assert anywhere("db", "prune", "--older-than", "0s", "--status", "failed", "-y").out == "1 job deleted\n"
+        anywhere("jobs", "get", failed, code=3)
+        anywhere("jobs", "get", done_id)
+        facts = anywhere("db", "prune", "--older-than", "0s", "-y", "--json").json
+        assert facts == {"matching": 1, "deleted": 1, "dry_run": False}
+        assert anywhere("jobs", "ls", "-o", "id").lines == [live]
+
+    def test_what_makes_no_sense(self, perdure: Perdure) -> None:
+        assert "--older-than" in perdure("db", "prune", code=2).err
+        assert "'soon' is not a duration" in perdure("db", "prune", "--older-than", "soon", code=2).err
+        assert (
+            "RUNNING is no end of a job"
+            in perdure("db", "prune", "--older-than", "1d", "--status", "running", code=2).err
+        )
+        assert "unknown status" in perdure("db", "prune", "--older-than", "1d", "--status", "nope", code=2).err
+        assert "nothing to prune" in perdure("db", "prune", "--older-than", "1d").err
+
+
+class TestConfig:
+    """config ls, get, path."""
+
+    def test_every_setting_and_its_origin(self, perdure: Perdure, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (place / "perdure.toml").write_text('lease = "1m"\n')
+        monkeypatch.setenv("PERDURE_CONCURRENCY", "7")
+        items = {i["name"]: i for i in perdure("config", "ls", "--tenant", "acme", "--json").json["items"]}
+        assert (items["tenant"]["value"], items["tenant"]["origin"]) == ("acme", "flag")
+        assert (items["concurrency"]["value"], items["concurrency"]["origin"]) == ("7", "env PERDURE_CONCURRENCY")
+        assert (items["lease"]["value"], items["lease"]["origin"]) == ("60.0", str(place / "perdure.toml"))
+        assert items["queues"]["origin"] == "default"
+        assert "ORIGIN" in perdure("config", "ls", "--origin").lines[0]
+        assert "ORIGIN" not in perdure("config", "ls").lines[0]
+        assert "PERDURE_LEASE" in perdure("config", "ls", "-o", "wide").out
+
+    def test_one(self, perdure: Perdure) -> None:
+        assert perdure("config", "get", "log-level").out == "info\n"
+        assert perdure("config", "get", "PERDURE_TENANT").out == "default\n"
+        assert "did you mean 'tenant'?" in perdure("config", "get", "tennant", code=2).err
+
+    def test_where(self, perdure: Perdure, place: Path) -> None:
+        (place / "perdure.toml").write_text("")
+        assert perdure("config", "path").lines[0] == str(place / "perdure.toml")
+        assert perdure("config", "path").lines[1].endswith("perdure/config.toml  (not there)")
+        assert [f["exists"] for f in perdure("config", "path", "--json").json["items"]] == [True, False]
+
+    def test_a_broken_file(self, perdure: Perdure, place: Path) -> None:
+        (place / "perdure.toml").write_text("colour = 1\n")
+        assert "unknown settings: colour" in perdure("config", "ls", code=2).err
+
+
+class TestDoctor:
+    """doctor."""
+
+    def test_a_healthy_place(self, anywhere: Perdure) -> None:
+        anywhere("db", "migrate")
+        with spawned("worker", "start", *APP) as worker:
+            assert worker.stderr is not None
+            worker.stderr.readline()
+            done = anywhere("doctor", *APP)
+            assert "everything is well" in done.out
+            for name in ("perdure", "python", "app", "database", "server", "schema", "clock", "workers", "jobs"):
+                assert f"✓ {name} " in done.out
+            facts = anywhere("doctor", "--json").json
+        assert facts["ok"] is True
+        assert {c["status"] for c in facts["checks"]} == {"ok"}
+
+    def test_nothing_there_yet_is_no_fault(self, perdure: Perdure) -> None:
+        assert "! database  there is no file perdure.db yet" in perdure("doctor").out
+
+    def test_nobody_there(self, perdure: Perdure) -> None:
+        done = perdure("doctor", "--db", "postgresql://nobody@127.0.0.1:1/x", code=1)
+        assert "✕ database" in done.out
+        assert "1 thing wrong" in done.out
+
+    def test_no_schema(self, perdure: Perdure, bare_url: str) -> None:
+        assert "✕ schema" in perdure("doctor", "--db", bare_url, code=1).out
+
+    def test_settings_and_apps_that_do_not_load(self, perdure: Perdure, place: Path) -> None:
+        assert "✕ settings" in perdure("doctor", "--app", "nowhere:app", code=1).out
+        (place / "empty.py").write_text("from perdure import App\napp = App()\n")
+        assert "empty:app has no handlers" in perdure("doctor", "--app", "empty:app", code=1).out
+
+    def test_jobs_that_nobody_will_take(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        perdure("jobs", "start", "x", "--queue", "slow")
+        assert perdure("doctor").code == 0
+        monkeypatch.setattr("perdure.cli.doctor.STUCK_AFTER", -1.0)
+        done = perdure("doctor", code=1)
+        assert "no worker serves queue 'slow': 1 due jobs of kind 'x' wait" in done.out
+        assert "--queues slow" in done.out
+        assert [c["name"] for c in perdure("doctor", "--json", code=1).json["checks"] if c["status"] == "wrong"] == [
+            "stuck"
+        ]
+
+    def test_jobs_of_a_dead_worker(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        perdure.start("hangs")
+        with spawned("worker", "start", *APP, "--lease", "60s") as worker:
+            assert worker.stdout is not None
+            worker.stdout.readline()
+        monkeypatch.setattr("perdure.cli.doctor.STUCK_AFTER", -100.0)
+        assert "1 jobs are held by workers that are gone" in perdure("doctor", code=1).out
+
+    def test_a_clock_that_is_wrong(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        perdure("jobs", "start", "x")
+        monkeypatch.setattr("perdure.cli.doctor.MOST_SKEW", -100.0)
+        checks = {c["name"]: c for c in json.loads(perdure("doctor", "--json").out)["checks"]}
+        assert checks["clock"]["status"] in {"ok", "warning"}

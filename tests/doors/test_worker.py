@@ -1,0 +1,171 @@
+"""`perdure worker`: real processes, signals, and operators."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.doors.conftest import Perdure, line_of, program, spawned
+
+APP = ("--app", "agents:app")
+
+
+def until(true: Callable[[], object], seconds: float = 20) -> None:
+    """Wait for something that is about to happen."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def alive(perdure: Perdure) -> list[str]:
+    """The ids of the workers that run."""
+    return [w["id"] for w in perdure("worker", "status", "--json").json["items"] if w["alive"]]
+
+
+class TestStart:
+    """worker start."""
+
+    def test_runs_jobs_until_it_is_told_to_stop(self, anywhere: Perdure) -> None:
+        id = anywhere.start("greet", "--input", '"ann"')
+        with spawned("worker", "start", *APP) as worker:
+            assert "worker started" in line_of(worker.stderr)
+            anywhere("jobs", "watch", id)
+            worker.send_signal(signal.SIGTERM)
+            _, told = worker.communicate(timeout=20)
+            assert worker.returncode == 0
+        assert "stopping; 0 running" in told
+        assert "worker stopped" in told
+
+    def test_once(self, anywhere: Perdure) -> None:
+        ids = [anywhere.start("greet", "--input", '"ann"') for _ in range(3)]
+        assert program("worker", "start", *APP, "--once", "-q") == program("version", "-o", "none")
+        assert anywhere("jobs", "ls", "--status", "completed", "-o", "id").lines == ids[::-1]
+
+    def test_a_second_signal_does_not_wait(self, perdure: Perdure) -> None:
+        id = perdure.start("hangs")
+        with spawned("worker", "start", *APP) as worker:
+            assert "hanging" in line_of(worker.stdout)
+            worker.send_signal(signal.SIGINT)
+            while "stopping; 1 running" not in line_of(worker.stderr):
+                pass
+            worker.send_signal(signal.SIGINT)
+            assert worker.wait(timeout=20) == 130
+        job = perdure("jobs", "get", id, "--json").json
+        assert (job["status"], job["retry_count"], job["note"]["reason"]) == ("RETRY", 0, "worker_stopped")
+
+    @pytest.mark.parametrize(
+        ("args", "says"),
+        [
+            ((), "which handlers? Name the App"),
+            (("--app", "empty:app"), "the App empty:app has no handlers"),
+            (("--app", "nowhere:app"), "there is no module 'nowhere'"),
+            ((*APP, "--concurrency", "0"), "concurrency (flag) makes no sense: must be at least 1"),
+            ((*APP, "--concurrency", "many"), "concurrency (flag) makes no sense"),
+            ((*APP, "--lease", "0.5s"), "lease (flag) makes no sense: must be at least 1 second"),
+            ((*APP, "--drain-timeout", "soon"), "drain_timeout (flag) makes no sense"),
+            ((*APP, "--queues", ","), "queues (flag) makes no sense: needs at least one name"),
+            ((*APP, "--queues", "a b"), "a queue's name"),
+            ((*APP, "--processes", "0"), "greater than or equal to 1"),
+        ],
+        ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
+    )
+    def test_what_makes_no_sense(self, perdure: Perdure, place: Path, args: tuple[str, ...], says: str) -> None:
+        (place / "empty.py").write_text("from perdure import App\napp = App()\n")
+        assert says in perdure("worker", "start", *args, code=2).err
+
+    def test_json_logs(self, place: Path) -> None:
+        (place / "perdure.toml").write_text('log_format = "json"\n')
+        lines = [json.loads(line) for line in program("worker", "start", *APP, "--once").err.splitlines()]
+        assert [line["event"] for line in lines] == ["worker started", "worker stopped"]
+        assert lines[0]["level"] == "info"
+
+    def test_nobody_there(self) -> None:
+        done = program("worker", "start", *APP, "--db", "postgresql://nobody@127.0.0.1:1/x")
+        assert (done.code, "[code: store-unreachable]" in done.err) == (10, True)
+
+
+class TestOperators:
+    """worker status, stop, drain."""
+
+    def test_status(self, anywhere: Perdure) -> None:
+        assert "no worker runs; start one" in anywhere("worker", "status").err
+        anywhere.start("hangs")
+        with spawned("worker", "start", *APP, "--concurrency", "3") as worker:
+            assert "hanging" in line_of(worker.stdout)
+            lines = anywhere("worker", "status").lines
+            assert lines[0].split()[:4] == ["STATE", "WORKER", "HELD", "HEARTBEAT"]
+            assert lines[1].startswith("● running  w-")
+            assert "1/3" in lines[1]
+            seen = anywhere("worker", "status", "--json").json["items"][0]
+            assert (seen["alive"], seen["held"], seen["pid"], seen["queues"]) == (True, 1, worker.pid, ["default"])
+            assert anywhere("worker", "ls", "-o", "id").out.strip() == seen["id"]
+
+    @pytest.mark.parametrize(
+        "args",
+        [("stop",), ("stop", "ID"), ("stop", "--all"), ("stop", "--now"), ("drain", "ID"), ("drain", "--all")],
+        ids=" ".join,
+    )
+    def test_stopping(self, perdure: Perdure, args: tuple[str, ...]) -> None:
+        with spawned("worker", "start", *APP) as worker:
+            assert "worker started" in line_of(worker.stderr)
+            [id] = alive(perdure)
+            done = perdure("worker", *(id[-6:] if a == "ID" else a for a in args))
+            assert done.out.startswith("asked ")
+            assert worker.wait(timeout=20) == 0
+        assert alive(perdure) == []
+        assert "○ stopped" in perdure("worker", "status", "--stopped").out
+
+    def test_one_of_several_must_be_named(self, perdure: Perdure) -> None:
+        with spawned("worker", "start", *APP) as a, spawned("worker", "start", *APP) as b:
+            until(lambda: len(alive(perdure)) == 2)
+            done = perdure("worker", "stop", code=2)
+            assert "2 workers run: name one, or --all" in done.err
+            assert all(id in done.err for id in alive(perdure))
+            asked = perdure("worker", "stop", "--all", "--json").json["items"]
+            assert [w["command"] for w in asked] == ["stop", "stop"]
+            assert (a.wait(timeout=20), b.wait(timeout=20)) == (0, 0)
+
+    def test_nobody_to_stop(self, perdure: Perdure) -> None:
+        perdure("jobs", "start", "x")
+        assert "[code: no-worker]" in perdure("worker", "stop", code=1).err
+        assert "no worker runs" in perdure("worker", "stop", "--all").err
+        assert "[code: worker-not-found]" in perdure("worker", "stop", "w-0000000000", code=3).err
+        assert "not both" in perdure("worker", "drain", "w-0000000000", "--all", code=2).err
+
+
+class TestProcesses:
+    """worker start --processes N."""
+
+    def test_a_child_that_dies_is_replaced_and_all_stop_together(self, perdure: Perdure) -> None:
+        with spawned("worker", "start", *APP, "--processes", "2") as supervisor:
+            until(lambda: len(alive(perdure)) == 2)
+            victim = perdure("worker", "status", "--json").json["items"][0]
+            os.kill(victim["pid"], signal.SIGKILL)
+            until(lambda: len(set(alive(perdure)) - {victim["id"]}) == 2)
+            supervisor.send_signal(signal.SIGTERM)
+            _, told = supervisor.communicate(timeout=20)
+            assert supervisor.returncode == 0
+        assert "was killed by SIGKILL; another one starts" in told
+        until(lambda: set(alive(perdure)) <= {victim["id"]})
+
+    def test_children_do_not_outlive_a_supervisor_that_is_killed(self, perdure: Perdure) -> None:
+        with spawned("worker", "start", *APP, "--processes", "2", stderr=subprocess.DEVNULL) as supervisor:
+            until(lambda: len(alive(perdure)) == 2)
+            supervisor.kill()
+            until(lambda: alive(perdure) == [])
+
+    def test_what_cannot_start_is_not_started_for_ever(self, place: Path) -> None:
+        done = program("worker", "start", *APP, "--processes", "2", "--queues", "a b")
+        assert done.code == 2
+        assert "starting it again would not help" in done.err
+
+    def test_once(self, perdure: Perdure) -> None:
+        perdure.start("greet", "--input", '"ann"')
+        assert program("worker", "start", *APP, "--processes", "2", "--once", "-q").code == 0
+        assert perdure("jobs", "count", "--json").json == {"COMPLETED": 1}
