@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, overload
 
+import structlog
+
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
+from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.blocking import BlockingContext
@@ -238,7 +241,10 @@ class App(Client):
                 loop.remove_signal_handler(number)
 
     def run_worker(self, **options: Any) -> None:
-        """`work` for a script: blocks, on uvloop where it is installed, and closes the store at the end."""
+        """`work` for a script: blocks, on uvloop where it is installed, and closes the store at the end. Log lines go to
+        stderr as log_level and log_format say, unless the program has configured structlog itself."""
+        if not structlog.is_configured():
+            configure_logs(level=self.settings["log_level"], format=self.settings["log_format"])
 
         async def main() -> None:
             async with self:

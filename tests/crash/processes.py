@@ -226,6 +226,7 @@ async def all_ended(app: App, ids: Collection[UUID] | None = None, *, patience: 
 _ENDS = ("COMPLETED", "FAILED", "CANCELLED", "DEADLETTER")
 
 Answer = Callable[[Approval], dict[str, Any] | None]
+"""What is said to an approval or a question: None is no; anything else is yes, and the answer to a question."""
 
 
 @asynccontextmanager
@@ -253,12 +254,15 @@ async def answering(app: App, place: Path, answer: Answer) -> AsyncIterator[None
 
 
 async def _decide(app: App, place: Path, approval: Approval, answer: Answer) -> None:
+    given = answer(approval)
     if approval.kind == "question":
-        given = answer(approval)
         if given is None:
             await app.deny(approval.id, by="clerk")
         else:
             await app.approve(approval.id, by="clerk", edited=given)
+        return
+    token = (place / f"tokens-{approval.id}").read_text().split()[-1]
+    if given is None:
+        await app.deny(token=token, by="clerk")
     else:
-        tokens = (place / f"tokens-{approval.id}").read_text().split()
-        await app.approve(token=tokens[-1], by="clerk")
+        await app.approve(token=token, by="clerk")

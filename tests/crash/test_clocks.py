@@ -34,7 +34,7 @@ async def test_a_wrong_clock_changes_nothing(crew: Crew) -> None:
         await until(lambda: time.monotonic() - began > 1.5 * LEASE, what="the leases to be renewed")
         crew.open("kept-1")
         await all_ended(app, [job.id for job in kept.values()])
-        snapshot = await check(crew.url, all_ended=True)
+        snapshot = await check(crew.url, at_rest=True)
         for job in kept.values():
             assert snapshot.of(job.id).job["attempt"] == 1, snapshot.of(job.id).log()
         for job in in_time.values():
@@ -52,7 +52,7 @@ async def test_a_wrong_clock_changes_nothing(crew: Crew) -> None:
         last = crew.start(queues=tuple(clocks), skew=HOUR / 2, lease=LEASE)
         await all_ended(app, patience=30)
         await crew.dismiss(last)
-        snapshot = await check(crew.url, all_ended=True)
+        snapshot = await check(crew.url, at_rest=True)
     for job in lost.values():
         case = snapshot.of(job.id)
         assert (case.status, case.job["attempt"], case.job["retry_count"]) == (Status.COMPLETED, 2, 1), case.log()

@@ -41,7 +41,7 @@ async def test_running_steps_finish_and_their_jobs_go_on_elsewhere(crew: Crew) -
         second = crew.start(lease=30)
         await all_ended(app)
         await crew.dismiss(second)
-        snapshot = await check(crew.url, all_ended=True)
+        snapshot = await check(crew.url, at_rest=True)
     for job in (*jobs, parked):
         case = snapshot.of(job.id)
         assert (case.status, case.job["retry_count"]) == (Status.COMPLETED, 0), case.log()
@@ -67,7 +67,7 @@ async def test_a_second_signal_stops_at_once(crew: Crew, what: str) -> None:
         second = crew.start(lease=30)
         await all_ended(app)
         await crew.dismiss(second)
-        case = (await check(crew.url, all_ended=True)).of(job.id)
+        case = (await check(crew.url, at_rest=True)).of(job.id)
     assert (case.status, case.job["retry_count"]) == (Status.COMPLETED, 0), case.log()
     assert case.keys("node_finished") == (["one"] if what == "blocking" else ["one", "two"])
 

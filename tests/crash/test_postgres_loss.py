@@ -46,7 +46,7 @@ async def test_connections_are_cut_all_the_time(postgres_crew: Crew) -> None:
         await all_ended(app)
         assert [worker.exit_code for worker in workers] == [None, None], "they lived through it"
         await crew.dismiss(*workers)
-        snapshot = await check(crew.url, acknowledged, all_ended=True)
+        snapshot = await check(crew.url, acknowledged, at_rest=True)
     assert len(acknowledged) > 20
     assert {job["status"] for job in snapshot.jobs.values()} == {"COMPLETED"}
     stored = Counter(number_of(job["result"]) for job in snapshot.jobs.values())
@@ -122,5 +122,5 @@ async def test_the_server_crashes_in_the_middle_of_a_drain(
             assert (await waiting).status == "COMPLETED"
             assert [worker.exit_code for worker in workers] == [None, None], "they lived through it"
             await crew.dismiss(*workers)
-            snapshot = await check(url, [handle.id for handle in handles], all_ended=True)
+            snapshot = await check(url, [handle.id for handle in handles], at_rest=True)
         assert snapshot.statuses() == {"COMPLETED": len(handles)}

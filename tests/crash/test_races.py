@@ -19,7 +19,7 @@ async def test_each_job_runs_once(crew: Crew, workers: int) -> None:
         children = [crew.start(lease=30, concurrency=20) for _ in range(workers)]
         await all_ended(app)
         await crew.dismiss(*children)
-        snapshot = await check(crew.url, [handle.id for handle in handles], all_ended=True)
+        snapshot = await check(crew.url, [handle.id for handle in handles], at_rest=True)
     counted = [line.split() for line in crew.lines("counted")]
     assert sorted(int(number) for _, number, _ in counted) == list(range(JOBS))
     assert {job["attempt"] for job in snapshot.jobs.values()} == {1}

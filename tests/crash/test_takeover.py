@@ -70,7 +70,7 @@ async def test_a_worker_stopped_past_its_lease_writes_nothing(crew: Crew) -> Non
         again = [(await app.enqueue("count", 1, queue=queue)).id for queue in ("normal", "stubborn")]
         await all_ended(app, again)  # those who were stopped are none the worse for it
         await crew.dismiss(normal, stubborn)
-        snapshot = await check(crew.url, all_ended=True)
+        snapshot = await check(crew.url, at_rest=True)
     for id in jobs.values():
         case = snapshot.of(id)
         assert (case.status, case.job["attempt"], case.job["retry_count"]) == ("COMPLETED", 2, 1), case.log()

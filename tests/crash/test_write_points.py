@@ -130,7 +130,7 @@ class Wreckage:
                 fresh = [self.crew.start(queues=tuple(f"q{n}" for n in range(len(POINTS)))) for _ in range(2)]
                 await all_ended(app, self.jobs.values())
                 await self.crew.dismiss(*fresh)
-        self.snapshot = await check(self.crew.url, self.jobs.values())
+        self.snapshot = await check(self.crew.url, self.jobs.values(), at_rest=True)
 
     async def _kill(self, places: asyncio.Semaphore, number: int, point: Point) -> None:
         async with places:

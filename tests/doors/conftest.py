@@ -148,7 +148,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield here
     structlog.reset_defaults()
-    sys.modules.pop("agents", None)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(here)):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.doors.conftest import Perdure, spawned
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, run_apart
 
 APP = ("--app", "agents:app")
 
@@ -18,6 +20,14 @@ def bare_url(postgres: PostgresServer) -> str:
     name = "perdure_doors_bare"
     postgres.drop_database(name)
     return postgres.create_database(name)
+
+
+async def execute(url: str, sql: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
 
 
 class TestStatus:
@@ -64,18 +74,24 @@ class TestMigrate:
             assert perdure("db", "migrate", "--db", url, "--json").json["items"] == []
 
     def test_dumping_needs_no_database(self, perdure: Perdure, place: Path) -> None:
-        sql = perdure("db", "migrate", "--dump-sql", "--db", "postgresql://nobody@127.0.0.1:1/x").out
-        assert "-- migration 0001 core" in sql
-        assert "create schema" in sql.lower()
-        sql = perdure("db", "migrate", "--dump-sql").out
-        assert not (place / "perdure.db").exists()
-        with sqlite3.connect("dumped.db") as connection:
-            connection.executescript(sql)
-        connection.close()
         assert (
-            perdure("db", "migrate", "--dump-sql", "--db", "postgresql://", "--json").json["items"][0]["name"] == "core"
+            "-- migration 0001 core"
+            in perdure("db", "migrate", "--dump-sql", "--db", "postgresql://x@127.0.0.1:1/x").out
         )
+        assert "-- migration 0001 core" in perdure("db", "migrate", "--dump-sql").out
+        assert not (place / "perdure.db").exists()
+        items = perdure("db", "migrate", "--dump-sql", "--db", "postgresql://", "--json").json["items"]
+        assert items[0]["name"] == "core"
         assert "is no kind of database" in perdure("db", "migrate", "--dump-sql", "--db", "mysql://", code=2).err
+
+    def test_the_dump_does_what_migrate_does(self, perdure: Perdure, bare_url: str) -> None:
+        with closing(sqlite3.connect("dumped.db")) as connection:
+            connection.executescript(perdure("db", "migrate", "--dump-sql").out)
+        run_apart(execute(bare_url, perdure("db", "migrate", "--dump-sql", "--db", bare_url).out))
+        for url in ("sqlite:///dumped.db", bare_url):
+            assert perdure("db", "status", "--db", url, "--json").json["verdict"] == "ok"
+            assert perdure("db", "migrate", "--db", url).out == ""
+            perdure("jobs", "start", "x", "--db", url)
 
 
 class TestPrune:

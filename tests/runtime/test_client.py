@@ -1,7 +1,6 @@
 """The client: what a program does with jobs, and what it is refused."""
 
 import asyncio
-import gc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -530,21 +529,16 @@ def test_an_app_in_one_event_loop_after_the_other(file_store_url: str) -> None:
         return n
 
     async def ask() -> Any:
-        return await app.enqueue(echo, 1)
+        async with app:
+            return await app.enqueue(echo, 1)
 
     async def answer() -> int:
-        async with working(app):
+        async with app, working(app):
             result: int = await app.result(handle.id, timeout=PATIENCE)
-        await app.close()
-        return result
+            return result
 
-    async def close() -> None:
-        await app.close()
-
-    handle = asyncio.run(ask())  # as a script does that forgets to close
+    handle = asyncio.run(ask())
     assert asyncio.run(answer()) == 1
-    asyncio.run(close())
-    gc.collect()
 
 
 def test_an_app_in_memory_lives_in_one_event_loop() -> None:

@@ -211,6 +211,7 @@ async def test_a_step_that_never_returns_raises_its_own_error(app: App) -> None:
             await ctx.step("refuse", refuse)
         except KeyError as error:
             return str(error)
+        return "nothing was raised"
 
     async with working(app):
         assert await (await app.enqueue(one)).result(PATIENCE) == "'its own'"

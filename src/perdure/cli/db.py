@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,9 @@ from perdure.cli.options import command, group
 from perdure.cli.session import Cli
 from perdure.cli.words import duration, span
 from perdure.config import BY_NAME, shown
+from perdure.model.errors import MalformedUrl
 from perdure.model.states import TERMINAL, Status, parse_status
+from perdure.store.sqlfiles import load_migrations, load_statements
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Migration, SchemaStatus, Store
@@ -102,20 +105,31 @@ async def migrate(
 
 
 def _dump(cli: Cli, url: str) -> None:
-    from perdure.model.errors import MalformedUrl
-    from perdure.store.sqlfiles import load_migrations
-
     scheme = url.partition(":")[0]
     dialects = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "sqlite", "memory": "sqlite"}
     if scheme not in dialects:
         raise MalformedUrl(f"'{scheme}' is no kind of database", hint="--db postgresql:// or --db sqlite://")
-    migrations = load_migrations(f"perdure.store.{dialects[scheme]}")
+    package = f"perdure.store.{dialects[scheme]}"
+    migrations = load_migrations(package)
     if cli.out.for_programs:
         rows = [{"number": m.number, "name": m.name, "checksum": m.checksum, "sql": m.sql} for m in migrations]
         cli.out.rows(rows, [], id=lambda r: r["number"], plain=dict)
         return
+    statements = load_statements(package)
+    print("begin;\n")
+    if dialects[scheme] == "postgres":
+        print("create schema if not exists perdure;\n")
+    print(f"{statements['create_migrations']};\n")
     for m in migrations:
         print(f"-- migration {m.number:04d} {m.name} (sha256 {m.checksum})\n{m.sql.rstrip()}\n")
+        print(f"{_recorded(m, statements['record_migration'])};\n")
+    print("commit;")
+
+
+def _recorded(migration: Migration, statement: str) -> str:
+    """What a migrator would record, so that perdure knows of a migration that was applied by hand."""
+    values = iter([str(migration.number), f"'{migration.name}'", f"'{migration.checksum}'", "unixepoch() * 1000000"])
+    return re.sub(r"\$\d|\?", lambda _: next(values), statement)
 
 
 @command(

@@ -46,7 +46,9 @@ class LeaseKeeper:
     def add(self, claimed: ClaimedJob, asked_at: float) -> Held:
         """Take charge of a claimed job; `asked_at` is the monotonic time before the claim was sent."""
         before = self.held.get(claimed.id)
-        if before is not None:  # taken from us and claimed by us again: the former attempt must not go on beside this one
+        if (
+            before is not None
+        ):  # taken from us and claimed by us again: the former attempt must not go on beside this one
             self._lost(before)
         held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl)
         return held

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import difflib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

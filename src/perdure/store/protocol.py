@@ -251,11 +251,11 @@ class LeaseStore(Protocol):
         ...
 
     async def expire(self, *, limit: int = 100) -> int:
-        """The deadlines of things that no worker holds; return how many were settled.
+        """The deadlines of things that no worker holds; return how many were settled, at most `limit` of each sort.
 
         - Jobs PENDING, RETRY, PARKED or WAITING_FOR_APPROVAL past their deadline: FAILED (`timeout`).
         - Approvals past expires_at: EXPIRED with an `approval_decided` event; on_expiry `fail` fails a job that is suspended
-          on it (`expired`); otherwise the job is woken to find out.
+          on it, its wait still open (`expired`); otherwise the job is woken to find out.
         """
         ...
 

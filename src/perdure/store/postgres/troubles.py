@@ -74,10 +74,10 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, asyncpg.CheckViolationError):
         if re.match(r"illegal transition|a job cannot leave", str(error)):
             return IllegalTransition(str(error))
-        return InvalidInput(f"the database refuses this: {error}")
+        return InvalidInput(f"the database refuses this: {in_words(error)}")
     if isinstance(error, _NO_SCHEMA):
         return SchemaMissing(
-            f"the perdure schema is missing or incomplete: {error}", hint="create it: perdure db migrate"
+            f"the perdure schema is missing or incomplete: {in_words(error)}", hint="create it: perdure db migrate"
         )
     if isinstance(error, asyncpg.LockNotAvailableError):
         return StoreUnreachable(
@@ -85,17 +85,18 @@ def translated(error: Exception) -> Exception:
             hint="look for open transactions in pg_stat_activity",
         )
     if isinstance(error, asyncpg.DataError | asyncpg.PostgresError) and _is_bad_value(error):
-        return InvalidInput(f"the database refuses this: {error}")
+        return InvalidInput(f"the database refuses this: {in_words(error)}")
     if isinstance(error, _DENIED) or trouble_of(error) in (Trouble.LOST, Trouble.AWAY, Trouble.CLASH):
         return StoreUnreachable(f"the database does not answer: {in_words(error)}")
     if isinstance(error, asyncpg.PostgresError):
-        return StoreError(f"the database refuses this: {error}")
+        return StoreError(f"the database refuses this: {in_words(error)}")
     return error
 
 
 def in_words(error: Exception) -> str:
-    """The error's text, or its name where it has none."""
-    return str(error) or type(error).__name__
+    """The error's text, or its name where it has none. The server's DETAIL stays out: it repeats the row's values."""
+    text = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
+    return str(text) or type(error).__name__
 
 
 def _is_bad_value(error: Exception) -> bool:
