@@ -58,6 +58,7 @@ SQLITE = (
     Bar("claim_10.full/empty", "x", most=1.5),
     Bar("sustained", "jobs/s"),
     Bar("sustained.last/first", "x", least=0.9),
+    Bar("drain_2", "jobs/s", "drain"),
     Bar("drain_4", "jobs/s", "drain"),
     Bar("drain_4.slowest/mean", "x", least=0.5),
     Bar("write_4.p50", "ms"),

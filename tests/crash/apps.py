@@ -254,3 +254,7 @@ def obey(orders: Orders) -> None:
     role = {"worker": work, "producer": produce, "migrator": saboteur.migrate}[orders.role]
     with contextlib.suppress(KeyboardInterrupt):
         run(role(orders))
+
+
+app = make_app()
+"""For `perdure worker start --app tests.crash.apps:app`."""

@@ -31,10 +31,11 @@ _TABLES = (
     "job_waits",
     "job_runs",
     "job_failures",
+    "job_state",
     "approvals",
 )
 _IDS = ("id", "job_id", "approval_id", "event_id")
-_JSON = ("payload", "result", "note", "decision_payload")
+_JSON = ("payload", "result", "note", "decision_payload", "checkpoint")
 _NOT_THE_HOLDERS = frozenset({"approval_decided", "cancel_requested", "made_due"})
 _SUSPENDED = (Status.PARKED, Status.WAITING_FOR_APPROVAL)
 S = Status
@@ -52,6 +53,7 @@ class Snapshot:
     waits: dict[UUID, list[Row]]
     runs: dict[UUID, list[Row]]
     failures: dict[UUID, list[Row]]
+    states: dict[UUID, list[Row]]
     approvals: dict[UUID, list[Row]]
 
     def statuses(self) -> Counter[Status]:
@@ -78,6 +80,7 @@ class Case:
         self.waits = snapshot.waits.get(job_id, [])
         self.runs = snapshot.runs.get(job_id, [])
         self.failures = snapshot.failures.get(job_id, [])
+        self.states = snapshot.states.get(job_id, [])
         self.approvals = {a["id"]: a for a in snapshot.approvals.get(job_id, [])}
 
     def keys(self, *types: str) -> list[str]:
@@ -130,6 +133,7 @@ async def look(url: str) -> Snapshot:
         by_job["job_waits"],
         by_job["job_runs"],
         by_job["job_failures"],
+        by_job["job_state"],
         by_job["approvals"],
     )
 
@@ -379,7 +383,14 @@ def _of_waits(case: Case) -> Iterator[str]:
 
 
 def _of_rest(case: Case) -> Iterator[str]:
-    """Approvals are decided once, and none outlives its job."""
+    """What changes while a job runs fits its log; approvals are decided once, and none outlives its job."""
+    state = case.states[0] if case.states else {"tokens": 0, "checkpoint": None}
+    used = sum(e["payload"]["tokens"] for e in case.events if e["type"] == "usage_recorded")
+    if state["tokens"] != used:
+        yield f"{state['tokens']} tokens, the log says {used}"
+    saved = [e["payload"]["state"] for e in case.events if e["type"] == "checkpoint_saved"]
+    if state["checkpoint"] != (saved[-1] if saved else None):
+        yield f"the checkpoint is {state['checkpoint']}, the log says {saved}"
     asked = {UUID(e["payload"]["approval"]) for e in case.events if e["type"] == "approval_requested"}
     if asked != set(case.approvals):
         yield f"approvals {sorted(case.approvals)}, the log says {sorted(asked)}"

@@ -37,7 +37,7 @@ async def test_chaos(crew: Crew) -> None:
     print(f"to repeat: PERDURE_SOAK_SEED={SEED} PERDURE_SOAK_SECONDS={2 * SECONDS:g}")
     async with make_app(crew.url) as app:
         chaos = Chaos(crew, app)
-        async with answering(app, crew.place, chaos.answer):
+        async with asyncio.timeout(SECONDS + 200), answering(app, crew.place, chaos.answer):
             await chaos.rage()
             await all_ended(app, patience=120)
         await crew.dismiss(*chaos.workers)
@@ -62,31 +62,40 @@ class Chaos:
 
     async def rage(self) -> None:
         """Do harm for a while, then leave workers that work."""
-        until = time.monotonic() + SECONDS
-        looked_at = checked = time.monotonic()
-        actions = [
-            self.enqueue,
-            self.enqueue,
-            self.kill,
-            self.stop,
-            self.terminate,
-            self.cancel,
-            self.hurry,
-            self.nothing,
-        ]
-        while time.monotonic() < until:
-            self.tend()
-            await self.enqueue()
-            await self.rng.choice(actions)()
-            await asyncio.sleep(self.rng.uniform(0.02, 0.25))
-            if time.monotonic() - checked > max(2.0, 10 * (checked - looked_at)):
-                looked_at = time.monotonic()
-                await check(self.crew.url, self.jobs)
-                checked = time.monotonic()
-        for child in list(self.wakes):
-            child.go_on()
+        tending = asyncio.create_task(self.keep_tending())
+        try:
+            until = time.monotonic() + SECONDS
+            looked_at = checked = time.monotonic()
+            actions = [
+                self.kill,
+                self.stop,
+                self.terminate,
+                self.cancel,
+                self.cancel,
+                self.hurry,
+                self.nothing,
+                self.nothing,
+            ]
+            while time.monotonic() < until:
+                await self.enqueue()
+                await self.rng.choice(actions)()
+                await asyncio.sleep(self.rng.uniform(0.02, 0.25))
+                if time.monotonic() - checked > max(2.0, 10 * (checked - looked_at)):
+                    looked_at = time.monotonic()
+                    await check(self.crew.url, self.jobs)
+                    checked = time.monotonic()
+        finally:
+            tending.cancel()
+            for child in self.wakes:
+                child.go_on()
         self.wakes.clear()
         self.tend()
+
+    async def keep_tending(self) -> None:
+        """In a task of its own: one that is stopped in the middle of a commit keeps everybody waiting, the driver too."""
+        while True:
+            self.tend()
+            await asyncio.sleep(0.05)
 
     def tend(self) -> None:
         """Replace the dead and wake those that have been stopped for long enough."""
@@ -117,19 +126,22 @@ class Chaos:
 
     async def kill(self) -> None:
         """SIGKILL, also to one that is stopped."""
-        self.rng.choice(self.workers).kill()
-        self.count("kills")
+        if self.workers:
+            self.rng.choice(self.workers).kill()
+            self.count("kills")
 
     async def stop(self) -> None:
         """SIGSTOP, for less or more than a lease."""
-        child = self.rng.choice(self.workers)
-        if child not in self.wakes and len(self.wakes) < WORKERS - 1:
+        child = self.rng.choice(self.workers) if self.workers else None
+        if child is not None and child not in self.wakes and len(self.wakes) < WORKERS - 1:
             child.stop()
             self.wakes[child] = time.monotonic() + self.rng.uniform(0.2, 2.2 * LEASE)
             self.count("stops")
 
     async def terminate(self) -> None:
         """SIGTERM, sometimes twice."""
+        if not self.workers:
+            return
         child = self.rng.choice(self.workers)
         child.signal(signal.SIGTERM)
         if self.rng.random() < 0.3:

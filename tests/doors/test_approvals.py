@@ -117,6 +117,7 @@ class TestDecide:
     def test_several(self, perdure: Perdure) -> None:
         ids = [asked(perdure)[1] for _ in range(2)]
         assert "Approve 2 approvals?" in perdure("approvals", "approve", *ids, code=2).err
+        assert [a["id"] for a in perdure("approvals", "get", *ids, "--json").json["items"]] == ids
         done = perdure("approvals", "approve", "-", "--yes", "-o", "id", stdin="\n".join(ids))
         assert done.lines == ids
 

@@ -7,14 +7,14 @@ import re
 import select
 import signal
 import struct
-import sys
+import subprocess
 import termios
 import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.doors.conftest import Perdure, line_of, spawned
+from tests.doors.conftest import PROGRAM, Perdure, line_of, spawned
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -24,11 +24,11 @@ class Terminal:
 
     def __init__(self, *args: str, columns: int = 100) -> None:
         self.text = ""
-        self._pid, self._fd = pty.fork()
-        if self._pid == 0:
-            os.environ.pop("COLUMNS", None)
-            os.execv(sys.executable, [sys.executable, "-m", "perdure", *args])
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        self._fd, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+        self._program = subprocess.Popen([*PROGRAM, *args], stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
+        os.close(theirs)
 
     def until(self, words: str, seconds: float = 20) -> None:
         """Read until these words have appeared."""
@@ -39,12 +39,15 @@ class Terminal:
         """Press keys."""
         os.write(self._fd, keys.encode())
 
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        self._program.send_signal(signal.SIGINT)
+
     def end(self) -> int:
         """Read to the end and return the exit code."""
         self._read(lambda: False, 20)
-        _, status = os.waitpid(self._pid, 0)
         os.close(self._fd)
-        return os.waitstatus_to_exitcode(status)
+        return self._program.wait(timeout=20)
 
     def _read(self, enough: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -78,7 +81,7 @@ class TestDev:
         terminal.until("Publish this draft?  in another terminal: perdure approvals approve ")
         terminal.until("RETRY")
         assert "sqlite:///perdure.db" in terminal.text
-        terminal.type("\x03")
+        terminal.interrupt()
         assert terminal.end() == 0
 
     def test_your_own_app_starts_no_samples(self, perdure: Perdure) -> None:

@@ -140,9 +140,6 @@ def test_completion_of_an_unknown_shell(perdure: Perdure) -> None:
 
 def test_completing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_PERDURE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    monkeypatch.setenv("COMP_WORDS", "perdure jobs re")
-    assert program().out.split() == ["retry-now", "rerun"]
     monkeypatch.setenv("COMP_CWORD", "4")
     monkeypatch.setenv("COMP_WORDS", "perdure jobs ls -o j")
     assert program().out.split() == ["json", "jsonl"]

@@ -295,6 +295,7 @@ class TestGet:
         a, b = perdure.start("naps"), perdure.start("greet", "--input", '"x"')
         assert perdure("jobs", "get", a, b, "--fields", "kind").lines == ["naps", "greet"]
         assert perdure("jobs", "get", "-", "--fields", "kind", stdin=f"{b}\n{a}\n").lines == ["greet", "naps"]
+        assert [job["id"] for job in perdure("jobs", "get", a, b, "--json").json["items"]] == [a, b]
         done = perdure("jobs", "get", NOWHERE, a, "--fields", "kind", code=3)
         assert done.lines == ["naps"]
         assert "[code: job-not-found]" in done.err

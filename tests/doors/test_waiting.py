@@ -78,6 +78,12 @@ class TestWait:
         assert perdure("jobs", "count", "--json").json == {"PENDING": 1}
 
 
+def test_nobody_there_to_start_it(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.cli.watching.PATIENCE", 0.0)
+    done = perdure("jobs", "start", "x", "--queue", "slow", "--wait=0.5s", code=8)
+    assert "no worker serves queue 'slow'; start one: perdure worker start --app module:attr --queues slow" in done.err
+
+
 def later(act: Callable[[Client], object]) -> threading.Timer:
     """Do something to the database in a moment, from another thread."""
 

@@ -85,9 +85,9 @@ class TestStart:
         assert [line["event"] for line in lines] == ["worker started", "worker stopped"]
         assert lines[0]["level"] == "info"
 
-    def test_nobody_there(self) -> None:
-        done = program("worker", "start", *APP, "--db", "postgresql://nobody@127.0.0.1:1/x")
-        assert (done.code, "[code: store-unreachable]" in done.err) == (10, True)
+    def test_nobody_there(self, perdure: Perdure) -> None:
+        done = perdure("worker", "start", *APP, "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
+        assert "[code: store-unreachable]" in done.err
 
 
 class TestOperators:
@@ -106,11 +106,7 @@ class TestOperators:
             assert (seen["alive"], seen["held"], seen["pid"], seen["queues"]) == (True, 1, worker.pid, ["default"])
             assert anywhere("worker", "ls", "-o", "id").out.strip() == seen["id"]
 
-    @pytest.mark.parametrize(
-        "args",
-        [("stop",), ("stop", "ID"), ("stop", "--all"), ("stop", "--now"), ("drain", "ID"), ("drain", "--all")],
-        ids=" ".join,
-    )
+    @pytest.mark.parametrize("args", [("stop",), ("stop", "ID", "--now"), ("drain", "--all")], ids=" ".join)
     def test_stopping(self, perdure: Perdure, args: tuple[str, ...]) -> None:
         with spawned("worker", "start", *APP) as worker:
             assert "worker started" in line_of(worker.stderr)

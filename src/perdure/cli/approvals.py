@@ -97,16 +97,22 @@ async def get(cli: Cli, ids: Ids) -> int:
     from perdure.cli.approvalpage import approval_page
 
     chosen = inputs.ids_given(ids, "an approval")
+    together = cli.out.mode is Mode.JSON and len(chosen) > 1
     async with cli.client() as client:
 
-        async def show_one(id: str) -> None:
+        async def show_one(id: str) -> Approval:
             approval = await client.approval(id)
+            if together:
+                return approval
             cli.out.one(approval, lambda: approval_page(approval, cli.out.times), id=approval.id)
             if cli.out.for_people and not cli.out.fields and approval.status is ApprovalStatus.PENDING:
                 for words, line in next_commands(approval):
                     cli.out.note(f"{words}{cli.next(line)}")
+            return approval
 
-        _, code = await cli.each(chosen, show_one)
+        found, code = await cli.each(chosen, show_one)
+    if together:
+        cli.out.rows(found, [], id=lambda a: a.id)
     return code
 
 

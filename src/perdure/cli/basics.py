@@ -49,10 +49,12 @@ def completion(cli: Cli, shell: Annotated[str, typer.Argument(metavar="SHELL", h
 def demo(
     cli: Cli,
     repository: Annotated[
-        str | None, typer.Argument(metavar="REPOSITORY", help="A directory to work on; none: a small one is made")
+        str | None,
+        typer.Argument(metavar="REPOSITORY", help="A git repository to work on; default: the current one, or a sample"),
     ] = None,
     directory: Annotated[
-        str | None, typer.Option("--directory", metavar="DIR", help="Where to keep the database and the report")
+        str | None,
+        typer.Option("--directory", metavar="DIR", help="Where to keep what it writes; default: a new temporary one"),
     ] = None,
     auto_approve: Annotated[
         bool, typer.Option("--auto-approve", help="Say yes where the job asks (also with --yes)")

@@ -68,7 +68,8 @@ class Dev:
         live = out.tty and out.for_people
         if self._cli.settings["database_url"].startswith("postgres"):
             async with self._cli.store() as store:
-                await store.migrate()
+                if (await store.schema_status()).current == 0:  # an older schema is upgraded on purpose only
+                    await store.migrate()
         async with self._cli.client(creates=True, works=not live) as client:
             worker = await client.worker()
             self._obey_signals(worker)
@@ -126,8 +127,8 @@ class Dev:
         stopping = "stopping: running steps finish, Ctrl-C again cuts them off" if worker.stopping else "Ctrl-C stops"
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("perdure dev", "bold")
-        text.append(f"  {place}  {worker.busy} running  ", "dim")
-        text.append(f"{stopping}\n\n", "yellow" if worker.stopping else "dim")
+        text.append(f"  {stopping}", "yellow" if worker.stopping else "dim")
+        text.append(f"  {worker.busy} running  {place}\n\n", "dim")
         if jobs:
             columns = [c for c in jobtable.columns(out.times, {a.job_id: a for a in approvals}) if not c.wide]
             text.append_text(laid_out([[c.cell(j) for c in columns] for j in jobs], columns, out.width)).append("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from perdure.cli.jobtable import preview
@@ -42,7 +43,7 @@ def said(event: Event, times: Times) -> str:
     if approval := rest.pop("approval", None):
         words.append(f"approval {short(approval)}")
     if isinstance(until := rest.pop("until", rest.pop("next_retry_at", None)), str):
-        words.append(f"until {_moment(until, times)}")
+        words.append(_until(until, event, times))
     for name in ("digest", "tries", "idempotency_key", "error_kind", "payload_digest"):
         rest.pop(name, None)
     if "result" in rest:
@@ -62,13 +63,15 @@ def _typed(event: Event) -> Cell:
     return event.type, style
 
 
-def _moment(text: str, times: Times) -> str:
-    from datetime import datetime
-
+def _until(text: str, event: Event, times: Times) -> str:
+    """How long from the event on, for people; else the moment."""
     try:
-        return times.show(datetime.fromisoformat(text))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return text
+    if times.format is TimeFormat.RELATIVE:
+        return f"for {span(max(0.0, (moment - event.at).total_seconds()))}"
+    return f"until {times.show(moment)}"
 
 
 def as_json(event: Event) -> dict[str, Any]:

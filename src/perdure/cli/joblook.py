@@ -90,13 +90,16 @@ async def get(
     if "all" in parts:
         parts = list(PARTS)
     chosen = inputs.ids_given(ids)
+    together = cli.out.mode is Mode.JSON and len(chosen) > 1
     async with cli.client() as client:
 
-        async def show_one(id: str) -> None:
+        async def show_one(id: str) -> Story:
             job = await client.get(id)
             approvals = (await client.approvals(job_id=job.id)).items if job.waits else ()
             story = Story(job, await client.events(job.id), await client.runs(job.id), approvals)
             out = cli.out
+            if together:
+                return story
 
             def page() -> Any:
                 laid = JobPage(story, out.times, out.width)
@@ -105,8 +108,11 @@ async def get(
             out.one(story, page, id=job.id, plain=lambda s: s.as_json(parts))
             if out.for_people and not parts and not out.fields:
                 out.note("next:  " + "\n       ".join(map(cli.next, next_commands(job, approvals))))
+            return story
 
-        _, code = await cli.each(chosen, show_one)
+        stories, code = await cli.each(chosen, show_one)
+    if together:
+        cli.out.rows(stories, [], id=lambda s: s.job.id, plain=lambda s: s.as_json(parts))
     return code
 
 

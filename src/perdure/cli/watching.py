@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from perdure.cli import eventtable, jobtable
 from perdure.cli.errors import ApprovalNeeded, Exit, exit_code
 from perdure.cli.output import Mode, Output, laid_out, status_cell
 from perdure.cli.words import bare, one_line, short
-from perdure.model.errors import JobCancelled, JobFailed, WaitTimeout
+from perdure.model.errors import JobCancelled, JobFailed, PerdureError, WaitTimeout
 from perdure.model.events import Event
 from perdure.model.jobs import Job
 from perdure.model.states import FAILURES, Status
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from perdure.runtime.client import Client
 
 REFRESH = 0.25
+PATIENCE = 2.0
+"""Seconds a job may wait to start before we look whether anybody would start it."""
 WORST_FIRST = (Exit.JOB_FAILED, Exit.JOB_CANCELLED, Exit.WAIT_TIMEOUT, Exit.OK)
 
 
@@ -161,6 +164,7 @@ class Transcript:
 
     async def run(self, timeout: float | None) -> Job:
         """Return the finished job. Raises JobFailed, JobCancelled, WaitTimeout, ApprovalNeeded; the job goes on."""
+        looking = asyncio.create_task(self._look_for_a_worker())
         try:
             async with asyncio.timeout(timeout):
                 async for event in self._client.watch(self._id):
@@ -174,6 +178,8 @@ class Transcript:
         except asyncio.CancelledError:
             self._out.warn(f"\nthe job goes on: {self._next(f'jobs watch {bare(self._id)}')}")
             raise
+        finally:
+            looking.cancel()
         job = await self._client.get(self._id)
         if job.status in FAILURES:
             failed = JobFailed(job)
@@ -183,6 +189,19 @@ class Transcript:
         if job.status is Status.CANCELLED:
             raise JobCancelled(job)
         return job
+
+    async def _look_for_a_worker(self) -> None:
+        """Say so if the job waits and nobody is there to start it."""
+        await asyncio.sleep(PATIENCE)
+        with contextlib.suppress(PerdureError):
+            job = await self._client.get(self._id)
+            serving = [w for w in await self._client.workers() if w.alive and job.queue in w.queues]
+            due = job.due_at is not None and job.due_at <= self._out.times.now
+            if job.status is Status.PENDING and due and not any(job.kind in w.kinds for w in serving):
+                queue = f" --queues {job.queue}" if job.queue != "default" else ""
+                why = f"has handler '{job.kind}'" if serving else f"serves queue '{job.queue}'"
+                start = self._next(f"worker start --app module:attr{queue}")
+                self._out.warn(f"no worker {why}; start one: {start}")
 
     async def _on(self, event: Event) -> None:
         times = self._out.times

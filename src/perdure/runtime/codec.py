@@ -24,6 +24,8 @@ def encode(value: Any, what: str) -> str:
     Takes JSON values, dataclasses, TypedDicts, pydantic models, datetimes, UUIDs, enums, sets and paths.
     Raises NotJson for anything else, NaN, infinity and lone surrogates; TooLarge above 1 MiB.
     """
+    if value is None:
+        return "null"
     try:
         text = _dumps(value)
     except (TypeError, ValueError, RecursionError) as plain_error:

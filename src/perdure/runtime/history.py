@@ -75,6 +75,10 @@ class History:
                     pass  # trace and lifecycle: nothing a replay needs
 
 
+NO_HISTORY = History()
+"""That of every first attempt; only read, never written."""
+
+
 async def load_history(store: Store, job_id: UUID) -> History:
     """Read the replay events of a job, page by page."""
     history, after = History(), 0

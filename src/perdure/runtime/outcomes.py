@@ -11,6 +11,7 @@ from perdure.model.errors import (
     Retry,
     Snooze,
     StepChanged,
+    StoreError,
     UnknownOutcome,
 )
 from perdure.model.jobs import Outcome
@@ -39,6 +40,9 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             # parallel branches: what fails the job for good wins over what may be tried again
             ends = [outcome_of(e, policy, retry_count) for e in error.exceptions]
             return next((e for e in ends if e.status is Status.FAILED), ends[0])
+        case StoreError():  # the database was away: not the job's fault, so no retry of its own is used
+            delay = policy.backoff.delay(retry_count)
+            return Outcome(Status.RETRY, error=describe(error), delay=delay, reason="store_unreachable")
         case Snooze():
             return Outcome(Status.RETRY, delay=error.delay, reason=error.message)
         case Fail():

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Outcome, Recorded, StatePatch, Wait
 from perdure.model.states import Status
 from perdure.runtime import codec
-from perdure.runtime.history import History, load_history
+from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler
@@ -59,9 +59,11 @@ class Run:
         steps that find no thread."""
         self.handler_threads = handler_threads
         self._invoke = invoke
-        self.history = History()
+        self.history = NO_HISTORY
         self.last_checkpoint: Any = None
-        self.waits = Waits(self, linger=linger)
+        self._linger = linger
+        self._waits: Waits | None = None
+        self._progress: Progress | None = None
         self.over: str | None = None
         """Why this attempt is over; None while it may still write."""
         self.draining = False
@@ -75,7 +77,34 @@ class Run:
         self._claimed_mono = time.monotonic()
         self._ending = False
         self._scope: asyncio.Timeout | None = None
-        self.progress = Progress(self._write_progress)
+
+    # Most attempts neither wait nor report progress: what that takes is made when it is first asked for.
+
+    @property
+    def waits(self) -> Waits:
+        """The open waits of this attempt."""
+        if self._waits is None:
+            self._waits = Waits(self, linger=self._linger)
+        return self._waits
+
+    @property
+    def progress(self) -> Progress:
+        """The progress this attempt reports."""
+        if self._progress is None:
+            self._progress = Progress(self._write_progress)
+        return self._progress
+
+    @property
+    def _any_open(self) -> bool:
+        return self._waits is not None and self._waits.any_open
+
+    @property
+    def _any_blocked(self) -> bool:
+        return self._waits is not None and self._waits.any_blocked
+
+    def _stir(self) -> None:
+        if self._waits is not None:
+            self._waits.stir()
 
     # -- the life of an attempt ----------------------------------------------------------------------------------------
 
@@ -95,7 +124,8 @@ class Run:
                 raise  # the worker itself is being cancelled
             outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
-        self.waits.close()
+        if self._waits is not None:
+            self._waits.close()
         if self.over is not None:
             while self._task.uncancel():
                 pass
@@ -104,13 +134,14 @@ class Run:
                 return None
             outcome = self._forced
         self.over = self.over or "finished"
-        await self.progress.flush()
+        if self._progress is not None:
+            await self._progress.flush()
         if self._forced is None and self.over == "lease lost":
             return None
-        return replace(outcome, ran=time.monotonic() - started)
+        return outcome if outcome.ran else replace(outcome, ran=time.monotonic() - started)
 
     async def _attempt(self) -> Outcome:
-        claimed, handler = self.claimed, self.handler
+        claimed, handler, started = self.claimed, self.handler, time.monotonic()
         try:
             if claimed.lease.attempt > 1:
                 await self._load()
@@ -121,8 +152,10 @@ class Run:
         except InvalidInput as error:
             return input_refused(error)
         try:
-            async with self._time_limit():
+            if handler.policy.timeout is None and claimed.deadline is None:
                 result = await self._invoke(self, arguments)
+            else:
+                result = await self._invoke_in_time(arguments)
             if self.over is not None:
                 return Outcome(Status.RETRY)  # replaced by what stop() decided
             text = codec.encode(result, f"the result of handler '{handler.name}'")
@@ -137,35 +170,33 @@ class Run:
                     exception="".join(traceback.format_exception(error)),
                 )
             return outcome_of(error, handler.policy, claimed.retry_count)
-        await self.waits.leave_waiting()
-        return Outcome(Status.COMPLETED, result=text)
+        if self._waits is not None:
+            await self._waits.leave_waiting()
+        return Outcome(Status.COMPLETED, result=text, ran=time.monotonic() - started)
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)
         job = await self.store.get_job(self.claimed.id)
         self.last_checkpoint = job.state.checkpoint
 
-    @contextlib.asynccontextmanager
-    async def _time_limit(self) -> AsyncIterator[None]:
+    async def _invoke_in_time(self, arguments: tuple[Any, ...]) -> Any:
         timeout, deadline = self.handler.policy.timeout, self.claimed.deadline
         left = None if deadline is None else max(0.0, self.seconds_until(deadline))
-        if timeout is None and left is None:
-            yield
-            return
         final = left is not None and (timeout is None or left <= timeout)
-        self._scope = asyncio.timeout(left if final else timeout)
         said = "the deadline passed" if final else f"the attempt ran longer than {timeout:g} s"
+        if left == 0:
+            raise AttemptTimeout(said, final=final)
+        self._scope = asyncio.timeout(left if final else timeout)
         try:
-            if left == 0:
-                raise AttemptTimeout(said, final=final)
             async with self._scope:
-                yield
+                result = await self._invoke(self, arguments)
         except BaseException:
             if self.over is not None or not self._scope.expired():
                 raise
         # out of time, whatever the handler made of its cancellation
         if self._scope.expired():
             raise AttemptTimeout(said, final=final)
+        return result
 
     @property
     def timed_out(self) -> bool:
@@ -191,7 +222,8 @@ class Run:
 
     def close_context(self) -> None:
         """Wake whoever waits on the context with Suspended, and stop calls made from threads."""
-        self.waits.close()
+        if self._waits is not None:
+            self._waits.close()
         for task in self._guests:
             task.cancel()
 
@@ -214,7 +246,7 @@ class Run:
 
     def _drain_if_idle(self) -> None:
         # Between two calls user code runs: it is stopped at its next call. Waiting is idle as well.
-        if self.draining and self._busy == 0 and self.waits.any_open and self.over is None:
+        if self.draining and self._busy == 0 and self._any_open and self.over is None:
             self.stop("worker drained", hand_back("worker_drained"))
 
     # -- what the context does -----------------------------------------------------------------------------------------
@@ -232,24 +264,24 @@ class Run:
             else:
                 await self.waits.forever()
             raise Suspended(self.over)
-        if self.waits.waiting:
-            await self.waits.leave_waiting()
+        if self._waits is not None and self._waits.waiting:
+            await self._waits.leave_waiting()
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
         """While a step or tool runs, or something is written, the attempt is neither parked nor drained."""
         self._busy += 1
-        self.waits.stir()
+        self._stir()
         try:
             yield
         finally:
             self._busy -= 1
-            self.waits.stir()
+            self._stir()
             if self.draining:
                 asyncio.get_running_loop().call_soon(self._drain_after_step)
 
     def _drain_after_step(self) -> None:
-        if self._busy == 0 and self.over is None and self.waits.any_blocked:
+        if self._busy == 0 and self.over is None and self._any_blocked:
             self.stop("worker drained", hand_back("worker_drained"))
         self._drain_if_idle()
 
