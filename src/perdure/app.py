@@ -14,7 +14,7 @@ import structlog
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
-from perdure.model.errors import ConfigError
+from perdure.model.errors import ConfigError, PerdureError
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
@@ -48,7 +48,7 @@ class App(Client):
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
     migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up,
     and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it).
-    Nothing is opened before the first call that needs it. One App serves one event loop at a time.
+    Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class App(Client):
         self._flags = {"database_url": database_url, "tenant": tenant}
         self._given_settings = settings
         self._migrate = migrate
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Lock | None = None
+        self._stores: dict[asyncio.AbstractEventLoop, Store] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
     @property
     def settings(self) -> Settings:
@@ -79,7 +79,7 @@ class App(Client):
 
         Raises ConfigError if the store is open already.
         """
-        if self._store is not None:
+        if self._stores:
             raise ConfigError("the App's store is open already: configure it before its first use")
         self._given_settings = settings
 
@@ -154,19 +154,29 @@ class App(Client):
         Raises MalformedUrl, StoreUnreachable, SchemaMissing, SchemaOutdated, SchemaTooNew, MigrationChanged.
         """
         loop = asyncio.get_running_loop()
-        if self._store is not None and self._loop is loop:
-            return self._store
-        if self._store is not None and self.settings["database_url"].strip() == "memory:":
+        if (store := self._stores.get(loop)) is not None:
+            return store
+        async with self._opening.setdefault(loop, asyncio.Lock()):
+            if loop not in self._stores:
+                await self._close_abandoned()
+                self._stores[loop] = await self._open_store()
+        return self._stores[loop]
+
+    async def _close_abandoned(self) -> None:
+        """Stores of event loops that have ended: asyncio.run was called before, without `close`."""
+        if self._stores and self.settings["database_url"].strip() == "memory:":
             raise ConfigError(
                 "a memory: store lives in one event loop, and this is another",
                 hint="use one asyncio.run, or sqlite:///path",
             )
-        if self._opening is None or self._loop is not loop:
-            self._opening, self._loop, self._store = asyncio.Lock(), loop, None
-        async with self._opening:
-            if self._store is None:
-                self._store = await self._open_store()
-        return self._store
+        for loop in [loop for loop in self._stores if loop.is_closed()]:
+            store = self._stores.pop(loop)
+            self._opening.pop(loop, None)
+            try:
+                async with asyncio.timeout(2):
+                    await store.close()
+            except (RuntimeError, OSError, TimeoutError, PerdureError):
+                continue  # its loop is gone, so it may be unable to say goodbye; its sockets go with it
 
     async def _open_store(self) -> Store:
         url = self.settings["database_url"]
@@ -183,9 +193,11 @@ class App(Client):
         return store
 
     async def close(self) -> None:
-        """Finish what was acknowledged and close the store; the App may be used again afterwards."""
-        store, self._store = self._store, None
-        if store is not None and self._loop is asyncio.get_running_loop():
+        """Finish what was acknowledged and close this event loop's store; the App may be used again afterwards."""
+        loop = asyncio.get_running_loop()
+        self._opening.pop(loop, None)
+        store = self._stores.pop(loop, None)
+        if store is not None:
             await store.close()
 
     async def __aenter__(self) -> Self:

@@ -2,6 +2,8 @@
 
 import enum
 import functools
+import sys
+import typing
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -290,6 +292,24 @@ async def test_a_type_that_json_cannot_be_read_into_is_refused_clearly(app: App)
         InvalidInput, match="payload of job 'one' is annotated as Opaque, which cannot be read from JSON"
     ):
         await app.enqueue("one", {"a": 1})
+
+
+async def test_the_typed_dict_of_typing_works_where_pydantic_can_read_it(app: App) -> None:
+    class Plain(typing.TypedDict):
+        moment: datetime
+
+    @app.job
+    async def one(ctx: JobContext, given: Plain) -> datetime:
+        return given["moment"]
+
+    given: Plain = {"moment": MOMENT}
+    readable = bool(sys.version_info >= (3, 12))
+    if not readable:
+        with pytest.raises(InvalidInput, match=r"typing_extensions\.TypedDict"):
+            await app.enqueue(one, given)
+        return
+    async with working(app):
+        assert await (await app.enqueue(one, given)).result(PATIENCE) == MOMENT
 
 
 async def test_a_step_with_such_a_type_is_refused_before_it_runs(app: App) -> None:

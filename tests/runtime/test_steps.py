@@ -5,6 +5,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from perdure import App, Backoff, Fail, JobContext, Retry, Snooze, Status, idempotency_key
 from perdure.model.jobs import MAX_JSON_BYTES
@@ -414,9 +415,12 @@ async def test_only_slow_steps_announce_themselves(app: App) -> None:
 
 
 async def test_a_result_that_is_no_json_fails_the_job_and_says_which(app: App) -> None:
+    def connect() -> Any:
+        return threading.Lock()
+
     @app.job
     async def by_step(ctx: JobContext) -> None:
-        await ctx.step("connect", threading.Lock)
+        await ctx.step("connect", connect)
 
     @app.job
     async def by_result(ctx: JobContext) -> object:

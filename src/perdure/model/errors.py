@@ -35,6 +35,7 @@ PerdureError
 │   ├── DuplicateHandler         duplicate-handler
 │   ├── StepChanged              step-changed
 │   ├── UnknownOutcome           unknown-outcome
+│   ├── NotifyFailed             notify-failed
 │   └── LeaseLost                lease-lost
 ├── JobError                     raised by result()
 │   ├── JobFailed                job-failed
@@ -274,6 +275,12 @@ class UnknownOutcome(HandlerError):
     """A crash left open whether a side effect happened, and the policy is to fail."""
 
     code = "unknown-outcome"
+
+
+class NotifyFailed(HandlerError):
+    """The function that was to pass on an approval's link raised; it is called again with a fresh token when the job retries."""
+
+    code = "notify-failed"
 
 
 class LeaseLost(HandlerError):

@@ -5,13 +5,23 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus, NewApproval, OnDeny, OnExpiry, expired_text
-from perdure.model.errors import Denied, LeaseLost, StepChanged, Suspended
+from perdure.model.errors import (
+    AlreadyDecided,
+    ApprovalExpired,
+    Denied,
+    LeaseLost,
+    NotifyFailed,
+    StepChanged,
+    Suspended,
+    UnknownOutcome,
+    Verdict,
+)
 from perdure.model.events import NewEvent
 from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
 from perdure.model.jobs import Outcome
@@ -45,7 +55,7 @@ class ApprovalRequest:
     job_id: UUID
     title: str
     payload: Any
-    token: str
+    token: str = field(repr=False)
     expires_at: datetime | None
 
 
@@ -123,16 +133,30 @@ async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -
     if notify is None or question.key in run.history.notified or not approval.pending:
         return approval
     if known is not None:  # a crash came between asking and telling: that token is lost, make another
-        approval = await run.store.replace_token(approval.id, hash_token(token))
+        try:
+            approval = await run.store.replace_token(approval.id, hash_token(token))
+        except (AlreadyDecided, ApprovalExpired):  # this very moment
+            return await run.store.get_approval(known)
     request = ApprovalRequest(
         approval.id, approval.job_id, approval.title, approval.payload, token, approval.expires_at
     )
-    told = notify(request)
-    if inspect.isawaitable(told):
-        await told
+    await _notify(notify, request)
     event = NewEvent("approval_notified", json.dumps({"key": question.key, "approval": str(approval.id)}))
     await run.record([event])
     return approval
+
+
+async def _notify(notify: Notify, request: ApprovalRequest) -> None:
+    try:
+        told = notify(request)
+        if inspect.isawaitable(told):
+            await told
+    except Verdict:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is passed on
+        # HTTP clients put the URL into what they raise, and errors go into the log of the job: not with the token
+        said = str(error).replace(request.token, "***")
+        raise NotifyFailed(f"notify raised {type(error).__name__}: {said}") from None
 
 
 async def _guarded(run: Run, writing: Awaitable[Approval]) -> Approval:
@@ -187,6 +211,10 @@ async def ask_what_happened(run: Run, key: str, calls: int, args: tuple[Any, ...
         kind="question",
     )
     decision = await approve(run, question, None, keep_changed=True)
-    if decision.payload.get("outcome") == "happened":
-        return {"result": decision.payload.get("result")}
-    return None
+    match decision.payload.get("outcome"):
+        case "happened":
+            return {"result": decision.payload.get("result")}
+        case "retry":
+            return None
+        case _:
+            raise UnknownOutcome(f"nobody said what happened to tool '{key}': it is not silently run again")

@@ -88,6 +88,13 @@ def check_moment(value: object, name: str) -> datetime | None:
     return value.astimezone(UTC)
 
 
+def check_names(value: object, name: str) -> tuple[str, ...]:
+    """A list or tuple of texts as a tuple; raises InvalidInput for anything else, above all for one bare text."""
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v and "\x00" not in v for v in value):
+        raise InvalidInput(f"{name} is a list of names, got {value!r}", hint='for example ["ann", "bob"]')
+    return tuple(value)
+
+
 def check_event_type(type: str) -> None:
     """Raise InvalidInput for an empty, overlong or reserved event type."""
     if not type or len(type) > 100 or not type.replace("_", "").replace(".", "").replace("-", "").isalnum():

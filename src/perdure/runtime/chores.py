@@ -28,13 +28,18 @@ class Chores:
         """Until cancelled; survives a database that is away."""
         while True:
             await asyncio.sleep(self._every * random.uniform(0.5, 1.0))
-            try:
-                await self.run_once()
-            except PerdureError as error:
-                log.warning("chores failed", worker=self._worker_id, error=str(error))
+            await self.run_once()
 
     async def run_once(self) -> None:
-        """Reap and expire until nothing is left to do."""
+        """Reap and expire until nothing is left to do. A chore that fails is logged and does not keep the other from its
+        work; both come round again."""
+        for chore in (self._reap, self._expire):
+            try:
+                await chore()
+            except PerdureError as error:
+                log.warning("a chore failed", worker=self._worker_id, error=str(error))
+
+    async def _reap(self) -> None:
         while reaped := await self._store.reap(worker_id=self._worker_id, limit=BATCH):
             for job in reaped:
                 log.warning(
@@ -42,5 +47,7 @@ class Chores:
                 )
             if len(reaped) < BATCH:
                 break
+
+    async def _expire(self) -> None:
         while await self._store.expire(limit=BATCH) >= BATCH:
             pass

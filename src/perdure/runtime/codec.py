@@ -6,9 +6,10 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from perdure.model.errors import InvalidInput, NotJson, TooLarge
@@ -28,7 +29,7 @@ def encode(value: Any, what: str) -> str:
         return "null"
     try:
         text = _dumps(value)
-    except (TypeError, ValueError, RecursionError) as plain_error:
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as plain_error:
         if isinstance(plain_error, ValueError) and "Out of range float" in str(plain_error):
             raise NotJson(f"{what} holds NaN or infinity, which JSON does not have") from None
         try:
@@ -59,7 +60,7 @@ def check_size(text: str, what: str) -> None:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_opened, separators=(",", ":"))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -96,7 +97,7 @@ def _adapter_of(annotation: Any, what: str) -> TypeAdapter[Any]:
             return TypeAdapter(annotation)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise InvalidInput(
-            f"{what} is annotated as {_name(annotation)}, which cannot be read from JSON: {error.message}",
+            f"{what} is annotated as {_name(annotation)}, which cannot be read from JSON: {error.message.partition('. ')[0]}",
             hint="annotate JSON types, dataclasses, pydantic models or, below Python 3.12, typing_extensions.TypedDict",
         ) from None
 
@@ -137,6 +138,18 @@ def _shadow(value: Any) -> Any:
     if isinstance(value, Iterator):  # looking at it would use it up
         return f"<{type(value).__qualname__}>"
     try:
-        return to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError):
+        return _opened(value)
+    except (PydanticSerializationError, ValueError, TypeError):
         return f"<{type(value).__qualname__}>"
+
+
+def _opened(value: Any) -> Any:
+    """One level of a value that JSON does not know; what it holds is opened in its turn. Sets come out in one order,
+    whatever the process's hash seed: a replay compares what it is given with what was recorded."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=_sorted_dumps)
+    if isinstance(value, BaseModel):
+        return value.model_dump(by_alias=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    return to_jsonable_python(value)

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import hashlib
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from perdure.model.jobs import StatePatch, Wait
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime import asking, codec
 from perdure.runtime.asking import ApprovalRequest, Decision
-from perdure.runtime.checks import check_event_type, check_seconds
+from perdure.runtime.checks import check_event_type, check_names, check_seconds
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import call, retry_after, returned_type
 from perdure.runtime.run import Run
@@ -37,6 +38,8 @@ OnUnknown = Literal["ask", "retry", "fail"]
 
 _ANNOUNCE_AFTER = 0.1
 """Seconds a step runs before `node_started` is written."""
+
+_TAKEN = re.compile(r"#\d+$|\[.*\]$")
 
 _call_key: contextvars.ContextVar[str] = contextvars.ContextVar("perdure_idempotency_key")
 
@@ -322,6 +325,7 @@ class JobContext:
         Raises Denied, StepChanged (another payload than was asked for), InvalidInput, NotJson, TooLarge.
         """
         await self._run.enter()
+        who = check_names(assignees, "assignees")
         key = self._key(name)
         return await asking.approve(
             self._run,
@@ -330,7 +334,7 @@ class JobContext:
                 title=title,
                 payload=payload,
                 expires_in=None if expires_in is None else check_seconds(expires_in, "expires_in"),
-                assignees=tuple(assignees),
+                assignees=who,
                 on_expiry=on_expiry,
                 on_deny=on_deny,
             ),
@@ -384,6 +388,8 @@ class JobContext:
     def _key(self, name: str) -> str:
         if not name or len(name) > 200 or "\x00" in name:
             raise InvalidInput(f"a step name is 1 to 200 characters, got {name!r}")
+        if _TAKEN.search(name):
+            raise InvalidInput(f"step name {name!r} ends like a repeat ('#2') or a key ('[...]'): choose another")
         if self._options.key is not None:
             name = f"{name}[{self._options.key}]"
         count = self._counts[name] = self._counts.get(name, 0) + 1

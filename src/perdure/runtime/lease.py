@@ -29,6 +29,8 @@ class Held:
 
     claimed: ClaimedJob
     good_until: float
+    since: float
+    """Monotonic time it was claimed, and after that of its start."""
     run: Run | None = None
     stopped_at: float | None = None
 
@@ -50,7 +52,7 @@ class LeaseKeeper:
             before is not None
         ):  # taken from us and claimed by us again: the former attempt must not go on beside this one
             self._lost(before)
-        held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl)
+        held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl, time.monotonic())
         return held
 
     def drop(self, held: Held) -> None:

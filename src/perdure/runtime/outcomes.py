@@ -44,7 +44,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             delay = policy.backoff.delay(retry_count)
             return Outcome(Status.RETRY, error=describe(error), delay=delay, reason="store_unreachable")
         case Snooze():
-            return Outcome(Status.RETRY, delay=error.delay, reason=error.message)
+            return Outcome(Status.RETRY, delay=error.delay, reason=clean(error.message))
         case Fail():
             return _failed(error.message, "fatal")
         case Denied():

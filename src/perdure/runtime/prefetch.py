@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+
+from perdure.runtime.lease import Held
+
 MAX_AHEAD = 500
 LOOK_AHEAD = 0.05
 """Seconds of work to keep buffered."""
@@ -32,14 +36,56 @@ class Prefetch:
         """Average seconds of a kind's attempts; 0 before the first."""
         return self._mean.get(kind, 0.0)
 
-    def wanted(self, *, running: int, buffered: int) -> int:
-        """How many more to claim now: 0 while the buffer is over half full, so that claims come in batches."""
-        free = self._concurrency - running
-        ahead = (
-            0
-            if self._typical is None
-            else min(MAX_AHEAD, int(self._concurrency * LOOK_AHEAD / max(self._typical, 1e-5)))
-        )
-        target = max(0, free) + ahead
+    def wanted(self, *, running: int, buffered: int, longest: float) -> int:
+        """How many more to claim now: 0 while the buffer is over half full, so that claims come in batches.
+
+        longest: seconds that the longest running attempt has taken so far; it counts before it ends.
+        """
+        free = max(0, self._concurrency - running)
+        target = free + self._ahead(longest)
         missing = target - buffered
         return missing if missing > 0 and buffered <= target // 2 else 0
+
+    def _ahead(self, longest: float) -> int:
+        if self._typical is None:
+            return 0
+        expected = max(self._typical, longest, 1e-5)
+        return min(MAX_AHEAD, int(self._concurrency * LOOK_AHEAD / expected))
+
+
+class Buffer:
+    """Claimed jobs that wait for a slot: the most urgent first, then as they came."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Held]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, held: Held) -> None:
+        """Add a job."""
+        self._count += 1
+        heapq.heappush(self._heap, (-held.claimed.priority, self._count, held))
+
+    def take(self) -> Held:
+        """Remove and return the next one to start."""
+        return heapq.heappop(self._heap)[2]
+
+    def remove(self, held: Held) -> bool:
+        """Take this one out; False if it is not here."""
+        kept = [entry for entry in self._heap if entry[2] is not held]
+        found = len(kept) < len(self._heap)
+        if found:
+            heapq.heapify(kept)
+            self._heap = kept
+        return found
+
+    def take_all(self, *, older_than: float | None = None) -> list[Held]:
+        """Remove and return all, or those that were put here before `older_than` (monotonic seconds)."""
+        taken = [e[2] for e in self._heap if older_than is None or e[2].since < older_than]
+        if taken:
+            gone = set(map(id, taken))
+            self._heap = [e for e in self._heap if id(e[2]) not in gone]
+            heapq.heapify(self._heap)
+        return taken

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import difflib
+import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -120,7 +122,7 @@ class Registry:
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """True for functions and callables that return an awaitable by declaration."""
-    while hasattr(fn, "func"):  # functools.partial
+    while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  its own async-ness is asked
 
@@ -130,10 +132,10 @@ def type_hints(fn: Callable[..., Any], local_names: dict[str, Any] | None = None
 
     `local_names` helps with types defined inside the function that also defines the handler.
     """
-    while hasattr(fn, "func"):  # functools.partial
+    while isinstance(fn, functools.partial):
         fn = fn.func
     target = inspect.unwrap(fn) if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn).__call__
-    raw = getattr(target, "__annotations__", {})
+    raw = _annotations(target)
     names = {**getattr(target, "__globals__", {}), **(local_names or {})}
     hints: dict[str, Any] = {}
     for name, annotation in raw.items():
@@ -146,7 +148,7 @@ def type_hints(fn: Callable[..., Any], local_names: dict[str, Any] | None = None
 
 def returned_type(fn: Callable[..., Any]) -> Any:
     """The annotated type of what a call gives (for a class: the class), None where nothing usable is said."""
-    while hasattr(fn, "func"):  # functools.partial
+    while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.isclass(fn):
         return fn
@@ -155,6 +157,15 @@ def returned_type(fn: Callable[..., Any]) -> Any:
     if isinstance(origin, type) and issubclass(origin, Awaitable) and not is_async(fn):
         annotation = get_args(annotation)[-1]
     return None if annotation in (NoReturn, Never) else annotation
+
+
+def _annotations(target: Any) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):  # reading __annotations__ would evaluate them, also those that only a checker knows
+        import annotationlib
+
+        found = annotationlib.get_annotations(target, format=annotationlib.Format.FORWARDREF)
+        return {k: v for k, v in found.items() if not isinstance(v, annotationlib.ForwardRef)}
+    return getattr(target, "__annotations__", {})
 
 
 def retry_after(error: BaseException) -> float | None:

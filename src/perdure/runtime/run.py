@@ -71,6 +71,8 @@ class Run:
         self.began = False
         self._forced: Outcome | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._branches: set[asyncio.Task[Any]] = set()
+        """Tasks inside a step or tool other than the handler's own."""
         self._guests: set[asyncio.Task[Any]] = set()
         self._busy = 0
         self._refusals = 0
@@ -124,6 +126,8 @@ class Run:
                 raise  # the worker itself is being cancelled
             outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
+        if self._branches:
+            await self._stop_branches()
         if self._waits is not None:
             self._waits.close()
         if self.over is not None:
@@ -187,6 +191,7 @@ class Run:
         if left == 0:
             raise AttemptTimeout(said, final=final)
         self._scope = asyncio.timeout(left if final else timeout)
+        result: Any = None
         try:
             async with self._scope:
                 result = await self._invoke(self, arguments)
@@ -272,10 +277,16 @@ class Run:
         """While a step or tool runs, or something is written, the attempt is neither parked nor drained."""
         self._busy += 1
         self._stir()
+        task = asyncio.current_task()
+        branch = task if task is not None and task is not self._task and task not in self._branches else None
+        if branch is not None:
+            self._branches.add(branch)
         try:
             yield
         finally:
             self._busy -= 1
+            if branch is not None:
+                self._branches.discard(branch)
             self._stir()
             if self.draining:
                 asyncio.get_running_loop().call_soon(self._drain_after_step)
@@ -322,6 +333,12 @@ class Run:
         """A call made from a thread: cancelled when the attempt stops."""
         self._guests.add(task)
         task.add_done_callback(self._guests.discard)
+
+    async def _stop_branches(self) -> None:
+        """A parallel step that outlives the handler (its sibling raised) would run beside its own next attempt."""
+        for task in list(self._branches):
+            task.cancel()
+        await asyncio.wait(list(self._branches), timeout=10)
 
     async def _dismiss_guests(self) -> None:
         for task in list(self._guests):

@@ -27,7 +27,8 @@ from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.runtime.chores import Chores
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import Held, LeaseKeeper
-from perdure.runtime.prefetch import Prefetch
+from perdure.runtime.outcomes import clean
+from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.run import Run, hand_back
 from perdure.runtime.threads import LooseThreads
@@ -37,8 +38,12 @@ log = structlog.get_logger("perdure.worker")
 
 POLL = 1.0
 SOON = 0.02
+HOARD = 1.0
+"""Seconds a job may wait in the buffer while all slots are taken."""
+
 REPORT = 2.0
 UNKNOWN_KIND_DELAY = 5.0
+UNKNOWN_KIND_CAP = 300.0
 MAX_UNCOMMITTED = 2000
 THREADS_WAIT = 2.0
 """Seconds a stopping worker waits for the threads of plain handlers, which nothing can interrupt."""
@@ -72,7 +77,7 @@ class Worker:
         size = max(8, self.options.concurrency)
         self._threads = LooseThreads(size, "perdure-step")
         self._handler_threads = LooseThreads(size, "perdure-handler")
-        self._buffer: deque[Held] = deque()
+        self._buffer = Buffer()
         self._running: dict[asyncio.Task[None], Held] = {}
         self._committing: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
@@ -92,6 +97,8 @@ class Worker:
         await self._store.register_worker(info)
         log.info("worker started", worker=self.id, queues=self.options.queues, kinds=info.kinds)
         chores = Chores(self._store, self.id)
+        if once:
+            await chores.run_once()  # nobody else may be there to take over what a dead worker left
         async with AsyncExitStack() as stack:
             hints = await stack.enter_async_context(self._store.listen("work"))
             background = [
@@ -102,6 +109,7 @@ class Worker:
                     self._keeper.watch_cancels_forever(),
                     chores.run_forever(),
                     self._report_forever(),
+                    self._give_back_forever(),
                 )
             ]
             try:
@@ -138,7 +146,9 @@ class Worker:
         queues = deque(self.options.queues)
         while not self._stopping.is_set():
             self._start_buffered()
-            wanted = self._prefetch.wanted(running=len(self._running), buffered=len(self._buffer))
+            wanted = self._prefetch.wanted(
+                running=len(self._running), buffered=len(self._buffer), longest=self._longest()
+            )
             if wanted == 0 or len(self._committing) >= MAX_UNCOMMITTED:
                 self._moved.clear()
                 await self._moved.wait()
@@ -184,17 +194,31 @@ class Worker:
             await asyncio.sleep(POLL)
             return 0
         for job in claimed:
-            self._buffer.append(self._keeper.add(job, asked_at))
+            self._buffer.put(self._keeper.add(job, asked_at))
         self._start_buffered()
         return len(claimed)
+
+    def _longest(self) -> float:
+        # dicts keep their order: the first of the running ones started first
+        first = next(iter(self._running.values()), None)
+        return 0.0 if first is None else time.monotonic() - first.since
+
+    async def _give_back_forever(self) -> None:
+        """Jobs claimed ahead that find no slot belong to whoever has one: another worker, or more urgent work here."""
+        while True:
+            await asyncio.sleep(HOARD / 2)
+            if len(self._running) >= self.options.concurrency:
+                for held in self._buffer.take_all(older_than=time.monotonic() - HOARD):
+                    self._commit(held, hand_back("claimed_too_early", started=False))
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _start_buffered(self) -> None:
         while self._buffer and len(self._running) < self.options.concurrency and not self._stopping.is_set():
-            held = self._buffer.popleft()
-            if held.claimed.id not in self._keeper.held:
+            held = self._buffer.take()
+            if self._keeper.held.get(held.claimed.id) is not held:
                 continue  # its lease was lost while it waited here
+            held.since = time.monotonic()
             task = asyncio.create_task(self._run_one(held))
             self._running[task] = held
             task.add_done_callback(self._ended)
@@ -212,7 +236,8 @@ class Worker:
         if handler is None:
             log.warning("no handler for this kind: handed back", worker=self.id, kind=claimed.kind, job=str(claimed.id))
             reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
-            self._commit(held, hand_back(reason, started=False, delay=UNKNOWN_KIND_DELAY))
+            delay = min(UNKNOWN_KIND_CAP, UNKNOWN_KIND_DELAY * 2 ** min(claimed.lease.attempt - 1, 10))
+            self._commit(held, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
             return
         must_mark = (
             claimed.lost_starts > 0 or claimed.max_retries == 0 or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
@@ -273,31 +298,36 @@ class Worker:
             except LeaseLost:
                 log.warning("the lease was lost before the end was written", job=str(held.claimed.id), worker=self.id)
                 break
-            except PerdureError as error:
-                refused = not isinstance(error, StoreError)
-                if refused or held.good_until <= time.monotonic():
+            except StoreError as error:
+                if held.good_until <= time.monotonic():
                     log.error(  # noqa: TRY400  the cause is in its message
-                        "the end of a job could not be written; its lease runs out and it runs again",
+                        "the end of a job could not be written in time; it runs again",
                         job=str(held.claimed.id),
                         error=str(error),
                     )
                     break
+            except PerdureError as error:
+                log.error(  # noqa: TRY400  as above
+                    "the database refuses the end of a job", job=str(held.claimed.id), error=str(error)
+                )
+                if outcome.error_kind == "refused":
+                    break
+                said = clean(f"its end could not be written: {error}")
+                outcome = Outcome(Status.FAILED, error=said, error_kind="refused", started=outcome.started)
+                continue
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2)
 
     def _cancel_buffered(self, held: Held) -> None:
-        try:
-            self._buffer.remove(held)
-        except ValueError:
+        if not self._buffer.remove(held):
             return  # it is being started this moment: the next poll finds it running
         self._commit(held, Outcome(Status.CANCELLED, reason="cancelled", started=False))
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        for held in self._buffer:
+        for held in self._buffer.take_all():
             self._commit(held, hand_back("worker_stopped", started=False))
-        self._buffer.clear()
         for held in list(self._running.values()):
             if held.run is not None:
                 held.run.drain()
