@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Fail, JobContext, Status, Worker
+from perdure import App, Fail, JobContext, Request, Status, Worker
 from perdure.model.errors import ConfigError
 from perdure.model.workers import WorkerCommand
 from perdure.runtime import worker as worker_module
@@ -386,11 +386,9 @@ async def test_prefetched_jobs_are_given_back_on_stop(app: App) -> None:
     for n in range(30):  # the worker learns that these are quick, and claims ahead
         await app.enqueue(work, n)
     await until(lambda: len(started) == 30)
-    await app.enqueue(work, -1, priority=9)
+    requests = [Request(work, -1, {"priority": 9}), *(Request(work, 100 + n) for n in range(3))]
+    ahead = (await app.enqueue_many(requests))[1:]  # together, so that one claim takes them all
     await until(lambda: -1 in started)
-    ahead = [await app.enqueue(work, 100 + n) for n in range(3)]
-    for handle in ahead:
-        await reached(handle, Status.RUNNING)
     worker.stop()
     go.set()
     await soon(running)
@@ -439,8 +437,6 @@ async def test_a_thousand_short_jobs(app: App) -> None:
         if n % 100 == 0:
             await ctx.step("now and then", str, n)
         return n
-
-    from perdure import Request
 
     handles = await app.enqueue_many([Request(work, n) for n in range(1000)])
     async with working(app, concurrency=50):

@@ -306,6 +306,8 @@ class Worker:
                         error=str(error),
                     )
                     break
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2)
             except PerdureError as error:
                 log.error(  # noqa: TRY400  as above
                     "the database refuses the end of a job", job=str(held.claimed.id), error=str(error)
@@ -314,9 +316,6 @@ class Worker:
                     break
                 said = clean(f"its end could not be written: {error}")
                 outcome = Outcome(Status.FAILED, error=said, error_kind="refused", started=outcome.started)
-                continue
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 2)
 
     def _cancel_buffered(self, held: Held) -> None:
         if not self._buffer.remove(held):
