@@ -4,6 +4,7 @@ VENV   := .venv
 PYTHON ?=
 BIN    := $(VENV)/bin
 ARGS   ?=
+JOBS   ?= 4
 # One stamp per place: a checkout that was moved or copied sets itself up again.
 STAMP  := $(VENV)/ready-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d' ' -f1)
 
@@ -23,7 +24,7 @@ demo: $(STAMP) ## Watch jobs crash, wait for a person and resume
 	@$(BIN)/perdure demo
 
 test: lint ## Lint, then run the tests (make test ARGS="-k approval")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(STAMP) ## Check style, types and the direction of imports
 	@$(BIN)/python -m ruff check --quiet

@@ -12,11 +12,12 @@ from uuid import UUID
 
 from perdure.app import App
 from perdure.model.approvals import Approval
+from perdure.model.errors import StoreUnreachable
 from perdure.model.events import Event
 from perdure.model.jobs import Job, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.timing import Duration
-from perdure.model.workers import WorkerInfo
+from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.runtime.client import EnqueueOptions, JobId, Request
 from perdure.runtime.handle import Handle as AsyncHandle
 from perdure.runtime.registry import Handler
@@ -39,6 +40,9 @@ class Client:
         self._thread.start()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            coroutine.close()
+            raise StoreUnreachable("this client is closed")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     @overload
@@ -85,6 +89,10 @@ class Client:
         while (event := self._run(following())) is not None:
             yield event
 
+    def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
+        """See `perdure.Client.wait`."""
+        return self._run(self._app.wait(job_id, timeout=timeout))
+
     def result(self, job_id: JobId, *, timeout: Duration | None = None) -> Any:
         """See `perdure.Client.result`."""
         return self._run(self._app.result(job_id, timeout=timeout))
@@ -128,6 +136,10 @@ class Client:
     def workers(self, *, include_stopped: bool = False) -> builtins.list[WorkerInfo]:
         """See `perdure.Client.workers`."""
         return self._run(self._app.workers(include_stopped=include_stopped))
+
+    def command_worker(self, worker_id: str, command: WorkerCommand) -> None:
+        """See `perdure.Client.command_worker`."""
+        self._run(self._app.command_worker(worker_id, command))
 
     def close(self) -> None:
         """Close the store and stop the loop. Calling it twice is fine."""

@@ -17,6 +17,7 @@ _VARIANT = 0x2 << 62
 _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
+_noise = b""
 
 
 def uuid7() -> UUID:
@@ -24,7 +25,7 @@ def uuid7() -> UUID:
 
     Ids made by one process are strictly increasing; across processes they order by millisecond.
     """
-    global _last_ms, _sequence  # noqa: PLW0603  the counter is the process's own
+    global _last_ms, _sequence, _noise  # noqa: PLW0603  the counter is the process's own
     with _lock:
         now = time.time_ns() // 1_000_000
         if now > _last_ms:
@@ -34,8 +35,18 @@ def uuid7() -> UUID:
             if _sequence > 0xFFF:  # more than 4096 ids in a millisecond borrow from the next one
                 _last_ms, _sequence = _last_ms + 1, 0
         stamp, sequence = _last_ms, _sequence
-    noise = int.from_bytes(os.urandom(8)) >> 2
+        if not _noise:
+            _noise = os.urandom(4096)  # a system call for every id would cost more than all the rest of it
+        noise, _noise = int.from_bytes(_noise[-8:]) >> 2, _noise[:-8]
     return UUID(int=(stamp << 80) | _VERSION_7 | (sequence << 64) | _VARIANT | noise)
+
+
+def _forget_noise() -> None:
+    global _noise  # noqa: PLW0603  a child process must not repeat its parent's random bits
+    _noise = b""
+
+
+os.register_at_fork(after_in_child=_forget_noise)
 
 
 def short_id(id: UUID) -> str:

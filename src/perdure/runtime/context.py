@@ -67,6 +67,9 @@ class CallOptions:
     on_unknown: OnUnknown = "ask"
 
 
+DEFAULTS = CallOptions()
+
+
 class JobContext:
     """The handle of one attempt, given to the handler as its first argument.
 
@@ -75,7 +78,7 @@ class JobContext:
 
     def __init__(self, run: Run, options: CallOptions | None = None, counts: dict[str, int] | None = None) -> None:
         self._run = run
-        self._options = options or CallOptions()
+        self._options = options or DEFAULTS
         self._counts = {} if counts is None else counts
 
     # -- who am I ------------------------------------------------------------------------------------------------------
@@ -200,6 +203,8 @@ class JobContext:
     async def _call(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         token = _call_key.set(self._idempotency_key(key))
         try:
+            if self._options.timeout is None:
+                return await call(fn, args, kwargs, self._run.threads)
             async with asyncio.timeout(self._options.timeout):
                 return await call(fn, args, kwargs, self._run.threads)
         finally:

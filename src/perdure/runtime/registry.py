@@ -13,7 +13,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import FunctionType
 from typing import Any, Generic, Never, NoReturn, TypeVar, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
@@ -122,6 +124,8 @@ class Registry:
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """True for functions and callables that return an awaitable by declaration."""
+    if isinstance(fn, FunctionType):
+        return inspect.iscoroutinefunction(fn)
     while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  its own async-ness is asked
@@ -146,8 +150,19 @@ def type_hints(fn: Callable[..., Any], local_names: dict[str, Any] | None = None
     return hints
 
 
+_returned: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
 def returned_type(fn: Callable[..., Any]) -> Any:
     """The annotated type of what a call gives (for a class: the class), None where nothing usable is said."""
+    if not inspect.isfunction(fn):
+        return _find_returned_type(fn)
+    if fn not in _returned:
+        _returned[fn] = _find_returned_type(fn)
+    return _returned[fn]
+
+
+def _find_returned_type(fn: Callable[..., Any]) -> Any:
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.isclass(fn):

@@ -272,7 +272,7 @@ class Worker:
         if outcome is None:
             self._keeper.drop(held)
         else:
-            self._commit(held, outcome)
+            await self._commit_here(held, outcome)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -282,6 +282,20 @@ class Worker:
         self._committing.add(task)
         task.add_done_callback(lambda _: self._keeper.drop(held))
         task.add_done_callback(self._committed)
+
+    async def _commit_here(self, held: Held, outcome: Outcome) -> None:
+        """As `_commit`, by the task that ran the job: its slot is free from here on."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.pop(task, None)
+        self._committing.add(task)
+        self._start_buffered()
+        self._moved.set()
+        try:
+            await self._finish(held, outcome)
+        finally:
+            self._keeper.drop(held)
+            self._committing.discard(task)
 
     def _committed(self, task: asyncio.Task[None]) -> None:
         self._committing.discard(task)

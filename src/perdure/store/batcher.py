@@ -15,12 +15,10 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from perdure.model.errors import StoreUnreachable
+from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-LIMIT = 500
-"""Items per write: beyond this a larger batch saves nothing."""
 
 PATIENCE = 10.0
 """Seconds of trying to get a lost connection back before callers are told."""
@@ -43,10 +41,9 @@ class Writer(ABC, Generic[Item, Result]):
     """How a batcher writes. Its calls never overlap, `write_aside` excepted."""
 
     @abstractmethod
-    async def write(self, items: Sequence[Item], *, again: bool) -> Sequence[Result | Exception]:
+    async def write(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
         """Commit all items at once and return one result each, in their order; an exception there is that item's own
-        refusal. If it raises, nothing was written, unless the trouble is LOST. `again`: a former write of these items was
-        lost and `look` did not find them."""
+        refusal. If it raises, nothing was written, unless the trouble is LOST."""
 
     @abstractmethod
     async def look(self, items: Sequence[Item]) -> Sequence[Result | Exception | None]:
@@ -62,6 +59,10 @@ class Writer(ABC, Generic[Item, Result]):
         """Items of one subject never share a write: one statement changes a row once."""
 
     @abstractmethod
+    def size(self, item: Item) -> int:
+        """About how many characters of text it brings: they bound a write as well."""
+
+    @abstractmethod
     def trouble(self, error: Exception) -> Trouble:
         """What an error raised by this writer means."""
 
@@ -73,7 +74,7 @@ class Writer(ABC, Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """One operation of a store, batched. Used from one event loop."""
 
-    def __init__(self, writer: Writer[Item, Result], *, limit: int = LIMIT, patience: float = PATIENCE) -> None:
+    def __init__(self, writer: Writer[Item, Result], *, limit: int = MOST_ITEMS, patience: float = PATIENCE) -> None:
         self._writer = writer
         self._limit = limit
         self._patience = patience
@@ -141,6 +142,7 @@ class Batcher(Generic[Item, Result]):
         subjects: set[Hashable] = set()
         later: list[tuple[Item, asyncio.Future[Result]]] = []
         queue = self._queue
+        text = 0
         while queue and len(batch) < self._limit:
             entry = queue.popleft()
             if entry[1].done():  # its caller was cancelled
@@ -148,16 +150,20 @@ class Batcher(Generic[Item, Result]):
             subject = self._writer.subject(entry[0])
             if subject in subjects:
                 later.append(entry)
-            else:
-                subjects.add(subject)
-                batch.append(entry)
+                continue
+            text += self._writer.size(entry[0])
+            if batch and text > MOST_TEXT:
+                later.append(entry)
+                break
+            subjects.add(subject)
+            batch.append(entry)
         queue.extendleft(reversed(later))
         return batch
 
     async def _write(self, items: list[Item]) -> Sequence[Result | Exception | None]:
         """One result per item; None = it is blocked and must be written aside."""
         try:
-            return await self._writer.write(items, again=False)
+            return await self._writer.write(items)
         except Exception as error:  # noqa: BLE001  trouble() judges it
             match self._writer.trouble(error):
                 case Trouble.LOST | Trouble.AWAY as gone:
@@ -165,7 +171,7 @@ class Batcher(Generic[Item, Result]):
                 case Trouble.CLASH if len(items) > 1:
                     await _pause(0)
                     try:
-                        return await self._writer.write(items, again=False)
+                        return await self._writer.write(items)
                     except Exception as second:  # noqa: BLE001
                         trouble = self._writer.trouble(second)
                         if trouble in (Trouble.LOST, Trouble.AWAY):
@@ -176,22 +182,22 @@ class Batcher(Generic[Item, Result]):
                     return [error]
                 case _:
                     pass
-        return await self._write_singly(items, again=False)
+        return await self._write_singly(items)
 
-    async def _write_singly(self, items: Sequence[Item], *, again: bool) -> list[Result | Exception | None]:
+    async def _write_singly(self, items: Sequence[Item]) -> list[Result | Exception | None]:
         results: list[Result | Exception | None] = []
         for item in items:
-            result = await self._write_one(item, again=again)
+            result = await self._write_one(item)
             results.append(result)
             if isinstance(result, StoreUnreachable):  # the others need not wait as long each
                 cause = result.__cause__ or result
-                return results + [_unreachable(cause, unknown=again) for _ in items[len(results) :]]
+                return results + [_unreachable(cause, unknown=False) for _ in items[len(results) :]]
         return results
 
-    async def _write_one(self, item: Item, *, again: bool) -> Result | Exception | None:
+    async def _write_one(self, item: Item) -> Result | Exception | None:
         for clash in range(CLASHES):
             try:
-                return (await self._writer.write([item], again=again))[0]
+                return (await self._writer.write([item]))[0]
             except Exception as error:  # noqa: BLE001
                 trouble = self._writer.trouble(error)
                 if trouble in (Trouble.LOST, Trouble.AWAY):
@@ -228,7 +234,7 @@ class Batcher(Generic[Item, Result]):
                     results[i] = result
                 left = [i for i in left if results[i] is None]
                 if left:
-                    written = await self._writer.write([items[i] for i in left], again=True)
+                    written = await self._writer.write([items[i] for i in left])
                     for i, result in zip(left, written, strict=True):
                         results[i] = result
                 return results
@@ -241,7 +247,7 @@ class Batcher(Generic[Item, Result]):
                     raise _unreachable(error, unknown) from error
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 1.0)
-        for i, result in zip(left, await self._write_singly([items[i] for i in left], again=True), strict=True):
+        for i, result in zip(left, await self._write_singly([items[i] for i in left]), strict=True):
             results[i] = result
         return results
 

@@ -194,7 +194,11 @@ class LeaseStore(Protocol):
 
     async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
         """Renew the leases that are still live (same worker and attempt, not expired) to `ttl` seconds from now; return
-        the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code."""
+        the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code.
+
+        A lease whose row another session has locked is returned as well while it is live, though it is not renewed (nor
+        marked): it is renewed by the first heartbeat after the lock is gone. It keeps no other lease from being renewed.
+        """
         ...
 
     async def record(
@@ -246,7 +250,7 @@ class LeaseStore(Protocol):
         - started: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
         - never started: RETRY due now at no cost, or DEADLETTER (`lease_lost`) at the 20th such loss.
         Also commits CANCELLED for live leases whose cancel request is older than 10 s. Writes the run row with the lost
-        worker's id.
+        worker's id. A job whose rows were damaged by hand is logged and left, and so it is by `claim` and `expire`.
         """
         ...
 
@@ -298,6 +302,8 @@ class ApprovalStore(Protocol):
 
         - By id: ApprovalNotFound. By token: `WrongToken` if no approval has (or had, before a decision) that token.
         - Decided before: `AlreadyDecided`, also for a used token. Past expires_at: `ApprovalExpired`.
+        - Approving a `question` takes an edited payload that is an object whose `outcome` is `happened` or `retry`:
+          otherwise `InvalidInput`.
         - expected_digest given and different: `ApprovalChanged`. By id, with assignees that do not name `by`: `NotAssigned`.
         - Writes status, who, when, why, door and the edited payload, and an `approval_decided` event that never holds a token.
         - Denied with on_deny `fail` on a job suspended without a lease: FAILED (`denied`) in the same transaction. A job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -149,6 +150,7 @@ def check_decision(
     decision: Decide,
     *,
     approval_id: UUID,
+    kind: str,
     status: str,
     decided_by: str | None,
     expired: bool,
@@ -168,6 +170,20 @@ def check_decision(
             f"'{decision.by}' may not decide approval …{short_id(approval_id)}: it is for {', '.join(assignees)}",
             hint="decide as one of them (--by), or with the link's token",
         )
+    if kind == "question" and decision.verdict == "approve" and not _is_answer(decision.edited_payload):
+        raise InvalidInput(
+            "this asks what happened to a side effect: approving needs an answer",
+            hint='say {"outcome": "happened", "result": ...} or {"outcome": "retry"}; denying fails the job',
+        )
+
+
+def _is_answer(edited_payload: str | None) -> bool:
+    """Whether an edited payload says what became of a side effect."""
+    try:
+        answer = None if edited_payload is None else json.loads(edited_payload)
+    except ValueError:
+        return False
+    return isinstance(answer, dict) and answer.get("outcome") in ("happened", "retry")
 
 
 def wrong_token() -> WrongToken:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import structlog
+
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval, denied_text, expired_text
-from perdure.model.errors import JobNotFound
+from perdure.model.errors import JobNotFound, PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Page, Wait
 from perdure.model.states import Status
@@ -16,6 +18,7 @@ from perdure.store.postgres.base import Base
 from perdure.store.postgres.recording import Entry, write_entries
 from perdure.store.postgres.spelling import SPELLING
 from perdure.store.postgres.transactions import Held, Tx
+from perdure.store.postgres.troubles import out_of_reach
 from perdure.store.refusals import (
     ambiguous_id,
     approval_not_found,
@@ -28,6 +31,8 @@ from perdure.store.refusals import (
     wrong_token,
 )
 from perdure.store.rows import Row, approval_of
+
+log = structlog.get_logger("perdure.store")
 
 SUSPENDED = frozenset({Status.PARKED, Status.WAITING_FOR_APPROVAL})
 
@@ -79,7 +84,10 @@ class Approvals(Base):
     async def find_approval(self, text: str) -> UUID:
         """See `protocol.ApprovalStore.find_approval`."""
         suffix = id_suffix(text)
-        rows = await self._db.rows("find_approval", suffix.hex if isinstance(suffix, UUID) else suffix, self.tenant)
+        if isinstance(suffix, UUID):
+            rows = await self._db.rows("approval_meant", suffix, self.tenant)
+        else:
+            rows = await self._db.rows("find_approval", suffix, self.tenant)
         if not rows:
             raise approval_not_found(text)
         if len(rows) > 1:
@@ -121,6 +129,7 @@ class Approvals(Base):
             check_decision(
                 decision,
                 approval_id=approval_id,
+                kind=row["kind"],
                 status=row["status"],
                 decided_by=row["decided_by"],
                 expired=bool(row["expired"]),
@@ -143,10 +152,14 @@ class Approvals(Base):
 
     async def expire(self, *, limit: int = 100) -> int:
         """See `protocol.LeaseStore.expire`."""
-        count = len(await self._db.rows("expire_jobs", limit, self.tenant))
-        due = await self._db.rows("due_approvals", limit - count, self.tenant) if count < limit else []
-        for row in due:
-            count += await self._expire_approval(row["id"], row["job_id"])
+        count = len(await self._db.sweep("expire_jobs", "late_jobs", limit, self.tenant, limit=limit))
+        for row in await self._db.rows("due_approvals", limit, self.tenant):
+            try:
+                count += await self._expire_approval(row["id"], row["job_id"])
+            except PerdureError as error:  # a damaged job, or one that a stranger has locked: the others go on
+                if out_of_reach(error):
+                    raise
+                log.error("an approval cannot expire", approval_id=str(row["id"]), error=str(error))  # noqa: TRY400
         if count:
             self._bell.ring("work", "news")
         return count

@@ -25,6 +25,13 @@ select id, job_id from perdure.approvals where token_hash = $1 and tenant_id = $
 -- name: approval_job
 select id, job_id from perdure.approvals where id = $1 and tenant_id = $2
 
+-- name: approval_meant
+-- The approval of this very id, or the pending one of this very job: $1 id, $2 tenant
+select id from perdure.approvals where id = $1 and tenant_id = $2
+union
+select id from perdure.approvals where job_id = $1 and status = 'PENDING' and tenant_id = $2
+limit 2
+
 -- name: find_approval
 -- $1 last digits, $2 tenant: of an approval, or of a job that has one pending
 select id from perdure.approvals where right(replace(id::text, '-', ''), length($1)) = $1 and tenant_id = $2

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 
-from perdure.model.errors import StoreUnreachable
+from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.store.batcher import PATIENCE, Trouble
 from perdure.store.postgres.troubles import NotConnected, in_words, trouble_of
 from perdure.store.rows import Row
@@ -34,6 +34,11 @@ COMMON = {
     "TimeZone": "UTC",  # times inside JSON are written by the server
     "jit": "off",
     "default_transaction_isolation": "read committed",
+    # A session whose client vanished without a word keeps its locks no longer than this.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "60000",
 }
 HOT = {
     **COMMON,
@@ -48,8 +53,10 @@ CALM = {**COMMON, "plan_cache_mode": "force_custom_plan", "lock_timeout": "5s"}
 NOTIFYING = {**COMMON, "synchronous_commit": "off"}  # what it commits is only hints
 
 CONNECT_TIMEOUT = 10.0
-WRITE_TIMEOUT = 60.0
-"""Seconds after which a hot statement without an answer counts as lost."""
+WRITE_TIMEOUT = 10.0
+"""Seconds after which a hot statement without an answer counts as lost: its connection may be dead without knowing."""
+CALM_TIMEOUT = 30.0
+"""The same for statements of the pool, which may have much to look through; also the longest wait for one of its places."""
 
 _WHO = """select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"""
 _END = """select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2"""
@@ -69,6 +76,7 @@ async def open_pool(url: str, *, size: int) -> Pool:
         min_size=0,  # the pool would log every attempt to fill itself up while the database is away
         max_size=size,
         timeout=CONNECT_TIMEOUT,
+        command_timeout=CALM_TIMEOUT,
         connection_class=_calm_class(),
         server_settings=CALM,
     )
@@ -86,6 +94,50 @@ def _calm_class() -> type[Connection]:
     return CalmConnection
 
 
+def breaks(error: BaseException) -> bool:
+    """Whether a connection is of no more use after this: it is lost, or somebody gave up in the middle of a statement, whose
+    end nobody can be sure to hear of."""
+    return not isinstance(error, Exception) or trouble_of(error) is Trouble.LOST
+
+
+@asynccontextmanager
+async def transaction(connection: AnyConnection) -> AsyncIterator[None]:
+    """One transaction; a connection that broke is not asked for a rollback, its owner cuts it."""
+    running = connection.transaction()
+    await running.start()
+    try:
+        yield
+    except BaseException as error:
+        if not breaks(error):
+            await running.rollback()
+        raise
+    await running.commit()
+
+
+@asynccontextmanager
+async def borrowed(pool: Pool) -> AsyncIterator[AnyConnection]:
+    """A connection of the pool, cut if it breaks. Raises NotConnected if none is to be had."""
+    try:
+        connection = await pool.acquire(timeout=CALM_TIMEOUT)
+    except TimeoutError as error:
+        raise NotConnected("no connection in time") from error
+    try:
+        yield connection
+    except BaseException as error:
+        closed = True
+        with suppress(asyncpg.InterfaceError):  # it has left the pool by itself
+            closed = connection.is_closed()
+            if closed or breaks(error):  # before asyncpg 0.32 the pool would count a closed one as in use for ever
+                connection.terminate()
+        if isinstance(error, TimeoutError):
+            await pool.expire_connections()  # its neighbours go the same way through the network
+        if closed and isinstance(error, Exception) and not isinstance(error, PerdureError):
+            raise ConnectionResetError(in_words(error)) from error  # whatever the driver calls it
+        raise
+    finally:
+        await pool.release(connection)
+
+
 class HotConnection:
     """One connection with its statements prepared, shared by those who take turns. It connects at its first use, and again
     when it was lost; the backend it lost is ended first, so that nothing of it commits later."""
@@ -100,14 +152,14 @@ class HotConnection:
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def fetch(self, name: str, *arguments: Any) -> list[Row]:
-        """Run one prepared statement in its own transaction."""
+    async def fetch(self, name: str, *arguments: Any, timeout: float = WRITE_TIMEOUT) -> list[Row]:
+        """Run one prepared statement in its own transaction; without an answer after `timeout` seconds it counts as lost."""
         async with self._turn:
             await self._ensure()
             try:
-                rows: list[Any] = await self._prepared[name].fetch(*arguments)
-            except Exception as error:
-                self._drop_if_lost(error)
+                rows: list[Any] = await self._prepared[name].fetch(*arguments, timeout=timeout)
+            except BaseException as error:
+                self._judge(error)
                 raise
             return rows
 
@@ -118,10 +170,10 @@ class HotConnection:
             await self._ensure()
             assert self._connection is not None
             try:
-                async with self._connection.transaction():
+                async with transaction(self._connection):
                     yield self._prepared
-            except Exception as error:
-                self._drop_if_lost(error)
+            except BaseException as error:
+                self._judge(error)
                 raise
 
     async def restore(self) -> None:
@@ -138,9 +190,14 @@ class HotConnection:
             if self._connection is not None:
                 await close_quietly(self._connection)
 
-    def _drop_if_lost(self, error: Exception) -> None:
-        if self._connection is not None and trouble_of(error) in (Trouble.LOST, Trouble.AWAY):
+    def _judge(self, error: BaseException) -> None:
+        assert self._connection is not None
+        if breaks(error):
             self._connection.terminate()
+        elif isinstance(error, PerdureError) or not self._connection.is_closed():
+            return
+        elif isinstance(error, Exception):  # whatever the driver calls it
+            raise ConnectionResetError(in_words(error)) from error
 
     async def _ensure(self) -> None:
         if self._connection is not None and not self._connection.is_closed():

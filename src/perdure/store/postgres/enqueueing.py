@@ -9,12 +9,13 @@ from uuid import UUID
 
 from perdure.model.errors import PerdureError
 from perdure.model.jobs import Enqueued, NewJob, lane_of
-from perdure.store.batcher import LIMIT, Batcher
+from perdure.store.batcher import Batcher
 from perdure.store.postgres.base import Base, HotWriter
 from perdure.store.postgres.transactions import Database, Tx
 from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
 from perdure.store.rows import Row
+from perdure.store.sizes import chunks, text_of_job
 
 HOT_STATEMENTS = ("enqueue_many", "find_enqueued")
 
@@ -63,10 +64,11 @@ def find_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
     return [j.id for j in jobs], [j.kind for j in jobs], [j.idempotency_key for j in jobs], tenant
 
 
-def acknowledge(job: NewJob, found: Row, *, again: bool) -> Enqueued | PerdureError:
-    """What a job that did not come back from its insert turns out to be: stored before, or a repeated key."""
+def acknowledge(job: NewJob, found: Row) -> Enqueued | PerdureError:
+    """What a job that did not come back from its insert turns out to be: this very one, stored by a call whose answer was
+    lost, or the one that had its key first."""
     if found["id"] == job.id:
-        return Enqueued(job.id, created=again)
+        return Enqueued(job.id, created=True)
     if found["payload_hash"] != job.payload_hash:
         return idempotency_conflict(job, found["id"])
     return Enqueued(found["id"], created=False)
@@ -75,7 +77,7 @@ def acknowledge(job: NewJob, found: Row, *, again: bool) -> Enqueued | PerdureEr
 class EnqueueWriter(HotWriter[NewJob, Enqueued]):
     """One INSERT for all jobs that arrived meanwhile."""
 
-    async def write(self, items: Sequence[NewJob], *, again: bool) -> Sequence[Enqueued | Exception]:
+    async def write(self, items: Sequence[NewJob]) -> Sequence[Enqueued | Exception]:
         """See `Writer`."""
         tenant = self._db.tenant
         results: dict[UUID, Enqueued | Exception] = {}
@@ -89,7 +91,7 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
             if missing:
                 for row in await self._hot.fetch("find_enqueued", *find_arguments(missing, tenant)):
                     job = missing[row["n"] - 1]
-                    results[job.id] = acknowledge(job, row, again=again)
+                    results[job.id] = acknowledge(job, row)
                 # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
                 missing = [job for job in missing if job.id not in results]
         return [results[job.id] for job in items]
@@ -113,20 +115,23 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         """See `Writer`."""
         return item.id
 
+    def size(self, item: NewJob) -> int:
+        """See `Writer`."""
+        return text_of_job(item)
+
 
 async def enqueue_together(db: Database, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """All of them in one transaction, or none."""
 
     async def work(tx: Tx) -> list[Enqueued]:
         acknowledged: list[Enqueued] = []
-        for start in range(0, len(jobs), LIMIT):
-            chunk = jobs[start : start + LIMIT]
+        for chunk in chunks(jobs):
             created = {row["id"] for row in await tx.rows("enqueue_many", *insert_arguments(chunk, db.tenant))}
             results = {id: Enqueued(id, created=True) for id in created}
             missing = [job for job in chunk if job.id not in created]
             for row in await tx.rows("find_enqueued", *find_arguments(missing, db.tenant)) if missing else ():
                 job = missing[row["n"] - 1]
-                result = acknowledge(job, row, again=tx.again)
+                result = acknowledge(job, row)
                 if isinstance(result, PerdureError):
                     raise result
                 results[job.id] = result

@@ -16,6 +16,7 @@ from perdure.store.postgres.recording import Run, in_lock_order
 from perdure.store.postgres.transactions import Tx
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row
+from perdure.store.sizes import text_of_outcome
 
 HOT_STATEMENTS = ("complete_many", "settle_many", "was_settled")
 
@@ -74,7 +75,7 @@ class EndingWriter(HotWriter[Ending, Status]):
 
     _write = staticmethod(settle)
 
-    async def write(self, items: Sequence[Ending], *, again: bool) -> Sequence[Status | Exception]:  # noqa: ARG002
+    async def write(self, items: Sequence[Ending]) -> Sequence[Status | Exception]:
         """See `Writer`."""
         results = await self._write(self._hot.fetch, items, self._db.tenant)
         self._ring()
@@ -102,6 +103,10 @@ class EndingWriter(HotWriter[Ending, Status]):
     def subject(self, item: Ending) -> Hashable:
         """See `Writer`."""
         return item.lease.job_id
+
+    def size(self, item: Ending) -> int:
+        """See `Writer`."""
+        return text_of_outcome(item.outcome)
 
     def _ring(self) -> None:
         self._bell.ring("work", "news")  # a retry may be due at once, a parked job may have been answered already

@@ -96,9 +96,12 @@ class Bell:
                 self._rung -= ready
                 for topic in ready:
                     self._due[topic] = now + INTERVAL[topic]
-                connection = await self._connected()
-                await connection.execute(self._statement, [f"perdure_{topic}" for topic in ready], self._tenant)
+                async with self._connecting:  # a listener may be about to use the connection as well
+                    connection = await self._ready()
+                    await connection.execute(self._statement, [f"perdure_{topic}" for topic in ready], self._tenant)
         except CLIENT_LIBRARY_ERRORS as error:
+            if self._connection is not None:  # it may be silent and not know it
+                self._connection.terminate()
             self._rung.clear()  # others find out by polling
             self._lost(error)
         finally:
@@ -106,19 +109,23 @@ class Bell:
 
     async def _connected(self) -> Connection:
         async with self._connecting:
-            connection = self._connection
-            if self._closed and connection is None and not self._rung:
-                raise ConnectionError("the store is closed")
-            if connection is None or connection.is_closed():
-                connection = await connect(self._url, NOTIFYING, command_timeout=5)
-                connection.add_termination_listener(self._on_termination)
-                self._connection = connection
-                self._listening = False
-            if self._wanted and not self._listening:
-                for topic in TOPICS:
-                    await connection.add_listener(f"perdure_{topic}", self._hear)
-                self._listening = True
-            return connection
+            return await self._ready()
+
+    async def _ready(self) -> Connection:
+        """The connection, by whoever has it for himself."""
+        connection = self._connection
+        if self._closed and connection is None and not self._rung:
+            raise ConnectionError("the store is closed")
+        if connection is None or connection.is_closed():
+            connection = await connect(self._url, NOTIFYING, command_timeout=5)
+            connection.add_termination_listener(self._on_termination)
+            self._connection = connection
+            self._listening = False
+        if self._wanted and not self._listening:
+            for topic in TOPICS:
+                await connection.add_listener(f"perdure_{topic}", self._hear)
+            self._listening = True
+        return connection
 
     def _hear(self, _: object, pid: int, channel: str, payload: object) -> None:
         own = self._connection is not None and pid == self._connection.get_server_pid()

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import structlog
 
 from perdure.model.errors import JobNotFound
@@ -16,16 +15,19 @@ from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_
 from perdure.model.states import Status
 from perdure.store.batcher import CLASHES, Trouble
 from perdure.store.postgres.base import Base
-from perdure.store.postgres.connections import Backoff, HotConnection
+from perdure.store.postgres.connections import WRITE_TIMEOUT, Backoff, HotConnection
 from perdure.store.postgres.spelling import SPELLING
 from perdure.store.postgres.transactions import Tx, is_held
-from perdure.store.postgres.troubles import translated, trouble_of
+from perdure.store.postgres.troubles import DAMAGED, translated, trouble_of
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row, claimed_job_of
 
-HOT_STATEMENTS = ("claim", "claim_front", "push_back", "next_due", "heartbeat")
+HOT_STATEMENTS = ("claim", "claim_front", "push_back", "next_due", "heartbeat", "still_held")
 
-_DAMAGED = (asyncpg.IntegrityConstraintViolationError, asyncpg.InvalidTextRepresentationError, asyncpg.DataError)
+LOCKED_PAUSES = (0.005, 0.02, 0.05, 0.1)
+"""Seconds between attempts to renew a lease whose row is locked: our own writes hold theirs for milliseconds."""
+SHORTEST_PATIENCE = 2.0
+"""Seconds an answer may take however short the leases are."""
 
 log = structlog.get_logger("perdure.store")
 
@@ -34,15 +36,17 @@ class Leases(Base):
     """See `protocol.LeaseStore`."""
 
     _keeper: HotConnection  # claims and heartbeats
+    _patience: float = WRITE_TIMEOUT  # of the keeper: well under the lease, so that a silent connection costs none
 
     async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
         if limit <= 0:
             return []
+        self._patience = _patience(ttl)
         lane, duration = lane_of(self.tenant, queue), timedelta(seconds=ttl)
         try:
             rows = await self._keep("claim", lane, limit, worker_id, duration, self.tenant, None)
-        except _DAMAGED:
+        except DAMAGED:
             rows = await self._claim_singly(lane, limit, worker_id, duration)
         if rows:
             self._bell.ring("news")
@@ -66,7 +70,7 @@ class Leases(Base):
             job_id = front[0]["job_id"]
             try:
                 claimed += await self._keep("claim", lane, 1, worker_id, duration, self.tenant, job_id)
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 log.error(  # noqa: TRY400  the error says it all
                     "a damaged job cannot be claimed; put aside for 5 minutes", job_id=str(job_id), error=str(error)
                 )
@@ -77,15 +81,17 @@ class Leases(Base):
         """A statement of the keeper, repeated if the connection breaks (a claim that was lost is reaped, unstarted, at no
         cost) or if it loses against others."""
         backoff = Backoff()
-        clashes = 0
+        clashes = losses = 0
         while True:
             try:
-                return await self._keeper.fetch(name, *arguments)
-            except _DAMAGED:
+                return await self._keeper.fetch(name, *arguments, timeout=self._patience)
+            except DAMAGED:
                 raise
             except Exception as error:
                 trouble = trouble_of(error)
-                if trouble in (Trouble.LOST, Trouble.AWAY) and not backoff.over:
+                lost = trouble in (Trouble.LOST, Trouble.AWAY)
+                if lost and (losses == 0 or not backoff.over):  # a silent connection may have taken all patience
+                    losses += 1
                     await backoff.pause()
                 elif trouble is Trouble.CLASH and clashes < CLASHES:
                     clashes += 1
@@ -102,17 +108,22 @@ class Leases(Base):
         """See `protocol.LeaseStore.heartbeat`."""
         if not leases:
             return set()
-        ordered = sorted(leases, key=lambda lease: lease.job_id.int)
-        rows = await self._keep(
-            "heartbeat",
-            [lease.job_id for lease in ordered],
-            [lease.attempt for lease in ordered],
-            [lease.worker_id for lease in ordered],
-            timedelta(seconds=ttl),
-            list(started),
-            self.tenant,
-        )
-        return {row["job_id"] for row in rows}
+        self._patience = _patience(ttl)
+        left = sorted(leases, key=lambda lease: lease.job_id.int)
+        duration, begun = timedelta(seconds=ttl), list(started)
+        kept: set[UUID] = set()
+        for pause in (*LOCKED_PAUSES, 0.0):
+            rows = await self._keep("heartbeat", *_columns(left), duration, begun, self.tenant)
+            kept |= {row["job_id"] for row in rows}
+            left = [lease for lease in left if lease.job_id not in kept]
+            if left:  # gone, or only locked?
+                rows = await self._keep("still_held", *_columns(left), self.tenant)
+                held = {row["job_id"] for row in rows}
+                left = [lease for lease in left if lease.job_id in held]
+            if not left:
+                return kept
+            await asyncio.sleep(pause)
+        return kept | {lease.job_id for lease in left}  # a stranger's lock, which is no reason to give a job up
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:
         """See `protocol.LeaseStore.set_waiting`. Asking for what is already so changes nothing."""
@@ -139,17 +150,16 @@ class Leases(Base):
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
         """See `protocol.LeaseStore.reap`."""
         arguments = (worker_id, limit, MAX_LOST_STARTS, self.tenant)
-        try:
-            rows = await self._db.rows("reap", *arguments, None)
-        except Exception as error:
-            if not isinstance(error.__cause__, _DAMAGED):
-                raise
-            rows = []
-            for row in await self._db.rows("reapable", limit, self.tenant):
-                try:
-                    rows += await self._db.rows("reap", *arguments, row["job_id"])
-                except Exception as damage:  # noqa: BLE001  whatever it is, it must not keep the others
-                    log.error("a damaged job cannot be reaped", job_id=str(row["job_id"]), error=str(damage))  # noqa: TRY400
+        rows = await self._db.sweep("reap", "reapable", *arguments, limit=limit)
         if rows:
             self._bell.ring("work", "news")
         return [Reaped(row["id"], Status(row["status"]), row["worker_id"]) for row in rows]
+
+
+def _patience(ttl: float) -> float:
+    """How long the keeper waits for an answer while leases of `ttl` seconds depend on it."""
+    return max(SHORTEST_PATIENCE, min(WRITE_TIMEOUT, ttl / 3))
+
+
+def _columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[int], list[str]]:
+    return [x.job_id for x in leases], [x.attempt for x in leases], [x.worker_id for x in leases]

@@ -40,7 +40,7 @@ where q.lane = $1 and q.run_at <= perdure.db_now() and j.tenant_id = $2
 order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip locked
 
 -- name: push_back
--- only: postgres a job that cannot be claimed stands aside so that its lane goes on: $1 job id
+-- A job that cannot be claimed stands aside so that its lane goes on: $1 job id
 update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' where job_id = $1
 
 -- name: next_due
@@ -52,14 +52,22 @@ from unnest($1::text[]) l(lane) cross join generate_series(1, 9) p(priority) cro
 
 -- name: heartbeat
 -- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 ttl (interval), $5 ids that have started, $6 tenant
+-- Rows that somebody has locked are left out: one of them must not keep all others from being renewed.
 with live as materialized (
   select k.job_id from perdure.job_claims k join unnest($1::uuid[], $2::int[], $3::text[]) u(id, attempt, worker_id)
     on k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id
-  where k.tenant_id = $6 and k.expires_at > perdure.db_now() order by u.id for update of k
+  where k.tenant_id = $6 and k.expires_at > perdure.db_now() order by u.id for update of k skip locked
 )
 update perdure.job_claims k set ttl = $4::interval, expires_at = perdure.db_now() + $4::interval,
   started = k.started or k.job_id = any($5::uuid[])
 from live where k.job_id = any (array[live.job_id]) returning k.job_id
+
+-- name: still_held
+-- only: postgres which of the leases that were not renewed are live all the same, their rows locked?
+-- $1 job ids, $2 attempts, $3 worker ids, $4 tenant
+select k.job_id from perdure.job_claims k join unnest($1::uuid[], $2::int[], $3::text[]) u(id, attempt, worker_id)
+  on k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id
+where k.tenant_id = $4 and k.expires_at > perdure.db_now()
 
 -- name: append_many
 -- One event for each of several jobs: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 event ids, $5 types, $6 payloads,
@@ -254,10 +262,11 @@ with lost as materialized (
 select id, status::text, worker_id from moved
 
 -- name: expire_jobs
--- $1 limit, $2 tenant. Jobs nobody holds whose deadline has passed.
+-- $1 limit, $2 tenant, $3 only this job (null: any). Jobs nobody holds whose deadline has passed.
 with late as materialized (
   select j.id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
-  where q.deadline <= perdure.db_now() and j.tenant_id = $2 order by j.id limit $1 for update of q, j skip locked
+  where q.deadline <= perdure.db_now() and j.tenant_id = $2 and ($3::uuid is null or q.job_id = $3)
+  order by j.id limit $1 for update of q, j skip locked
 )
 update perdure.jobs j set status = 'FAILED', prev_status = j.status, version = j.version + 1, next_retry_at = null,
   updated_at = perdure.db_now(), finished_at = perdure.db_now(), error_kind = 'timeout',
@@ -265,3 +274,8 @@ update perdure.jobs j set status = 'FAILED', prev_status = j.status, version = j
   note = json_build_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
     'error_kind', 'timeout')
 from late where j.id = any (array[late.id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') returning j.id
+
+-- name: late_jobs
+-- For the rare expire_jobs that fails as a whole, to go on one by one: $1 limit, $2 tenant
+select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
+where q.deadline <= perdure.db_now() and j.tenant_id = $2 order by j.id limit $1

@@ -15,6 +15,7 @@ from perdure.store.postgres.base import Base, HotWriter
 from perdure.store.postgres.transactions import Tx
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row
+from perdure.store.sizes import text_of_record
 
 HOT_STATEMENTS = (
     "append_many",
@@ -80,7 +81,7 @@ async def _insert(run: Run, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
 class EntryWriter(HotWriter[Entry, Recorded]):
     """Entries of any shape: a transaction of set-based statements for all that arrived meanwhile."""
 
-    async def write(self, items: Sequence[Entry], *, again: bool) -> Sequence[Recorded | Exception]:  # noqa: ARG002
+    async def write(self, items: Sequence[Entry]) -> Sequence[Recorded | Exception]:
         """See `Writer`."""
         async with self._hot.transaction() as prepared:
 
@@ -126,11 +127,15 @@ class EntryWriter(HotWriter[Entry, Recorded]):
         """See `Writer`."""
         return item.lease.job_id
 
+    def size(self, item: Entry) -> int:
+        """See `Writer`."""
+        return text_of_record(item.events, item.state)
+
 
 class EventWriter(EntryWriter):
     """Entries of one event and nothing else, the common step: one statement."""
 
-    async def write(self, items: Sequence[Entry], *, again: bool) -> Sequence[Recorded | Exception]:  # noqa: ARG002
+    async def write(self, items: Sequence[Entry]) -> Sequence[Recorded | Exception]:
         """See `Writer`."""
         ids: list[UUID] = []
         attempts: list[int] = []

@@ -13,17 +13,21 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
+import structlog
 
+from perdure.model.errors import PerdureError
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease
 from perdure.model.states import Status
 from perdure.store.batcher import CLASHES, Trouble
-from perdure.store.postgres.connections import AnyConnection, Backoff, Pool
-from perdure.store.postgres.troubles import Restart, translated, trouble_of
+from perdure.store.postgres.connections import AnyConnection, Backoff, Pool, borrowed, transaction
+from perdure.store.postgres.troubles import DAMAGED, Restart, out_of_reach, translated, trouble_of
 from perdure.store.refusals import job_not_found
 from perdure.store.rows import Row
 
 T = TypeVar("T")
+
+log = structlog.get_logger("perdure.store")
 
 BLOCKS = 3
 """How often a transaction waits out the pool's lock_timeout before its caller is told."""
@@ -105,6 +109,27 @@ class Database:
         rows = await self.rows(name, *arguments)
         return rows[0] if rows else None
 
+    async def sweep(self, name: str, lister: str, *arguments: Any, limit: int) -> list[Row]:
+        """A statement over all jobs that are due for something; a damaged job does not keep the others from it.
+
+        Its arguments are followed by the one job it shall be restricted to, or null. `lister` names the statement that
+        lists the jobs, given limit and tenant.
+        """
+        try:
+            return await self.rows(name, *arguments, None)
+        except PerdureError as error:
+            if not isinstance(error.__cause__, DAMAGED):
+                raise
+        rows: list[Row] = []
+        for due in await self.rows(lister, limit, self.tenant):
+            try:
+                rows += await self.rows(name, *arguments, due["job_id"])
+            except PerdureError as error:
+                if out_of_reach(error):
+                    raise
+                log.error(f"a damaged job is left alone by '{name}'", job_id=str(due["job_id"]), error=str(error))  # noqa: TRY400
+        return rows
+
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in one transaction and return what it returns after the commit.
 
@@ -112,25 +137,29 @@ class Database:
         """
 
         async def run(connection: AnyConnection, again: bool) -> T:
-            async with connection.transaction():
+            async with transaction(connection):
                 return await work(Tx(connection, self.statements, self.tenant, again=again))
 
         return await self._patiently(run)
 
     async def _patiently(self, use: Callable[[AnyConnection, bool], Awaitable[T]]) -> T:
         backoff = Backoff()
-        clashes = blocks = 0
+        clashes = blocks = losses = 0
         again = False
         while True:
             try:
-                async with self.pool.acquire() as connection:
+                async with borrowed(self.pool) as connection:
                     return await use(connection, again)
             except asyncpg.InvalidCachedStatementError:
                 clashes += 1  # the schema was migrated under our feet; the driver has dropped its cache
             except Exception as error:
                 match trouble_of(error):
-                    case Trouble.LOST if not backoff.over and not self.pool.is_closing():
+                    # The first loss may have taken all patience, on a dead connection; a new one may do.
+                    case Trouble.LOST if (losses == 0 or not backoff.over) and not self.pool.is_closing():
                         again = True
+                        losses += 1
+                        await backoff.pause()
+                    case Trouble.AWAY if not backoff.over and not self.pool.is_closing():
                         await backoff.pause()
                     case Trouble.CLASH if clashes < CLASHES:
                         clashes += 1

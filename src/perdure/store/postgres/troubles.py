@@ -44,6 +44,10 @@ CLIENT_LIBRARY_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.
 """Everything that can come out of the driver."""
 
 
+DAMAGED = (asyncpg.IntegrityConstraintViolationError, asyncpg.InvalidTextRepresentationError, asyncpg.DataError)
+"""What a job raises whose rows somebody changed by hand."""
+
+
 class Restart(Exception):
     """What a transaction found does not fit together because the job moved meanwhile: begin it again."""
 
@@ -65,6 +69,12 @@ def trouble_of(error: Exception) -> Trouble:
     if isinstance(error, asyncpg.LockNotAvailableError):
         return Trouble.BLOCKED
     return Trouble.OTHER
+
+
+def out_of_reach(error: Exception) -> bool:
+    """Whether a translated error comes from the connection: whatever is tried next will meet it too."""
+    cause = error.__cause__
+    return isinstance(cause, Exception) and trouble_of(cause) in (Trouble.LOST, Trouble.AWAY)
 
 
 def translated(error: Exception) -> Exception:

@@ -140,8 +140,10 @@ class Approvals(Base):
     async def find_approval(self, text: str) -> UUID:
         """See `protocol.ApprovalStore.find_approval`."""
         suffix = id_suffix(text)
-        where = {"suffix": suffix.hex if isinstance(suffix, UUID) else suffix, "tenant": self.tenant}
-        rows = await self._rows("find_approval", where)
+        if isinstance(suffix, UUID):
+            rows = await self._rows("approval_meant", {"id": str(suffix), "tenant": self.tenant})
+        else:
+            rows = await self._rows("find_approval", {"suffix": suffix, "tenant": self.tenant})
         if not rows:
             raise approval_not_found(text)
         if len(rows) > 1:
@@ -186,6 +188,7 @@ class Approvals(Base):
             check_decision(
                 decision,
                 approval_id=id,
+                kind=row["kind"],
                 status=row["status"],
                 decided_by=row["decided_by"],
                 expired=bool(row["expired"]),

@@ -24,6 +24,13 @@ select id, job_id from approvals where token_hash = ? and tenant_id = ?
 -- name: approval_job
 select job_id from approvals where id = ? and tenant_id = ?
 
+-- name: approval_meant
+-- The approval of this very id, or the pending one of this very job.
+select id from approvals where id = :id and tenant_id = :tenant
+union
+select id from approvals where job_id = :id and status = 'PENDING' and tenant_id = :tenant
+limit 2
+
 -- name: find_approval
 -- The last digits of an approval's id, or of a job's that has one pending.
 select id from approvals where substr(replace(id, '-', ''), -length(:suffix)) = :suffix and tenant_id = :tenant

@@ -14,6 +14,7 @@ from perdure.model.ids import short_id
 from perdure.model.jobs import Lease, Outcome, Recorded, StatePatch, Wait
 from perdure.model.states import FAILURES, Status
 from perdure.store.refusals import lease_lost
+from perdure.store.sizes import text_of_outcome, text_of_record
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING, micros, span
 from perdure.store.sqlite.fence import holds, live_claims
@@ -44,7 +45,8 @@ class Attempts(Base):
         close_waits: Sequence[str] = (),
     ) -> Recorded:
         """See `protocol.LeaseStore.record`."""
-        return await self._join(self._record_each, _Record(lease, events, state, open_waits, close_waits), NEWS)
+        record = _Record(lease, events, state, open_waits, close_waits)
+        return await self._join(self._record_each, record, NEWS, text_of_record(events, state))
 
     async def finish(self, lease: Lease, outcome: Outcome) -> Status:
         """See `protocol.LeaseStore.finish`."""
@@ -53,7 +55,7 @@ class Attempts(Base):
                 f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
             )
         topics = NEWS if outcome.status is Status.COMPLETED else NEWS | WORK
-        return await self._join(self._finish_each, (lease, outcome), topics)
+        return await self._join(self._finish_each, (lease, outcome), topics, text_of_outcome(outcome))
 
     def _record_each(
         self, conn: sqlite3.Connection, now: int, records: Sequence[_Record]

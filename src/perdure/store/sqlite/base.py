@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -22,6 +23,20 @@ A = TypeVar("A")
 SQL = load_statements("perdure.store.sqlite")
 
 
+@contextmanager
+def singly(conn: sqlite3.Connection) -> Iterator[None]:
+    """A part of the running transaction that leaves nothing if it fails."""
+    conn.execute("savepoint part")
+    try:
+        yield
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute("rollback to part")
+            conn.execute("release part")
+        raise
+    conn.execute("release part")
+
+
 class Base:
     """One tenant's view of a database: its writer and its readers."""
 
@@ -33,8 +48,8 @@ class Base:
     def _write(self, one: One[T], topics: int) -> asyncio.Future[T]:
         return self._writer.run(one, topics)
 
-    def _join(self, many: Many[A, T], argument: A, topics: int) -> asyncio.Future[T]:
-        return self._writer.join(many, argument, topics)
+    def _join(self, many: Many[A, T], argument: A, topics: int, size: int) -> asyncio.Future[T]:
+        return self._writer.join(many, argument, topics, size)
 
     async def _read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
         if self._readers is not None:

@@ -10,6 +10,7 @@ from uuid import UUID
 from perdure.model.errors import PerdureError
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.refusals import idempotency_conflict
+from perdure.store.sizes import text_of_job
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import micros, span
 from perdure.store.sqlite.writer import NEWS, WORK
@@ -37,7 +38,7 @@ class Enqueueing(Base):
 
     async def enqueue(self, job: NewJob) -> Enqueued:
         """See `protocol.JobStore.enqueue`."""
-        return await self._join(self._enqueue_each, job, WORK | NEWS)
+        return await self._join(self._enqueue_each, job, WORK | NEWS, text_of_job(job))
 
     async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """See `protocol.JobStore.enqueue_many`."""

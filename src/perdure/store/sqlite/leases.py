@@ -9,18 +9,23 @@ from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
+import structlog
+
 from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
 from perdure.model.states import Status
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row, claimed_job_of
 from perdure.store.sqlite.approvals import expire_approval
-from perdure.store.sqlite.base import SQL, Base
+from perdure.store.sqlite.base import SQL, Base, singly
 from perdure.store.sqlite.database import SPELLING, span
 from perdure.store.sqlite.fence import held_claim, holds, live_claims
 from perdure.store.sqlite.writer import NEWS, NOTHING, WORK
 
 _CANCEL_GRACE = 10_000_000  # microseconds a holder has to stop by itself
 _PRIORITIES = range(9, 0, -1)
+_ASIDE = 300_000_000  # microseconds
+
+log = structlog.get_logger("perdure.store")
 
 
 class Leases(Base):
@@ -31,20 +36,45 @@ class Leases(Base):
         lane = lane_of(self.tenant, queue)
         lasts = span(ttl)
 
-        def one(conn: sqlite3.Connection, now: int) -> list[sqlite3.Row]:
-            rows: list[sqlite3.Row] = []
+        def some(conn: sqlite3.Connection, now: int, rows: list[sqlite3.Row], most: int) -> None:
             for priority in _PRIORITIES:
-                rows += _take(conn, now, lane, priority, limit - len(rows))
-                if len(rows) >= limit:
+                rows += _take(conn, now, lane, priority, most - len(rows))
+                if len(rows) >= most:
                     break
             if not rows:
-                return rows
+                return
             note = json.dumps({"worker": worker_id})
             expires = now + lasts
             conn.executemany(SQL["claim_move"], [(now, now, note, r["id"]) for r in rows])
             leases = [(r["id"], self.tenant, r["attempt"], r["version"], worker_id, lasts, now, expires) for r in rows]
             conn.executemany(SQL["claim_lease"], leases)
-            return rows
+
+        def one(conn: sqlite3.Connection, now: int) -> list[sqlite3.Row]:
+            claimed: list[sqlite3.Row] = []
+            try:
+                with singly(conn):
+                    some(conn, now, claimed, limit)
+            except sqlite3.IntegrityError:
+                claimed = []
+            else:
+                return claimed
+            # One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others.
+            for _ in range(2 * limit):
+                first: list[sqlite3.Row] = []
+                try:
+                    with singly(conn):
+                        some(conn, now, first, 1)
+                except sqlite3.IntegrityError as error:
+                    if not first:
+                        raise
+                    said = {"job_id": first[0]["id"], "error": str(error)}
+                    log.error("a damaged job cannot be claimed; put aside for 5 minutes", **said)  # noqa: TRY400
+                    conn.execute(SQL["push_back"], (now + _ASIDE, first[0]["id"]))
+                    continue
+                claimed += first
+                if not first or len(claimed) == limit:
+                    break
+            return claimed
 
         rows = await self._write(one, NEWS) if limit > 0 else []
         if not rows:
@@ -100,7 +130,14 @@ class Leases(Base):
 
         def one(conn: sqlite3.Connection, now: int) -> list[Reaped]:
             lost = conn.execute(SQL["reap"], (now, now - _CANCEL_GRACE, self.tenant, limit)).fetchall()
-            return [_reap(conn, now, row, worker_id) for row in lost]
+            reaped: list[Reaped] = []
+            for row in lost:
+                try:
+                    with singly(conn):
+                        reaped.append(_reap(conn, now, row, worker_id))
+                except sqlite3.IntegrityError as error:  # it must not keep the others
+                    log.error("a damaged job cannot be reaped", job_id=row["job_id"], error=str(error))  # noqa: TRY400
+            return reaped
 
         return await self._write(one, WORK | NEWS)
 
@@ -108,12 +145,16 @@ class Leases(Base):
         """See `protocol.LeaseStore.expire`."""
 
         def one(conn: sqlite3.Connection, now: int) -> int:
-            where = {"now": now, "tenant": self.tenant, "limit": limit}
-            settled = conn.execute(SQL["expire_jobs"], where).rowcount
-            due = conn.execute(SQL["due_approvals"], (now, self.tenant, limit)).fetchall()
-            for row in due:
-                expire_approval(conn, now, row, self.tenant)
-            return settled + len(due)
+            settled = _expire_jobs(conn, {"now": now, "tenant": self.tenant, "limit": limit, "id": None})
+            for row in conn.execute(SQL["due_approvals"], (now, self.tenant, limit)).fetchall():
+                try:
+                    with singly(conn):
+                        expire_approval(conn, now, row, self.tenant)
+                except sqlite3.IntegrityError as error:
+                    log.error("an approval of a damaged job cannot expire", approval_id=row["id"], error=str(error))  # noqa: TRY400
+                else:
+                    settled += 1
+            return settled
 
         return await self._write(one, WORK | NEWS)
 
@@ -127,6 +168,22 @@ def _take(conn: sqlite3.Connection, now: int, lane: str, priority: int, limit: i
         conn.executemany(SQL["claim_take"], [(row["job_id"],) for row in found])
         if claimable := [row for row in found if row["claimable"]]:
             return claimable
+
+
+def _expire_jobs(conn: sqlite3.Connection, where: dict[str, Any]) -> int:
+    """Fail what is past its deadline; a damaged job does not keep the others from it."""
+    try:
+        with singly(conn):
+            return conn.execute(SQL["expire_jobs"], where).rowcount
+    except sqlite3.IntegrityError:
+        settled = 0
+    for late in conn.execute(SQL["late_jobs"], where).fetchall():
+        try:
+            with singly(conn):
+                settled += conn.execute(SQL["expire_jobs"], where | {"id": late["job_id"]}).rowcount
+        except sqlite3.IntegrityError as error:
+            log.error("the deadline of a damaged job cannot be settled", job_id=late["job_id"], error=str(error))  # noqa: TRY400
+    return settled
 
 
 def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, reaper: str) -> Reaped:

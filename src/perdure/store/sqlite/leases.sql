@@ -27,6 +27,10 @@ on conflict (job_id) do update set attempt = excluded.attempt, version = exclude
   ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
   cancel_requested_at = null, cancel_note = null
 
+-- name: push_back
+-- A job that cannot be claimed stands aside so that its lane goes on: until, job id
+update job_queue set run_at = ? where job_id = ?
+
 -- name: live_claims
 -- only: sqlite the fence, looked at before anything is written: JSON array of job ids, now, tenant
 select k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.started, k.claimed_at, k.cancel_note
@@ -107,11 +111,16 @@ from job_claims k cross join jobs j on j.id = k.job_id
 where (k.expires_at <= ? or k.cancel_requested_at <= ?) and k.tenant_id = ? order by k.job_id limit ?
 
 -- name: expire_jobs
--- Jobs nobody holds whose deadline has passed.
+-- Jobs nobody holds whose deadline has passed; :id null means any.
 update jobs set status = 'FAILED', prev_status = status, version = version + 1, next_retry_at = null, updated_at = :now,
   finished_at = :now, error_kind = 'timeout', error_message = 'the deadline passed before it could finish',
   note = json_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
     'error_kind', 'timeout')
 where status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') and tenant_id = :tenant and id in (
   select q.job_id from job_queue q cross join jobs j on j.id = q.job_id
-  where q.deadline <= :now and j.tenant_id = :tenant order by q.deadline limit :limit)
+  where q.deadline <= :now and j.tenant_id = :tenant and (:id is null or q.job_id = :id) order by q.deadline limit :limit)
+
+-- name: late_jobs
+-- For the rare expire_jobs that fails as a whole, to go on one by one.
+select q.job_id from job_queue q cross join jobs j on j.id = q.job_id
+where q.deadline <= :now and j.tenant_id = :tenant order by q.deadline limit :limit

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from perdure.model.errors import PerdureError, StoreUnreachable
+from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
 from perdure.store.sqlite.database import REFUSALS, apart, connect, meaning
 
 T = TypeVar("T")
@@ -32,18 +33,17 @@ Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureErro
 NOTHING, WORK, NEWS = 0, 1, 2
 """What a commit may be worth telling: bits of `topics`."""
 
-_MOST = 500  # items of one transaction: bounds how long readers of fresh results and other processes wait
-
 
 class _Item(Generic[T]):
     """One call on its way through the writer."""
 
-    __slots__ = ("argument", "error", "future", "loop", "many", "one", "result", "topics")
+    __slots__ = ("argument", "error", "future", "loop", "many", "one", "result", "size", "topics")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, topics: int) -> None:
         self.loop = loop
         self.future: asyncio.Future[T] = loop.create_future()
         self.topics = topics
+        self.size = 0
         self.one: One[T] | None = None
         self.many: Many[Any, T] | None = None
         self.argument: Any = None
@@ -80,11 +80,15 @@ class Writer:
         item.one = one
         return self._put(item)
 
-    def join(self, many: Many[A, T], argument: A, topics: int = NOTHING) -> asyncio.Future[T]:
-        """As `run`, for calls that are cheaper together: all that wait with the same `many` become one call of it."""
+    def join(self, many: Many[A, T], argument: A, topics: int = NOTHING, size: int = 0) -> asyncio.Future[T]:
+        """As `run`, for calls that are cheaper together: all that wait with the same `many` become one call of it.
+
+        size: about how many characters of text it brings.
+        """
         item: _Item[T] = _Item(asyncio.get_running_loop(), topics)
         item.many = many
         item.argument = argument
+        item.size = size
         return self._put(item)
 
     async def close(self) -> None:
@@ -168,13 +172,18 @@ class Writer:
         self._deliver(late, NOTHING)
 
     def _gather(self) -> tuple[list[_Item[Any]], bool]:
-        """What waits now, at least one; and whether to go on after it."""
+        """What waits now, at least one; and whether to go on after it.
+
+        Number and size are bounded: so long must readers of fresh results and other processes wait.
+        """
         batch: list[_Item[Any]] = []
+        text = 0
         item = self._inbox.get()
         while item is not None:
             if not item.future.cancelled():
                 batch.append(item)
-            if len(batch) >= _MOST:
+                text += item.size
+            if len(batch) >= MOST_ITEMS or text >= MOST_TEXT:
                 return batch, True
             try:
                 item = self._inbox.get_nowait()

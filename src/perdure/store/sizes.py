@@ -1,0 +1,42 @@
+"""How much text a call brings: what is written together is bounded by its size as well as by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perdure.model.events import NewEvent
+from perdure.model.jobs import NewJob, Outcome, StatePatch
+
+MOST_TEXT = 8 * 1024 * 1024
+"""Characters of one write; a single item that is larger goes alone."""
+MOST_ITEMS = 500
+"""Items of one write: beyond this a larger one saves nothing."""
+
+
+def text_of_job(job: NewJob) -> int:
+    """Of an enqueue."""
+    return len(job.payload) + len(job.goal or "") + len(job.note)
+
+
+def text_of_record(events: Sequence[NewEvent], state: StatePatch | None) -> int:
+    """Of a holder's write."""
+    checkpoint = state.checkpoint if state is not None else None
+    return sum(len(event.payload) for event in events) + len(checkpoint or "")
+
+
+def text_of_outcome(outcome: Outcome) -> int:
+    """Of an attempt's end."""
+    return len(outcome.result or "") + len(outcome.error or "")
+
+
+def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """The jobs in order, in portions of one write each."""
+    start = text = 0
+    for n, job in enumerate(jobs):
+        size = text_of_job(job)
+        if n > start and (n - start >= MOST_ITEMS or text + size > MOST_TEXT):
+            yield jobs[start:n]
+            start, text = n, 0
+        text += size
+    if start < len(jobs):
+        yield jobs[start:]
