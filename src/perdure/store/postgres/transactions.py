@@ -127,7 +127,7 @@ class Database:
             except PerdureError as error:
                 if out_of_reach(error):
                     raise
-                log.error(f"a damaged job is left alone by '{name}'", job_id=str(due["job_id"]), error=str(error))  # noqa: TRY400
+                log.error("a damaged job is left alone", by=name, job_id=str(due["job_id"]), error=str(error))  # noqa: TRY400
         return rows
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
