@@ -18,7 +18,7 @@ STEPS = ("step", "thread")
 async def test_running_steps_finish_and_their_jobs_go_on_elsewhere(crew: Crew) -> None:
     async with make_app(crew.url) as app:
         jobs = [await enqueue(app, do) for do in STEPS]
-        parked = await app.enqueue("errand", Errand([Op("step", "one"), Op("sleep", "nap", 4), Op("step", "two")]))
+        parked = await app.enqueue("errand", Errand([Op("step", "one"), Op("sleep", "nap", 2.5), Op("step", "two")]))
         first = crew.start(lease=30, linger=3600)
         await until(lambda: all((1, "one") in crew.effects(j.id) for j in (*jobs, parked)), what="the steps")
         while await parked.status() is not Status.WAITING:

@@ -384,10 +384,18 @@ class Play:
         db = f"--db {shlex.quote(self._stage.url)}"
         say = self._view.say
         say("\nLook further:", "bold")
-        for command in (f"jobs get {short_id}", f"jobs events {short_id}", f"jobs steps {short_id}"):
-            say(f"  perdure {command} {db}")
-        say(f"  perdure approvals get {self._approval} {db}")
+        looks = (f"jobs get {short_id}", f"jobs events {short_id}", f"jobs steps {short_id}")
+        for command in (*looks, f"approvals get {self._approval}"):
+            say(f"  {_program()} {command} {db}")
         say(f"\nEverything it wrote is in {self._stage.directory}; delete it when you are done.")
+
+
+def _program() -> str:
+    """How this shell calls us: by name, or by path where the virtual environment is not active (make demo)."""
+    program, here = Path(sys.argv[0]), Path.cwd()
+    if shutil.which("perdure") or program.name != "perdure":
+        return "perdure"
+    return shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
 
 
 # -- the view -------------------------------------------------------------------------------------------------------------

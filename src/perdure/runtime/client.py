@@ -331,8 +331,6 @@ class Client:
         ApprovalExpired, ApprovalChanged, NotAssigned, InvalidInput, NotJson, TooLarge.
         """
         text = None if edited is ... else codec.encode(edited, "the edited payload")
-        if token is None and approval_id is not None:
-            await self._check_answer(approval_id, edited)
         return await self._decide("approve", approval_id, token, by, comment, text, expected_digest)
 
     async def deny(
@@ -351,16 +349,6 @@ class Client:
         token = new_token()
         await (await self.open()).replace_token(await self._approval_id(approval_id), hash_token(token))
         return token
-
-    async def _check_answer(self, approval_id: JobId, edited: Any) -> None:
-        approval = await self.approval(approval_id)
-        if approval.kind != "question" or approval.status is not ApprovalStatus.PENDING:
-            return
-        if not isinstance(edited, dict) or edited.get("outcome") not in ("happened", "retry"):
-            raise InvalidInput(
-                "this asks what happened to a side effect: approving needs an answer",
-                hint='say {"outcome": "happened", "result": ...} or {"outcome": "retry"}; denying fails the job',
-            )
 
     async def _decide(
         self,
