@@ -36,11 +36,6 @@ def obey(orders: Orders) -> None:
     if orders.stubborn:
         LeaseKeeper._lost = lambda *_: None  # type: ignore[method-assign]
         LeaseKeeper._give_up_stale = lambda *_: None  # type: ignore[method-assign]
-    import perdure.store.sqlite.attempts as at
-    import perdure.store.postgres.store as ps
-    at.holds = lambda claim, lease: claim is not None
-    real = ps.load_statements
-    ps.load_statements = lambda p: {k: v.replace("and k.attempt = u.attempt and k.worker_id = u.worker_id", "") for k, v in real(p).items()}
     if orders.extra_migrations:
         ship_more_migrations(orders.extra_migrations)
     if orders.role == "migrator":

@@ -7,6 +7,7 @@ import pytest
 
 from perdure.cli import errors as doors
 from perdure.cli.errors import EXIT_CODES, Exit, exit_code, report
+from perdure.cli.usage import Usage
 from perdure.model import errors
 from perdure.model.states import Status
 from tests.doors.conftest import Perdure, a_job
@@ -47,6 +48,7 @@ CODES = {
     errors.DuplicateHandler: 1,
     errors.StepChanged: 1,
     errors.UnknownOutcome: 1,
+    errors.NotifyFailed: 1,
     errors.LeaseLost: 1,
     errors.JobError: 1,
     errors.JobFailed: 6,
@@ -57,7 +59,7 @@ CODES = {
     errors.Fail: 1,
     errors.Snooze: 1,
     errors.Denied: 7,
-    doors.Usage: 2,
+    Usage: 2,
     doors.AppNotFound: 2,
     doors.NotConfirmed: 2,
     doors.Declined: 1,

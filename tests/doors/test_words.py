@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.cli.errors import Usage
+from perdure.cli.usage import Usage
 from perdure.cli.words import TimeFormat, Times, clean_text, duration, moment, one_line, safe_json, short, span
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from perdure.cli.approvals import status_cell
 from perdure.cli.jobpage import pretty
+from perdure.cli.output import approval_cell
 from perdure.cli.words import Times, one_line, short
-from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.approvals import Approval
 
 
 def approval_page(approval: Approval, times: Times) -> Text:
     """An approval for people. Its payload is never cut: one approves what one has seen."""
     text = Text()
-    word, style = status_cell(approval)
+    word, style = approval_cell(approval)
     text.append(word, f"bold {style}")
     text.append(f"  {one_line(approval.title)}  ", "bold")
     text.append(f"{approval.id}\n", "dim")
@@ -35,7 +35,7 @@ def approval_page(approval: Approval, times: Times) -> Text:
             text.append(one_line(value) + "\n")
     _value(
         text,
-        "What would be approved" if approval.status is ApprovalStatus.PENDING else "What was asked",
+        "What would be approved" if approval.pending else "What was asked",
         approval.payload,
     )
     if approval.edited:

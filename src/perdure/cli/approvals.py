@@ -9,22 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli import inputs
-from perdure.cli.errors import Usage
-from perdure.cli.options import Paging, command, group
-from perdure.cli.output import Column, Mode
+from perdure.cli.flags import Paging
+from perdure.cli.options import command, group
+from perdure.cli.output import Column, Mode, approval_cell
 from perdure.cli.session import Cli
+from perdure.cli.usage import Usage
 from perdure.cli.words import Times, bare, one_line, short
 from perdure.model.approvals import Approval, ApprovalStatus
 
 app = group("Decide what jobs ask.", "perdure approvals ls")
-
-ICONS = {
-    ApprovalStatus.PENDING: ("✋", "magenta"),
-    ApprovalStatus.APPROVED: ("✓", "green"),
-    ApprovalStatus.DENIED: ("✕", "red"),
-    ApprovalStatus.EXPIRED: ("⊘", "yellow"),
-    ApprovalStatus.CANCELLED: ("⊘", "dim"),
-}
 
 _IDS = typer.Argument(metavar="ID", help="Approvals, or jobs with one open approval; - reads ids from stdin")
 Ids = Annotated[list[str], _IDS]
@@ -39,16 +32,10 @@ Token = Annotated[
 ]
 
 
-def status_cell(approval: Approval) -> tuple[str, str]:
-    """Icon, word and style."""
-    icon, style = ICONS[approval.status]
-    return f"{icon} {approval.status}", style
-
-
 def columns(times: Times) -> list[Column[Approval]]:
     """The columns of `approvals ls`."""
     return [
-        Column("status", status_cell),
+        Column("status", approval_cell),
         Column("approval", lambda a: f"{short(a.id)} {a.title}", flexible=True),
         Column("job", lambda a: f"{short(a.job_id)} {a.job_kind or ''}".rstrip(), flexible=True),
         Column(times.age_column, lambda a: times.age(a.requested_at), right=True),
@@ -223,7 +210,7 @@ async def _decide(cli: Cli, verdict: str, ids: Sequence[str], token: str | None,
             decide = client.approve if verdict == "approve" else client.deny
             decided = await decide(token=secret, **decision) if secret is not None else await decide(id, **decision)
             if cli.out.for_people:
-                word = f"{status_cell(decided)[0]}  {short(decided.id)} {one_line(decided.title)}"
+                word = f"{approval_cell(decided)[0]}  {short(decided.id)} {one_line(decided.title)}"
                 print(word + (" (edited)" if decided.edited else ""))
             return decided
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from perdure import __version__
-from perdure.cli.errors import Usage
 from perdure.cli.options import command, group
 from perdure.cli.session import Cli
+from perdure.cli.usage import Usage
 
 app = group("Small commands.", "perdure version")
 

@@ -9,9 +9,10 @@ import typer
 from rich.text import Text
 
 from perdure.cli import inputs
-from perdure.cli.errors import Exit, Usage
+from perdure.cli.errors import Exit
 from perdure.cli.options import command, group
 from perdure.cli.session import Cli
+from perdure.cli.usage import Usage
 from perdure.cli.words import duration, span
 from perdure.config import BY_NAME, shown
 from perdure.model.errors import MalformedUrl

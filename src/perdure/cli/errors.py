@@ -9,6 +9,7 @@ import sys
 import textwrap
 import traceback
 
+from perdure.cli.usage import Usage
 from perdure.model import errors
 
 
@@ -29,12 +30,6 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
     PIPE_CLOSED = 141
     TERMINATED = 143
-
-
-class Usage(errors.PerdureError):
-    """The command line makes no sense; nothing was done."""
-
-    code = "usage"
 
 
 class AppNotFound(Usage):

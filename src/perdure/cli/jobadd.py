@@ -8,11 +8,11 @@ from uuid import UUID
 import typer
 
 from perdure.cli import inputs
-from perdure.cli.errors import Usage
 from perdure.cli.joboptions import app
 from perdure.cli.options import command
 from perdure.cli.output import Mode
 from perdure.cli.session import Cli
+from perdure.cli.usage import Usage
 from perdure.cli.words import bare, duration, moment
 from perdure.model.errors import UnknownHandler
 

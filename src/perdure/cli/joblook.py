@@ -9,11 +9,13 @@ from uuid import UUID
 import typer
 
 from perdure.cli import eventtable, inputs, jobtable, steps
-from perdure.cli.errors import Exit, Usage
+from perdure.cli.errors import Exit
+from perdure.cli.flags import Paging
 from perdure.cli.joboptions import Id, Ids, Kinds, Queues, Search, Since, Statuses, Until, app, filters
-from perdure.cli.options import Paging, command
+from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, status_cell
 from perdure.cli.session import Cli
+from perdure.cli.usage import Usage
 from perdure.cli.words import duration
 from perdure.model.approvals import Approval
 from perdure.model.states import TERMINAL, Status

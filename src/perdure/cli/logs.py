@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from perdure import logs
-from perdure.cli.options import Flags
+from perdure.cli.flags import Flags
 from perdure.cli.output import wants_color
 from perdure.config import Settings
 

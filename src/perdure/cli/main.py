@@ -112,7 +112,8 @@ def _mend_streams() -> None:
 
 
 def _failed(error: Exception, args: list[str]) -> int:
-    from perdure.cli.errors import Usage, report
+    from perdure.cli.errors import report
+    from perdure.cli.usage import Usage
 
     if hasattr(error, "format_message"):  # typer's own: the command line cannot be read
         context = getattr(error, "ctx", None)

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 from uuid import UUID
 
-from perdure.cli.errors import Usage
+from perdure.cli.usage import Usage
 from perdure.cli.words import ICONS, TimeFormat, Times, iso, one_line, safe_json
+from perdure.model.approvals import Approval, ApprovalStatus
 from perdure.model.states import Status
 
 if TYPE_CHECKING:
@@ -330,3 +331,18 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else safe_json(json.dumps(value, ensure_ascii=False))
+
+
+APPROVAL_ICONS = {
+    ApprovalStatus.PENDING: ("✋", "magenta"),
+    ApprovalStatus.APPROVED: ("✓", "green"),
+    ApprovalStatus.DENIED: ("✕", "red"),
+    ApprovalStatus.EXPIRED: ("⊘", "yellow"),
+    ApprovalStatus.CANCELLED: ("⊘", "dim"),
+}
+
+
+def approval_cell(approval: Approval) -> tuple[str, str]:
+    """Icon, word and style."""
+    icon, style = APPROVAL_ICONS[approval.status]
+    return f"{icon} {approval.status}", style

@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.cli.errors import Declined, Interrupted, NotConfirmed, Usage, pipe_closed, report
-from perdure.cli.options import OUTPUTS, Flags, Paging
+from perdure.cli.errors import Declined, Interrupted, NotConfirmed, pipe_closed, report
+from perdure.cli.flags import OUTPUTS, Flags, Paging
 from perdure.cli.output import Column, Mode, Output
+from perdure.cli.usage import Usage
 
 if TYPE_CHECKING:
     from perdure.app import App

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from perdure.cli.errors import Usage
+from perdure.cli.usage import Usage
 from perdure.model.states import Status
 from perdure.model.timing import seconds
 

@@ -11,10 +11,11 @@ from typing import Annotated
 import typer
 
 from perdure.cli import inputs
-from perdure.cli.errors import Exit, NobodyWorks, Usage
+from perdure.cli.errors import Exit, NobodyWorks
 from perdure.cli.options import command, group
 from perdure.cli.output import Cell, Column
 from perdure.cli.session import Cli, run_async
+from perdure.cli.usage import Usage
 from perdure.cli.words import Times
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 
