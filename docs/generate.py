@@ -15,6 +15,7 @@ from typing import Any
 
 from perdure.app import App
 from perdure.cli import errors as doors
+from perdure.cli import usage
 from perdure.cli.main import root
 from perdure.cli.options import GLOBALS
 from perdure.config import SETTINGS, shown
@@ -152,7 +153,7 @@ ADVICE = {
 def error_pages() -> Iterator[str]:
     """One section per error: what it says, what to do, where it comes from."""
     described = [cls for cls in classes(errors) if "code" in vars(cls)]
-    local = [cls for cls in classes(doors) if "code" in vars(cls)]
+    local = [cls for cls in (*classes(usage), *classes(doors)) if "code" in vars(cls)]
     yield from row("Exit code", "Errors")
     yield RULE * 2 + "|"
     for code in sorted({exit_code(cls) for cls in described + local}):
