@@ -39,6 +39,7 @@ class Nursery:
             env={**environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for pytest; the nursery ends when its stdin does
         )
         return self
 
@@ -90,9 +91,9 @@ class Child:
 
     def __init__(self, nursery: Nursery, orders: Orders, log: Path) -> None:
         self.orders = orders
-        self.stopped = False
         self._nursery = nursery
         self._log = log
+        log.touch()  # it may be killed before it says anything
         self.pid = nursery.start(log, orders)
 
     @property
@@ -118,12 +119,10 @@ class Child:
     def stop(self) -> None:
         """SIGSTOP: it does nothing any more, and knows nothing of it."""
         self.signal(signal.SIGSTOP)
-        self.stopped = True
 
     def go_on(self) -> None:
         """SIGCONT."""
         self.signal(signal.SIGCONT)
-        self.stopped = False
 
     async def ended(self, patience: float = PATIENCE) -> int:
         """Wait for its end and return the exit code."""

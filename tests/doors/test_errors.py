@@ -73,7 +73,9 @@ def family(cls: type[errors.PerdureError]) -> set[type[errors.PerdureError]]:
 
 
 def test_every_error_has_an_exit_code() -> None:
-    ours = {c for c in family(errors.PerdureError) if c.__module__ in (errors.__name__, doors.__name__, Usage.__module__)}
+    ours = {
+        c for c in family(errors.PerdureError) if c.__module__ in (errors.__name__, doors.__name__, Usage.__module__)
+    }
     assert ours == set(CODES)
 
 
