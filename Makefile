@@ -23,8 +23,13 @@ setup: $(STAMP) ## Make .venv and install perdure with everything for its develo
 demo: $(STAMP) ## Watch jobs crash, wait for a person and resume
 	@$(BIN)/perdure demo
 
-test: lint ## Lint, then run the tests (make test ARGS="-k approval")
+test: lint ## Lint, then run the tests (make test ARGS="tests/model -k backoff" runs some)
+ifeq ($(ARGS),)
+	@$(BIN)/python -m pytest -n $(JOBS) --ignore tests/crash
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/crash
+else
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+endif
 
 lint: $(STAMP) ## Check style, types and the direction of imports
 	@$(BIN)/python -m ruff check --quiet

@@ -206,7 +206,7 @@ def test_the_program_leaves_the_question_open_where_nobody_can_answer(repository
 @pytest.mark.crash
 def test_the_program_goes_on_where_it_was_killed(repository: Path, tmp_path: Path) -> None:
     witness = tmp_path / "witness"
-    program = start(repository, tmp_path, "--yes", RELEASE_NOTES_PACE="0.3", RELEASE_NOTES_WITNESS=str(witness))
+    program = start(repository, tmp_path, "--yes", RELEASE_NOTES_PACE="2", RELEASE_NOTES_WITNESS=str(witness))
     assert program.stdout is not None
     while "recorded read[" not in program.stdout.readline():
         assert program.poll() is None
