@@ -317,13 +317,18 @@ def parse(arguments: list[str]) -> tuple[Brief, bool]:
     return Brief(str(Path(given.repository).resolve()), str(Path(given.output).resolve()), given.limit), given.yes
 
 
+def say(text: str) -> None:
+    """A line, at once: also into a pipe, and also if this process is killed in the next moment."""
+    print(text, flush=True)
+
+
 async def main(brief: Brief, *, yes: bool) -> int:
     """Enqueue the job, or go on with the one that was interrupted; work until it is finished."""
     async with app:
         open_jobs = await app.list(kind="release_notes", status=["PENDING", "RUNNING", "RETRY", "WAITING_FOR_APPROVAL"])
         same = [job for job in open_jobs.items if job.payload == asdict(brief)]
         handle = app.handle(same[0].id) if same else await app.enqueue(release_notes, brief)
-        print(f"{'going on with' if same else 'enqueued'} job …{(await handle.get()).short_id}")
+        say(f"{'going on with' if same else 'enqueued'} job …{(await handle.get()).short_id}")
         worker = await app.worker(lease="5s")  # short: after a kill nobody wants to wait for the default of 30 s
         working = asyncio.create_task(worker.run())
         try:
@@ -337,14 +342,14 @@ async def follow(handle: Handle[Notes], *, yes: bool) -> int:
     """Print what the job records, answer its question, and say how it ended."""
     async for event in handle.watch():
         if event.type in ("node_finished", "tool_returned"):
-            print(f"  recorded {event.payload['key']}")
+            say(f"  recorded {event.payload['key']}")
         elif event.type == "approval_requested":
             approval = await app.approval(event.payload["approval"])
             if approval.status != "PENDING":
                 continue
-            print(f"\n{approval.payload['text']}")
+            say(f"\n{approval.payload['text']}")
             if not yes and not sys.stdin.isatty():
-                print(f"{approval.title}\nIt waits for an answer: perdure approvals approve {approval.short_id}")
+                say(f"{approval.title}\nIt waits for an answer: perdure approvals approve {approval.short_id}")
                 return 1
             if yes or (await answer(f"{approval.title} [Y/n] ")) in ("", "y", "yes"):
                 await app.approve(approval.id)
@@ -355,7 +360,7 @@ async def follow(handle: Handle[Notes], *, yes: bool) -> int:
     except (JobFailed, JobCancelled) as error:
         print(error.message, file=sys.stderr)
         return 1
-    print(f"wrote {notes.file}")
+    say(f"wrote {notes.file}")
     return 0
 
 
