@@ -219,7 +219,7 @@ async def test_deciding_and_expiring_at_once_happen_once(file_store: Store, twin
 async def test_a_deadline_fails_what_nobody_holds(store: Store) -> None:
     for status in (S.PENDING, S.RETRY, *SUSPENDED):
         with case(status):
-            deadline = await later(store, 0.2)
+            deadline = await later(store, 1.0)
             job_id = await run_to(store, status, deadline=deadline)
             safe = await run_to(store, status, deadline=await later(store, HOUR))
             assert await store.expire() == 0
