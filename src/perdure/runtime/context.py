@@ -41,7 +41,7 @@ _ANNOUNCE_AFTER = 0.1
 
 _TAKEN = re.compile(r"#\d+$|\[.*\]$")
 
-_call_key: contextvars.ContextVar[str] = contextvars.ContextVar("perdure_idempotency_key")
+_call: contextvars.ContextVar[tuple[UUID, str]] = contextvars.ContextVar("perdure_call")
 
 
 def idempotency_key() -> str:
@@ -50,9 +50,13 @@ def idempotency_key() -> str:
     Give it to the other side (an `Idempotency-Key` header) and the effect happens once. Raises LookupError outside.
     """
     try:
-        return _call_key.get()
+        return _key_of(*_call.get())
     except LookupError:
         raise LookupError("idempotency_key() is known only inside a function given to ctx.step or ctx.tool") from None
+
+
+def _key_of(job_id: UUID, key: str) -> str:
+    return hashlib.sha256(f"{job_id}:{key}".encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +205,14 @@ class JobContext:
         raise AssertionError("unreachable")
 
     async def _call(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        token = _call_key.set(self._idempotency_key(key))
+        token = _call.set((self.job_id, key))
         try:
             if self._options.timeout is None:
                 return await call(fn, args, kwargs, self._run.threads)
             async with asyncio.timeout(self._options.timeout):
                 return await call(fn, args, kwargs, self._run.threads)
         finally:
-            _call_key.reset(token)
+            _call.reset(token)
 
     def _announce(self, key: str) -> None:
         async def write() -> None:
@@ -388,7 +392,7 @@ class JobContext:
         return self._idempotency_key(name)
 
     def _idempotency_key(self, key: str) -> str:
-        return hashlib.sha256(f"{self.job_id}:{key}".encode()).hexdigest()[:32]
+        return _key_of(self.job_id, key)
 
     def _key(self, name: str) -> str:
         if not name or len(name) > 200 or "\x00" in name:
