@@ -23,6 +23,7 @@ select *, expires_at <= perdure.db_now() as expired from perdure.approvals where
 select id, job_id from perdure.approvals where token_hash = $1 and tenant_id = $2
 
 -- name: approval_job
+-- only: postgres SQLite reads the whole approval, it holds every lock already
 select id, job_id from perdure.approvals where id = $1 and tenant_id = $2
 
 -- name: approval_meant

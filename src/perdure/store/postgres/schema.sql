@@ -18,10 +18,6 @@ select number, name, checksum, applied_at from perdure.schema_migrations order b
 -- only: postgres one migrator at a time: the first bytes of "perdure" as a number
 select pg_advisory_lock(31640396229)
 
--- name: unlock_migrations
--- only: postgres see lock_migrations
-select pg_advisory_unlock(31640396229)
-
 -- name: create_migrations
 create table perdure.schema_migrations (number int primary key, name text not null, checksum text not null,
   applied_at timestamptz not null default now())

@@ -21,9 +21,6 @@ select *, coalesce(expires_at <= :now, 0) as expired from approvals where id = :
 -- name: approval_of_token
 select id, job_id from approvals where token_hash = ? and tenant_id = ?
 
--- name: approval_job
-select job_id from approvals where id = ? and tenant_id = ?
-
 -- name: approval_meant
 -- The approval of this very id, or the pending one of this very job.
 select id from approvals where id = :id and tenant_id = :tenant
