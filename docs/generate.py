@@ -23,7 +23,7 @@ from perdure.model import errors
 from perdure.model.errors import PerdureError
 from perdure.model.events import EVENT_TYPES, REPLAY_TYPES, RESERVED_TYPES, EventClass
 from perdure.model.states import CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
-from perdure.runtime.client import Client
+from perdure.runtime.client.client import Client
 from perdure.runtime.context import JobContext
 from perdure.runtime.handle import Handle
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from perdure.model.timing import Backoff
     from perdure.runtime.asking import ApprovalRequest, Decision
     from perdure.runtime.blocking import BlockingContext
-    from perdure.runtime.client import Client, Request
+    from perdure.runtime.client.client import Client
+    from perdure.runtime.client.enqueueing import Request
     from perdure.runtime.context import JobContext, idempotency_key
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
@@ -86,7 +87,8 @@ _HOMES = {
     "perdure.model.timing": "Backoff",
     "perdure.runtime.asking": "ApprovalRequest Decision",
     "perdure.runtime.blocking": "BlockingContext",
-    "perdure.runtime.client": "Client Request",
+    "perdure.runtime.client.client": "Client",
+    "perdure.runtime.client.enqueueing": "Request",
     "perdure.runtime.context": "JobContext idempotency_key",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",

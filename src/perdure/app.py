@@ -18,7 +18,7 @@ from perdure.model.errors import ConfigError, PerdureError
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
-from perdure.runtime.client import Client
+from perdure.runtime.client.client import Client
 from perdure.runtime.context import JobContext
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.worker import Worker, WorkerOptions

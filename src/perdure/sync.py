@@ -18,7 +18,8 @@ from perdure.model.jobs import Job, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 from perdure.model.workers import WorkerCommand, WorkerInfo
-from perdure.runtime.client import EnqueueOptions, JobId, Request
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.enqueueing import EnqueueOptions, Request
 from perdure.runtime.handle import Handle as AsyncHandle
 from perdure.runtime.registry import Handler
 

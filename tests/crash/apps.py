@@ -15,7 +15,7 @@ import structlog
 
 from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Request, Snooze
 from perdure.app import run
-from perdure.runtime.client import EnqueueOptions
+from perdure.runtime.client.enqueueing import EnqueueOptions
 from perdure.runtime.context import OnUnknown
 from tests.crash import saboteur
 from tests.crash.child import Orders

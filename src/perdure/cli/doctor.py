@@ -25,7 +25,7 @@ from perdure.model.states import LEASED, Status
 if TYPE_CHECKING:
     from perdure.model.jobs import Job
     from perdure.model.workers import WorkerInfo
-    from perdure.runtime.client import Client
+    from perdure.runtime.client.client import Client
     from perdure.store.protocol import Store
 
 app = group("Find out what is wrong, if anything.", "perdure doctor")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from perdure.cli.session import Cli
-    from perdure.runtime.client import Client
+    from perdure.runtime.client.client import Client
 
 REFRESH = 0.25
 PATIENCE = 2.0

@@ -122,11 +122,10 @@ class Waits:
     async def decision(self, key: str, approval_id: UUID) -> Approval:
         """Wait until an approval is decided or has expired."""
         store = self._run.store
-        async with store.listen("news") as news:
+        # opened first: suspended by another branch's wait while this one still connects, the job must show who is asked
+        async with self._opened(key, None), store.listen("news") as news:
             approval = await store.get_approval(approval_id)
-            if not approval.pending:
-                return approval
-            async with self._opened(key, None):
+            if approval.pending:
                 approval = await self._poll_decision(news, approval_id)
         await self.leave_waiting()
         return approval

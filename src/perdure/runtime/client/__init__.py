@@ -1,0 +1,1 @@
+"""What a program does with jobs, one room per role; `client.Client` is all of them."""

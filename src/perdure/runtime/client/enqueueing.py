@@ -1,0 +1,147 @@
+"""The client's enqueueing: checks what a job is made of, then stores it; a rerun is a new job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+from uuid import UUID
+
+from perdure.model.errors import InvalidInput
+from perdure.model.ids import hash_json, uuid7
+from perdure.model.jobs import NewJob
+from perdure.model.timing import Duration
+from perdure.runtime import codec
+from perdure.runtime.checks import (
+    check_delay,
+    check_kind,
+    check_max_retries,
+    check_moment,
+    check_priority,
+    check_queue,
+    check_text,
+)
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.looking import Looking
+from perdure.runtime.client.steering import Steering
+from perdure.runtime.handle import Handle
+from perdure.runtime.registry import Handler, Policy
+
+I = TypeVar("I")  # noqa: E741  the handler's input
+O = TypeVar("O")  # noqa: E741  the handler's output
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """How a job is enqueued; what is absent comes from the handler's policy.
+
+    priority: 1-9, 9 is the most urgent. delay: seconds or text. run_at, deadline: timezone-aware. deadline: after it the job
+    fails instead of starting or going on. idempotency_key: unique per kind; the same key with the same payload gives the same
+    job. goal: a title or message for people. elsewhere: True if the handler lives in another process.
+    """
+
+    queue: str
+    priority: int
+    max_retries: int
+    delay: Duration
+    run_at: datetime
+    deadline: datetime
+    idempotency_key: str
+    goal: str
+    elsewhere: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One job of an `enqueue_many`."""
+
+    job: Handler[Any, Any] | str
+    input: Any = None
+    options: EnqueueOptions | None = None
+
+
+class Enqueueing(Looking, Steering):
+    """See `client.Client`."""
+
+    @overload
+    async def enqueue(self, job: Handler[None, O], /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
+    @overload
+    async def enqueue(self, job: Handler[I, O], input: I, /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
+    @overload
+    async def enqueue(self, job: str, input: Any = None, /, **options: Unpack[EnqueueOptions]) -> Handle[Any]: ...
+    async def enqueue(
+        self, job: Handler[Any, Any] | str, input: Any = None, /, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]:
+        """Store a job; once this returns it is never lost.
+
+        Raises UnknownHandler, NotJson, TooLarge (over 1 MiB), InvalidPriority, NegativeDelay, InvalidInput,
+        IdempotencyConflict, StoreUnreachable; whatever it raises, nothing was written.
+        """
+        new, output_type = self._new_job(job, input, options)
+        stored = await (await self.open()).enqueue(new)
+        return Handle(self, stored.id, output_type, created=stored.created)
+
+    async def enqueue_many(self, requests: Iterable[Request]) -> list[Handle[Any]]:
+        """Store several jobs in one transaction, in order: all or none. Raises as `enqueue`."""
+        built = [self._new_job(r.job, r.input, r.options or {}) for r in requests]
+        stored = await (await self.open()).enqueue_many([new for new, _ in built])
+        return [Handle(self, s.id, output, created=s.created) for s, (_, output) in zip(stored, built, strict=True)]
+
+    def _new_job(self, job: Handler[Any, Any] | str, input: Any, options: EnqueueOptions) -> tuple[NewJob, Any]:
+        handler = job if isinstance(job, Handler) else self.registry.find(job)
+        if isinstance(job, Handler):
+            kind = job.name
+        else:
+            kind = job
+            if handler is None and len(self.registry) and not options.get("elsewhere"):
+                self.registry.get(job)  # raises, with the nearest name
+        check_kind(kind)
+        if handler is not None and not handler.takes_input and input is not None:
+            raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
+        policy = handler.policy if handler else Policy()
+        payload = codec.encode(input, f"the payload of job '{kind}'")
+        if handler is not None and handler.takes_input and handler.input_type is not None:
+            codec.decode(payload, handler.input_type, f"the payload of job '{kind}'")
+        new = NewJob(
+            id=uuid7(),
+            kind=kind,
+            payload=payload,
+            payload_hash=hash_json(payload),
+            queue=check_queue(options.get("queue", policy.queue)),
+            goal=check_text(options.get("goal"), "goal", 2000),
+            priority=check_priority(options.get("priority", policy.priority)),
+            max_retries=check_max_retries(options.get("max_retries", policy.max_retries)),
+            delay=check_delay(options.get("delay", 0)),
+            run_at=check_moment(options.get("run_at"), "run_at"),
+            deadline=check_moment(options.get("deadline"), "deadline"),
+            idempotency_key=check_text(options.get("idempotency_key"), "idempotency_key", 500),
+            note=self._note(None),
+        )
+        if new.run_at is not None and new.delay:
+            raise InvalidInput("give either delay or run_at, not both")
+        return new, handler.output_type if handler else None
+
+    async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
+        """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound."""
+        old = await self.get(job_id)
+        payload = codec.encode(old.payload, "the payload")
+        new = NewJob(
+            id=uuid7(),
+            kind=old.kind,
+            payload=payload,
+            payload_hash=hash_json(payload),
+            queue=old.queue,
+            goal=old.goal,
+            priority=old.priority,
+            max_retries=old.max_retries,
+            origin_id=old.id,
+            origin_kind="rerun",
+            note=self._note(reason, origin=str(old.id)),
+        )
+        stored = await (await self.open()).enqueue(new)
+        handler = self.registry.find(old.kind)
+        return Handle(self, stored.id, handler.output_type if handler else None)
+
+    def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
+        """A handle on a job by its full id; nothing is looked up."""
+        return Handle(self, job_id if isinstance(job_id, UUID) else UUID(job_id), output_type)

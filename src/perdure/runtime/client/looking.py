@@ -1,0 +1,133 @@
+"""The client's reading: one job, lists, logs, and waiting for an end."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, WaitTimeout
+from perdure.model.events import Event
+from perdure.model.jobs import Job, JobFilter, Page, RunRecord
+from perdure.model.states import FAILURES, Status, parse_status
+from perdure.model.timing import Duration
+from perdure.runtime import codec
+from perdure.runtime.checks import check_moment, check_seconds
+from perdure.runtime.client.base import Base, JobId
+from perdure.store.protocol import follow
+
+
+class Looking(Base):
+    """See `client.Client`."""
+
+    async def get(self, job_id: JobId) -> Job:
+        """The job as it stands. Raises JobNotFound, AmbiguousId."""
+        return await (await self.open()).get_job(await self._id(job_id))
+
+    async def list(
+        self,
+        *,
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+        idempotency_key: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """Jobs, newest first; filters are combined with AND, several values of one with OR. Raises InvalidInput."""
+        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key)
+        if not 1 <= limit <= 1000:
+            raise InvalidInput(f"limit must be between 1 and 1000, got {limit}")
+        return await (await self.open()).list_jobs(wanted, limit=limit, cursor=cursor)
+
+    async def count(self, *, by: Literal["status", "kind", "queue"] = "status", **filters: Any) -> dict[str, int]:
+        """How many jobs, grouped; filters as in `list`."""
+        names = ("status", "kind", "queue", "since", "until", "search", "idempotency_key")
+        if unknown := set(filters) - set(names):
+            raise InvalidInput(f"unknown filter {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+        defaults: dict[str, Any] = {"status": (), "kind": (), "queue": ()}
+        return await (await self.open()).count_jobs(job_filter(*({**defaults, **filters}.get(n) for n in names)), by=by)
+
+    async def runs(self, job_id: JobId) -> builtins.list[RunRecord]:
+        """The finished attempts, first to last."""
+        return await (await self.open()).list_runs(await self._id(job_id))
+
+    async def events(self, job_id: JobId, *, after: int = 0) -> builtins.list[Event]:
+        """All events with a version above `after`, in order. Raises JobNotFound."""
+        store, id = await self.open(), await self._id(job_id)
+        found: list[Event] = []
+        while page := await store.list_events(id, after=after):
+            found += page
+            after = page[-1].version
+        if not found and after == 0:
+            await store.get_job(id)  # a job has at least one event: raises if there is none
+        return found
+
+    async def watch(self, job_id: JobId, from_version: int = 0) -> AsyncIterator[Event]:
+        """The events after `from_version` as they are committed, none twice and none skipped, on every store and across
+        processes; ends after the event that finishes the job. Raises JobNotFound."""
+        async for event in follow(await self.open(), await self._id(job_id), after=from_version):
+            yield event
+
+    async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
+        """Wait until the job is finished and return it. Raises WaitTimeout; the job goes on."""
+        store, id = await self.open(), await self._id(job_id)
+        limit = None if timeout is None else check_seconds(timeout, "timeout")
+        try:
+            async with asyncio.timeout(limit), store.listen("news") as news:
+                pause = 0.01
+                while not (job := await store.get_job(id)).status.terminal:
+                    pause = 0.01 if await news.wait(pause) else min(pause * 2, 0.5)
+                return job
+        except TimeoutError:
+            job = await store.get_job(id)
+            if job.status.terminal:
+                return job
+            raise WaitTimeout(
+                f"job …{job.short_id} {job.kind} is still {job.status} after {limit:g} s; it goes on",
+                hint=f"perdure jobs watch {job.short_id}",
+            ) from None
+
+    async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
+        """Wait for the result; see `Handle.result`."""
+        job = await self.wait(job_id, timeout=timeout)
+        if job.status in FAILURES:
+            raise JobFailed(job)
+        if job.status is Status.CANCELLED:
+            raise JobCancelled(job)
+        return codec.decode(json.dumps(job.result), output_type, f"the result of job …{job.short_id}")
+
+
+def job_filter(
+    status: Any,
+    kind: Any,
+    queue: Any,
+    since: Any = None,
+    until: Any = None,
+    search: Any = None,
+    idempotency_key: Any = None,
+) -> JobFilter:
+    """A filter from what a person wrote: single values or sequences, statuses in any spelling. Raises InvalidInput."""
+    try:
+        statuses = tuple(s if isinstance(s, Status) else parse_status(s) for s in _several(status))
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    return JobFilter(
+        statuses=statuses,
+        kinds=tuple(_several(kind)),
+        queues=tuple(_several(queue)),
+        since=check_moment(since, "since"),
+        until=check_moment(until, "until"),
+        search=search or None,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _several(value: Any) -> Iterable[Any]:
+    return (value,) if isinstance(value, str) else (value or ())
