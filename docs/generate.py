@@ -185,11 +185,17 @@ def classes(module: Any) -> list[type[PerdureError]]:
 def raised_by(name: str) -> list[str]:
     """The public calls whose docstring names an error."""
     found = []
-    for owner in (App, Client, Handle, JobContext):
+    roles = [role for role in Client.__mro__ if role is not object]  # its rooms: all of them are the client to a reader
+    for title, owner in (
+        ("App", App),
+        *(("Client", role) for role in roles),
+        ("Handle", Handle),
+        ("JobContext", JobContext),
+    ):
         for attribute, value in vars(owner).items():
             public = not attribute.startswith("_") and callable(value)
             if public and re.search(rf"\b{name}\b", inspect.getdoc(value) or ""):
-                found.append(f"{owner.__name__}.{attribute}")
+                found.append(f"{title}.{attribute}")
     return found
 
 
