@@ -59,10 +59,6 @@ def check_size(text: str, what: str) -> None:
         )
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_opened, separators=(",", ":"))
-
-
 @functools.lru_cache(maxsize=1024)
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
@@ -124,10 +120,6 @@ def digest(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _sorted_dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=_shadow, separators=(",", ":"))
-
-
 def _with_text_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {k if isinstance(k, str) else repr(_shadow(k)): _with_text_keys(v) for k, v in value.items()}
@@ -153,3 +145,8 @@ def _opened(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     return to_jsonable_python(value)
+
+
+# kept, because json.dumps with options builds an encoder for each call
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_opened, separators=(",", ":")).encode
+_sorted_dumps = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=_shadow, separators=(",", ":")).encode

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
+import functools
 import hashlib
 import json
 import re
@@ -18,7 +18,7 @@ from uuid import UUID
 import typing_extensions  # comes with pydantic
 
 from perdure.model.approvals import OnDeny, OnExpiry
-from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, Suspended, UnknownOutcome
+from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
 from perdure.model.events import NewEvent
 from perdure.model.jobs import StatePatch, Wait
 from perdure.model.timing import Backoff, Duration
@@ -35,9 +35,6 @@ T = typing_extensions.TypeVar("T", default=None)
 
 OnChange = Literal["fail", "rerun", "keep"]
 OnUnknown = Literal["ask", "retry", "fail"]
-
-_ANNOUNCE_AFTER = 0.1
-"""Seconds a step runs before `node_started` is written."""
 
 _TAKEN = re.compile(r"#\d+$|\[.*\]$")
 
@@ -57,6 +54,14 @@ def idempotency_key() -> str:
 
 def _key_of(job_id: UUID, key: str) -> str:
     return hashlib.sha256(f"{job_id}:{key}".encode()).hexdigest()[:32]
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_name(name: str) -> None:
+    if not name or len(name) > 200 or "\x00" in name:
+        raise InvalidInput(f"a step name is 1 to 200 characters, got {name!r}")
+    if _TAKEN.search(name):
+        raise InvalidInput(f"step name {name!r} ends like a repeat ('#2') or a key ('[...]'): choose another")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,25 +172,29 @@ class JobContext:
         again is `name#2`; give parallel calls `options(key=...)`.
         Raises what `fn` raises, StepChanged, NotJson, TooLarge.
         """
-        await self._run.enter()
+        run = self._run
+        if run.hindered:
+            await run.enter()
         key = self._key(name)
         told = codec.digest(args, kwargs)
         returns = returned_type(fn)
-        found = self._run.history.finished.get(key)
+        found = run.history.finished.get(key)
         if found is not None and not self._changed("step", key, found["digest"], told):
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of step '{key}'")
         codec.check_type(returns, f"the result of step '{key}'")
-        with self._run.busy():
-            started = time.monotonic()
-            announce = asyncio.get_running_loop().call_later(_ANNOUNCE_AFTER, self._announce, key)
+        with run.busy():
+            started = run.steps[key] = time.monotonic()
             try:
-                value, tries = await self._tries(key, fn, args, kwargs)
+                if self._options.retries == 0:
+                    value, tries = await self._call(key, fn, args, kwargs), 1
+                else:
+                    value, tries = await self._tries(key, fn, args, kwargs)
             finally:
-                announce.cancel()
+                run.steps.pop(key, None)
             result = codec.encode(value, f"the result of step '{key}'")
             ms = int((time.monotonic() - started) * 1000)
             payload = f'{{"key":{json.dumps(key)},"digest":"{told}","ms":{ms},"tries":{tries},"result":{result}}}'
-            await self._run.record([NewEvent("node_finished", payload)])
+            await run.record([NewEvent("node_finished", payload)])
         return codec.round_trip(value, result, returns, f"the result of step '{key}'")
 
     async def _tries(
@@ -205,7 +214,7 @@ class JobContext:
         raise AssertionError("unreachable")
 
     async def _call(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        token = _call.set((self.job_id, key))
+        token = _call.set((self._run.lease.job_id, key))
         try:
             if self._options.timeout is None:
                 return await call(fn, args, kwargs, self._run.threads)
@@ -213,13 +222,6 @@ class JobContext:
                 return await call(fn, args, kwargs, self._run.threads)
         finally:
             _call.reset(token)
-
-    def _announce(self, key: str) -> None:
-        async def write() -> None:
-            with contextlib.suppress(Suspended):  # the step itself will find out
-                await self._run.record([NewEvent("node_started", json.dumps({"key": key}))])
-
-        self._run.adopt(asyncio.get_running_loop().create_task(write()))
 
     @overload
     async def tool(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -395,10 +397,7 @@ class JobContext:
         return _key_of(self.job_id, key)
 
     def _key(self, name: str) -> str:
-        if not name or len(name) > 200 or "\x00" in name:
-            raise InvalidInput(f"a step name is 1 to 200 characters, got {name!r}")
-        if _TAKEN.search(name):
-            raise InvalidInput(f"step name {name!r} ends like a repeat ('#2') or a key ('[...]'): choose another")
+        _check_name(name)
         if self._options.key is not None:
             name = f"{name}[{self._options.key}]"
         count = self._counts[name] = self._counts.get(name, 0) + 1

@@ -125,7 +125,7 @@ class Registry:
 def is_async(fn: Callable[..., Any]) -> bool:
     """True for functions and callables that return an awaitable by declaration."""
     if isinstance(fn, FunctionType):
-        return inspect.iscoroutinefunction(fn)
+        return fn.__code__.co_flags & inspect.CO_COROUTINE != 0 or inspect.iscoroutinefunction(fn)
     while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  its own async-ness is asked
@@ -157,9 +157,11 @@ def returned_type(fn: Callable[..., Any]) -> Any:
     """The annotated type of what a call gives (for a class: the class), None where nothing usable is said."""
     if not inspect.isfunction(fn):
         return _find_returned_type(fn)
-    if fn not in _returned:
-        _returned[fn] = _find_returned_type(fn)
-    return _returned[fn]
+    try:
+        return _returned[fn]
+    except KeyError:
+        found = _returned[fn] = _find_returned_type(fn)
+        return found
 
 
 def _find_returned_type(fn: Callable[..., Any]) -> Any:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,6 +32,9 @@ from perdure.runtime.waits import Waits
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.run")
+
+ANNOUNCE_AFTER = 0.1
+"""Seconds a step runs before `node_started` is written."""
 
 Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
 """Calls the handler with a context made for this run: run.py itself knows no context."""
@@ -74,6 +78,8 @@ class Run:
         self._branches: set[asyncio.Task[Any]] = set()
         """Tasks inside a step or tool other than the handler's own."""
         self._guests: set[asyncio.Task[Any]] = set()
+        self.steps: dict[str, float] = {}
+        """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
         self._busy = 0
         self._refusals = 0
         self._claimed_mono = time.monotonic()
@@ -103,10 +109,6 @@ class Run:
     @property
     def _any_blocked(self) -> bool:
         return self._waits is not None and self._waits.any_blocked
-
-    def _stir(self) -> None:
-        if self._waits is not None:
-            self._waits.stir()
 
     # -- the life of an attempt ----------------------------------------------------------------------------------------
 
@@ -256,6 +258,11 @@ class Run:
 
     # -- what the context does -----------------------------------------------------------------------------------------
 
+    @property
+    def hindered(self) -> bool:
+        """False where `enter` would have nothing to do: most steps of most attempts."""
+        return self.over is not None or self._scope is not None or self.draining or self._waits is not None
+
     async def enter(self) -> None:
         """Every keyed call of a context begins here: over, draining or suspended attempts go no further."""
         if self.over is not None or self.timed_out:
@@ -272,24 +279,30 @@ class Run:
         if self._waits is not None and self._waits.waiting:
             await self._waits.leave_waiting()
 
-    @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self) -> Busy:
         """While a step or tool runs, or something is written, the attempt is neither parked nor drained."""
+        return Busy(self)
+
+    def begin_work(self) -> asyncio.Task[Any] | None:
+        """See `busy`. Returns the task to give to `end_work`: that of a parallel branch, else None."""
         self._busy += 1
-        self._stir()
+        if self._waits is not None:
+            self._waits.stir()
         task = asyncio.current_task()
-        branch = task if task is not None and task is not self._task and task not in self._branches else None
+        if task is None or task is self._task or task in self._branches:
+            return None
+        self._branches.add(task)
+        return task
+
+    def end_work(self, branch: asyncio.Task[Any] | None) -> None:
+        """See `busy`."""
+        self._busy -= 1
         if branch is not None:
-            self._branches.add(branch)
-        try:
-            yield
-        finally:
-            self._busy -= 1
-            if branch is not None:
-                self._branches.discard(branch)
-            self._stir()
-            if self.draining:
-                asyncio.get_running_loop().call_soon(self._drain_after_step)
+            self._branches.discard(branch)
+        if self._waits is not None:
+            self._waits.stir()
+        if self.draining:
+            asyncio.get_running_loop().call_soon(self._drain_after_step)
 
     def _drain_after_step(self) -> None:
         if self._busy == 0 and self.over is None and self._any_blocked:
@@ -320,6 +333,16 @@ class Run:
         except LeaseLost:
             self.lose()
             raise Suspended("lease lost") from None
+
+    def announce_steps(self, now: float) -> None:
+        """Write `node_started` of the steps that have run for a while: short ones are not worth a write of their own."""
+        for key in [key for key, began in self.steps.items() if now - began >= ANNOUNCE_AFTER]:
+            del self.steps[key]
+            self.adopt(asyncio.get_running_loop().create_task(self._announce(key)))
+
+    async def _announce(self, key: str) -> None:
+        with contextlib.suppress(Suspended):  # the step itself will find out
+            await self.record([NewEvent("node_started", json.dumps({"key": key}))])
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds of database time until `moment`, told from the claim's own time and a monotonic clock."""
@@ -353,6 +376,21 @@ class Run:
             self.lose()
         except PerdureError as error:  # progress is a courtesy; the outcome that follows is not
             log.warning("progress not written", job=str(self.claimed.id), error=str(error))
+
+
+class Busy:
+    """`with run.busy():`, as a class because a generator costs thrice as much, twice in every step."""
+
+    __slots__ = ("_branch", "_run")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._branch = self._run.begin_work()
+
+    def __exit__(self, *_: object) -> None:
+        self._run.end_work(self._branch)
 
 
 def hand_back(reason: str, *, started: bool = True, delay: float = 0.0) -> Outcome:

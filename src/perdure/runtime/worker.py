@@ -30,7 +30,7 @@ from perdure.runtime.lease import Held, LeaseKeeper
 from perdure.runtime.outcomes import clean
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
-from perdure.runtime.run import Run, hand_back
+from perdure.runtime.run import ANNOUNCE_AFTER, Run, hand_back
 from perdure.runtime.threads import LooseThreads
 from perdure.store.protocol import Listener, Store
 
@@ -110,6 +110,7 @@ class Worker:
                     chores.run_forever(),
                     self._report_forever(),
                     self._give_back_forever(),
+                    self._announce_forever(),
                 )
             ]
             try:
@@ -203,6 +204,15 @@ class Worker:
         first = next(iter(self._running.values()), None)
         return 0.0 if first is None else time.monotonic() - first.since
 
+    async def _announce_forever(self) -> None:
+        """One timer for all running steps: one for each would cost more than the rest of a short step."""
+        while True:
+            await asyncio.sleep(ANNOUNCE_AFTER)
+            now = time.monotonic()
+            for held in self._running.values():
+                if held.run is not None and held.run.steps:
+                    held.run.announce_steps(now)
+
     async def _give_back_forever(self) -> None:
         """Jobs claimed ahead that find no slot belong to whoever has one: another worker, or more urgent work here."""
         while True:
@@ -224,10 +234,10 @@ class Worker:
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
+        if self._running.pop(task, None) is not None:  # else it gave its slot back before it wrote its end
+            self._start_buffered()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a run broke", worker=self.id, exc_info=error)
-        self._start_buffered()
         self._moved.set()
 
     async def _run_one(self, held: Held) -> None:

@@ -20,8 +20,10 @@ def text_of_job(job: NewJob) -> int:
 
 def text_of_record(events: Sequence[NewEvent], state: StatePatch | None) -> int:
     """Of a holder's write."""
-    checkpoint = state.checkpoint if state is not None else None
-    return sum(len(event.payload) for event in events) + len(checkpoint or "")
+    size = 0 if state is None or state.checkpoint is None else len(state.checkpoint)
+    for event in events:
+        size += len(event.payload)
+    return size
 
 
 def text_of_outcome(outcome: Outcome) -> int:

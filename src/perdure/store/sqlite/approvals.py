@@ -116,7 +116,7 @@ class Approvals(Base):
             }
             job = Held(conn, job_id, self.tenant)
             job.write_event(conn, now, "approval_requested", json.dumps(asked, ensure_ascii=False))
-            conn.execute(SQL["append_head"], (job.head, now + claim["ttl"], job_id))
+            conn.execute(SQL["append_head"], (job_id, job.head, now + claim.ttl))
             return _get(conn, id, self.tenant)
 
         return await self._write(one, NEWS)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.events import NewEvent
@@ -17,12 +16,12 @@ from perdure.store.refusals import lease_lost
 from perdure.store.sizes import text_of_outcome, text_of_record
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING, micros, span
-from perdure.store.sqlite.fence import holds, live_claims
+from perdure.store.sqlite.fence import Claim, holds, live_claims
+from perdure.store.sqlite.many import write_rows
 from perdure.store.sqlite.writer import NEWS, WORK
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(NamedTuple):
     """The arguments of one `record`."""
 
     lease: Lease
@@ -74,7 +73,7 @@ class Attempts(Base):
             if not holds(claim, lease):
                 results.append(lease_lost(lease))
                 continue
-            version: int = heads.get(id) or claim["version"]
+            version: int = heads.get(id) or claim.version
             for event in record.events:
                 version += 1
                 events.append((id, version, now, lease.attempt, str(event.event_id), event.type, event.payload))
@@ -88,10 +87,10 @@ class Attempts(Base):
                 approval = None if wait.approval_id is None else str(wait.approval_id)
                 conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
             if record.close_waits:
-                conn.executemany(SQL["close_waits"], [(id, key) for key in record.close_waits])
+                write_rows(conn, "close_waits", [(id, key) for key in record.close_waits])
             results.append(Recorded(version, at))
-        conn.executemany(SQL["append_head"], [(version, now + claims[id]["ttl"], id) for id, version in heads.items()])
-        conn.executemany(SQL["append_many"], events)
+        write_rows(conn, "append_head", [(id, version, now + claims[id].ttl) for id, version in heads.items()])
+        write_rows(conn, "append_many", events)
         if patches:
             conn.executemany(SQL["patch_state"], patches)
         return results
@@ -118,7 +117,7 @@ class Attempts(Base):
             worker, status, error, error_kind = lease.worker_id, outcome.status, outcome.error, outcome.error_kind
             if status is Status.COMPLETED:
                 note = notes.get(worker) or notes.setdefault(worker, json.dumps({"worker": worker}))
-                completed.append((claim["version"] + 1, outcome.result, now, now, note, id))
+                completed.append((id, claim.version + 1, outcome.result, note))
             else:
                 end = _settle(conn, now, id, lease, outcome, claim)
                 status, error, error_kind = end["status"], end["told"], end["told_kind"]
@@ -126,22 +125,22 @@ class Attempts(Base):
             if outcome.started:
                 runs.append((id, lease.attempt, worker, now - span(outcome.ran), now, status.value, error, error_kind))
             results.append(status)
-        conn.executemany(SQL["drop_claim"], gone)
-        conn.executemany(SQL["complete_many"], completed)
+        write_rows(conn, "drop_claims", gone)
+        write_rows(conn, "complete_many", completed, now, now)
         if settled:
             conn.executemany(SQL["settle_many"], settled)
-        conn.executemany(SQL["add_run"], runs)
+        write_rows(conn, "add_run", runs)
         return results
 
 
 def _settle(
-    conn: sqlite3.Connection, now: int, id: str, lease: Lease, outcome: Outcome, claim: sqlite3.Row
+    conn: sqlite3.Connection, now: int, id: str, lease: Lease, outcome: Outcome, claim: Claim
 ) -> dict[str, Any]:
     """The parameters of `settle_many`; `told` and `told_kind` are the error as the run row keeps it."""
     job = conn.execute(SQL["retries"], (id,)).fetchone()
     retries: int = job["retry_count"]
     status, error, error_kind = outcome.status, outcome.error, outcome.error_kind
-    if claim["cancel_note"] is not None and not status.terminal:
+    if claim.cancel_note is not None and not status.terminal:
         status = Status.CANCELLED
     if status is Status.RETRY and outcome.uses_retry:
         if retries >= job["max_retries"]:
@@ -152,8 +151,8 @@ def _settle(
         error = error or outcome.reason or "failed"
         error_kind = error_kind or ("fatal" if status is Status.FAILED else "exhausted")
     next_retry_at = now + span(outcome.delay) if status is Status.RETRY else None
-    if status is Status.CANCELLED and claim["cancel_note"] is not None:
-        note = claim["cancel_note"]
+    if status is Status.CANCELLED and claim.cancel_note is not None:
+        note = claim.cancel_note
     else:
         said: dict[str, Any] = {
             "worker": lease.worker_id,
@@ -168,7 +167,7 @@ def _settle(
         "id": id,
         "now": now,
         "status": status,
-        "version": claim["version"] + 1,
+        "version": claim.version + 1,
         "retry_count": retries,
         "lost_starts": 0 if outcome.started else job["lost_starts"],
         "next_retry_at": next_retry_at,

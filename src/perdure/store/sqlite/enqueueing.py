@@ -13,6 +13,7 @@ from perdure.store.refusals import idempotency_conflict
 from perdure.store.sizes import text_of_job
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import micros, span
+from perdure.store.sqlite.many import write_rows
 from perdure.store.sqlite.writer import NEWS, WORK
 
 
@@ -57,10 +58,10 @@ class Enqueueing(Base):
         self, conn: sqlite3.Connection, now: int, jobs: Sequence[NewJob]
     ) -> list[Enqueued | PerdureError]:
         """Each job is stored, found, or refused on its own."""
-        insert, tenant = SQL["enqueue_many"], self.tenant
+        tenant = self.tenant
         before = conn.total_changes
         if not any(job.idempotency_key for job in jobs):
-            added = conn.executemany(insert, [_values(job, tenant, now) for job in jobs]).rowcount
+            added = write_rows(conn, "enqueue_many", [_values(job, tenant, now) for job in jobs])
             if added == len(jobs):
                 return [Enqueued(job.id, created=True) for job in jobs]
             if conn.total_changes != before:  # an id that is there already hides among new ones: one by one

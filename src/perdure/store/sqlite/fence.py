@@ -5,24 +5,35 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from perdure.model.jobs import Lease
-from perdure.store.sqlite.base import SQL
+from perdure.store.sqlite.many import fetch_rows
 
 
-def live_claims(conn: sqlite3.Connection, now: int, tenant: str, ids: Iterable[str]) -> dict[str, sqlite3.Row]:
+class Claim(NamedTuple):
+    """A row of `live_claims`."""
+
+    job_id: str
+    attempt: int
+    worker_id: str
+    version: int
+    ttl: int
+    cancel_note: str | None
+
+
+def live_claims(conn: sqlite3.Connection, now: int, tenant: str, ids: Iterable[str]) -> dict[str, Claim]:
     """The claims of these jobs that have not run out, by job id. Whose they are is `holds`' business."""
-    rows = conn.execute(SQL["live_claims"], ('["' + '","'.join(ids) + '"]', now, tenant))
-    return {row["job_id"]: row for row in rows}
+    rows = fetch_rows(conn, "live_claims", ('["' + '","'.join(ids) + '"]', now, tenant))
+    return {row[0]: Claim._make(row) for row in rows}
 
 
-def holds(claim: sqlite3.Row | None, lease: Lease) -> TypeGuard[sqlite3.Row]:
+def holds(claim: Claim | None, lease: Lease) -> TypeGuard[Claim]:
     """Whether this is the claim of that very lease."""
-    return claim is not None and claim["attempt"] == lease.attempt and claim["worker_id"] == lease.worker_id
+    return claim is not None and claim.attempt == lease.attempt and claim.worker_id == lease.worker_id
 
 
-def held_claim(conn: sqlite3.Connection, now: int, tenant: str, lease: Lease) -> sqlite3.Row | None:
+def held_claim(conn: sqlite3.Connection, now: int, tenant: str, lease: Lease) -> Claim | None:
     """The claim of this very lease, if it has not run out."""
     id = str(lease.job_id)
     claim = live_claims(conn, now, tenant, (id,)).get(id)

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -19,11 +19,17 @@ from perdure.store.sqlite.approvals import expire_approval
 from perdure.store.sqlite.base import SQL, Base, singly
 from perdure.store.sqlite.database import SPELLING, span
 from perdure.store.sqlite.fence import held_claim, holds, live_claims
+from perdure.store.sqlite.many import fetch_rows, write_rows
 from perdure.store.sqlite.writer import NEWS, NOTHING, WORK
 
 _CANCEL_GRACE = 10_000_000  # microseconds a holder has to stop by itself
 _PRIORITIES = range(9, 0, -1)
 _ASIDE = 300_000_000  # microseconds
+_CLAIMED = (
+    "id", "claimable", "kind", "queue", "goal", "payload", "priority", "attempt", "version", "retry_count", "max_retries",
+    "lost_starts", "idempotency_key", "deadline", "created_at", "claimed_at",
+)  # fmt: skip
+"""What `claim` gives, in its order."""
 
 log = structlog.get_logger("perdure.store")
 
@@ -36,21 +42,20 @@ class Leases(Base):
         lane = lane_of(self.tenant, queue)
         lasts = span(ttl)
 
-        def some(conn: sqlite3.Connection, now: int, rows: list[sqlite3.Row], most: int) -> None:
+        def some(conn: sqlite3.Connection, now: int, rows: list[Row], most: int) -> None:
             for priority in _PRIORITIES:
                 rows += _take(conn, now, lane, priority, most - len(rows))
                 if len(rows) >= most:
                     break
             if not rows:
                 return
-            note = json.dumps({"worker": worker_id})
             expires = now + lasts
-            conn.executemany(SQL["claim_move"], [(now, now, note, r["id"]) for r in rows])
+            write_rows(conn, "claim_move", [(r["id"],) for r in rows], now, now, json.dumps({"worker": worker_id}))
             leases = [(r["id"], self.tenant, r["attempt"], r["version"], worker_id, lasts, now, expires) for r in rows]
-            conn.executemany(SQL["claim_lease"], leases)
+            write_rows(conn, "claim_lease", leases)
 
-        def one(conn: sqlite3.Connection, now: int) -> list[sqlite3.Row]:
-            claimed: list[sqlite3.Row] = []
+        def one(conn: sqlite3.Connection, now: int) -> list[Row]:
+            claimed: list[Row] = []
             try:
                 with singly(conn):
                     some(conn, now, claimed, limit)
@@ -60,7 +65,7 @@ class Leases(Base):
                 return claimed
             # One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others.
             for _ in range(2 * limit):
-                first: list[sqlite3.Row] = []
+                first: list[Row] = []
                 try:
                     with singly(conn):
                         some(conn, now, first, 1)
@@ -80,7 +85,7 @@ class Leases(Base):
         if not rows:
             return []
         expires_at = SPELLING.time(rows[0]["claimed_at"]) + timedelta(seconds=ttl)
-        return [claimed_job_of(cast("Row", row), SPELLING, worker_id=worker_id, expires_at=expires_at) for row in rows]
+        return [claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=expires_at) for row in rows]
 
     async def next_due(self, queues: Sequence[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
@@ -96,8 +101,8 @@ class Leases(Base):
         def one(conn: sqlite3.Connection, now: int) -> set[UUID]:
             claims = live_claims(conn, now, self.tenant, [str(lease.job_id) for lease in leases])
             live = [lease for lease in leases if holds(claims.get(str(lease.job_id)), lease)]
-            renewed = [(lasts, now + lasts, lease.job_id in begun, str(lease.job_id)) for lease in live]
-            conn.executemany(SQL["heartbeat"], renewed)
+            renewed = [(str(lease.job_id), lease.job_id in begun) for lease in live]
+            write_rows(conn, "heartbeat", renewed, lasts, now + lasts)
             return {lease.job_id for lease in live}
 
         return await self._write(one, NOTHING) if leases else set()
@@ -113,7 +118,7 @@ class Leases(Base):
             id = str(lease.job_id)
             if conn.execute(SQL["lock_job"], (id, self.tenant)).fetchone()["status"] == wanted:
                 return
-            version = claim["version"] + 1
+            version = claim.version + 1
             note = json.dumps({"worker": lease.worker_id})
             conn.execute(SQL["append_leased"], (version, id))
             conn.execute(SQL["set_waiting"], (wanted, version, now, note, id))
@@ -159,14 +164,17 @@ class Leases(Base):
         return await self._write(one, WORK | NEWS)
 
 
-def _take(conn: sqlite3.Connection, now: int, lane: str, priority: int, limit: int) -> list[sqlite3.Row]:
+def _take(conn: sqlite3.Connection, now: int, lane: str, priority: int, limit: int) -> list[dict[str, Any]]:
     """Take the first due rows of one priority out of the queue, stale ones beyond the limit."""
     while True:
-        found = conn.execute(SQL["claim"], (now, lane, priority, now, limit)).fetchall()
+        found = fetch_rows(conn, "claim", (now, lane, priority, now, limit))
         if not found:
-            return found
-        conn.executemany(SQL["claim_take"], [(row["job_id"],) for row in found])
-        if claimable := [row for row in found if row["claimable"]]:
+            return []
+        write_rows(conn, "claim_take", [row[:1] for row in found])
+        if claimable := [dict(zip(_CLAIMED, row, strict=True)) for row in found if row[1]]:
+            for row in claimable:
+                if row["payload"] is None:
+                    row["payload"] = conn.execute(SQL["large_payload"], (row["id"],)).fetchone()[0]
             return claimable
 
 

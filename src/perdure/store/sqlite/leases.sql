@@ -4,20 +4,29 @@
 -- name: claim
 -- What is due in a lane at one priority: now, lane, priority, now, limit. One index range each, highest priority first, so that
 -- 100k delayed jobs at priority 9 cost nothing. A row of a job that cannot start is stale: it comes along to be deleted.
-select j.id, j.kind, j.queue, j.goal, j.payload, j.priority, j.attempt + 1 as attempt, j.version + 1 as version,
-  j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key, j.deadline, j.created_at, ? as claimed_at,
-  q.job_id, coalesce(j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL'), 0) as claimable
-from job_queue q left join jobs j on j.id = q.job_id
-where q.lane = ? and q.priority = ? and q.run_at <= ? order by q.run_at, q.job_id limit ?
+-- One JSON array of arrays (see many.py); a large payload is left out of it and fetched by itself.
+select json_group_array(json_array(x.job_id, x.claimable, x.kind, x.queue, x.goal, x.payload, x.priority, x.attempt, x.version,
+  x.retry_count, x.max_retries, x.lost_starts, x.idempotency_key, x.deadline, x.created_at, x.claimed_at))
+from (
+  select q.job_id, coalesce(j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL'), 0) as claimable, j.kind,
+    j.queue, j.goal, case when length(j.payload) <= 8192 then j.payload end as payload, j.priority, j.attempt + 1 as attempt,
+    j.version + 1 as version, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key, j.deadline, j.created_at,
+    ? as claimed_at
+  from job_queue q left join jobs j on j.id = q.job_id
+  where q.lane = ? and q.priority = ? and q.run_at <= ? order by q.run_at, q.job_id limit ?) x
+
+-- name: large_payload
+-- only: sqlite see claim
+select payload from jobs where id = ?
 
 -- name: claim_take
 -- only: sqlite the claim's second step
-delete from job_queue where job_id = ?
+delete from job_queue where job_id in (values (?))
 
 -- name: claim_move
--- only: sqlite the claim's third step: now, now, note, id
+-- only: sqlite the claim's third step: now, now, note, ids
 update jobs set status = 'RUNNING', prev_status = status, version = version + 1, attempt = attempt + 1,
-  next_retry_at = null, started_at = coalesce(started_at, ?), updated_at = ?, note = ? where id = ?
+  next_retry_at = null, started_at = coalesce(started_at, ?), updated_at = ?, note = ? where id in (values (?))
 
 -- name: claim_lease
 -- only: sqlite the claim's last step
@@ -32,8 +41,8 @@ on conflict (job_id) do update set attempt = excluded.attempt, version = exclude
 update job_queue set run_at = ? where job_id = ?
 
 -- name: live_claims
--- only: sqlite the fence, looked at before anything is written: JSON array of job ids, now, tenant
-select k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.started, k.claimed_at, k.cancel_note
+-- only: sqlite the fence, looked at before anything is written: JSON array of job ids, now, tenant. One JSON array of arrays.
+select json_group_array(json_array(k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.cancel_note))
 from json_each(?) e cross join job_claims k on k.job_id = e.value where k.expires_at > ? and k.tenant_id = ?
 
 -- name: next_due
@@ -43,16 +52,17 @@ select min(x.run_at) - (select now from clock) as left from (
   from json_each(?) l cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p) x
 
 -- name: heartbeat
--- ttl, expires at, started, job id
-update job_claims set ttl = ?, expires_at = ?, started = started or ? where job_id = ?
+-- ttl, expires at, then of each lease: job id, started
+update job_claims set ttl = ?, expires_at = ?, started = started or v.column2 from (values (?, ?)) v where job_id = v.column1
 
 -- name: append_many
 -- One event of a job: job id, version, time, attempt, event id, type, payload
 insert into job_events (job_id, version, created_at, attempt, event_id, type, payload) values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: append_head
--- only: sqlite the holder's head follows its events: version, expires at, job id
-update job_claims set version = ?, started = 1, expires_at = ? where job_id = ?
+-- only: sqlite the holder's head follows its events: job id, version, expires at
+update job_claims set version = v.column2, started = 1, expires_at = v.column3 from (values (?, ?, ?)) v
+where job_id = v.column1
 
 -- name: find_event
 select version, created_at from job_events where job_id = ? and event_id = ?
@@ -72,12 +82,16 @@ on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.u
   approval_id = excluded.approval_id
 
 -- name: close_waits
-delete from job_waits where job_id = ? and key = ?
+delete from job_waits where (job_id, key) in (values (?, ?))
 
 -- name: complete_many
--- The happy end: version, result, now, now, note, id
-update jobs set status = 'COMPLETED', prev_status = status, version = ?, result = ?, finished_at = ?, updated_at = ?, note = ?
-where id = ?
+-- The happy end: now, now, then of each job: id, version, result, note
+update jobs set status = 'COMPLETED', prev_status = status, finished_at = ?, updated_at = ?, version = v.column2,
+  result = v.column3, note = v.column4 from (values (?, ?, ?, ?)) v where id = v.column1
+
+-- name: drop_claims
+-- only: sqlite of many jobs; drop_claim is that of one
+delete from job_claims where job_id in (values (?))
 
 -- name: add_run
 -- only: sqlite the twin writes it in the statement that ends the attempt
