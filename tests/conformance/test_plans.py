@@ -181,4 +181,6 @@ async def test_sqlite_claims_by_the_ready_index(sqlite_url: str) -> None:
     finally:
         connection.close()
     assert any("job_queue_ready" in step and step.startswith("SEARCH") for step in steps), steps
-    assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT ROW" not in step], steps
+    # "SCAN x" is the answer itself, at most as many rows as were asked for
+    scans = [step for step in steps if step.startswith("SCAN") and step not in ("SCAN x", "SCAN CONSTANT ROW")]
+    assert not scans, steps
