@@ -10,6 +10,7 @@ import sys
 from bench.handlers import subject
 from bench.machine import quiet
 from perdure.app import run
+from perdure.runtime.process import devoted
 
 
 async def line() -> None:
@@ -31,4 +32,5 @@ async def main(url: str, concurrency: int) -> None:
 
 if __name__ == "__main__":
     quiet()
-    run(main(sys.argv[1], int(sys.argv[2])))
+    with devoted():
+        run(main(sys.argv[1], int(sys.argv[2])))

@@ -20,6 +20,7 @@ from bench.handlers import PAYLOAD, RESULT, Subject, subject
 from bench.places import Place
 from perdure import Request, Status
 from perdure.model.jobs import Outcome
+from perdure.runtime.process import devoted
 
 Figures = dict[str, float]
 PATIENCE = 600.0
@@ -61,14 +62,15 @@ async def _warm() -> dict[str, Any]:
 
 @asynccontextmanager
 async def working(it: Subject, **options: Any) -> AsyncIterator[None]:
-    """A worker in this process."""
+    """A worker in this process, which is a worker's for that time, as `perdure worker start` makes it."""
     worker = await it.app.worker(**options)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await task
+    with devoted():
+        task = asyncio.create_task(worker.run())
+        try:
+            yield
+        finally:
+            worker.stop()
+            await task
 
 
 async def completed(it: Subject, kind: str, jobs: int) -> None:

@@ -20,6 +20,7 @@ from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
 from perdure.runtime.client.client import Client
 from perdure.runtime.context import JobContext
+from perdure.runtime.process import devoted
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store
@@ -262,7 +263,8 @@ class App(Client):
             async with self:
                 await self.work(**options)
 
-        run(main())
+        with devoted():
+            run(main())
 
 
 def run(main: Awaitable[O]) -> O:

@@ -83,7 +83,10 @@ def start(
 
         options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
         return run_async(Supervisor(cli, processes, options, once=once).run())
-    return run_async(_work(cli, once=once, supervised=supervised), fast=True)
+    from perdure.runtime.process import devoted
+
+    with devoted():
+        return run_async(_work(cli, once=once, supervised=supervised), fast=True)
 
 
 async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:

@@ -58,7 +58,7 @@ class Leases(Base):
             claimed: list[Row] = []
             try:
                 with singly(conn):
-                    some(conn, now, claimed, limit)
+                    some(conn, now, claimed, self._writer.share(limit))
             except sqlite3.IntegrityError:
                 claimed = []
             else:

@@ -30,6 +30,12 @@ One = Callable[[sqlite3.Connection, int], T]
 Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureError]]
 """The same operation for several callers at once: one answer for each, in order; a PerdureError is raised to its caller."""
 
+CROWD_ITEMS = 64
+"""Items of a transaction, and jobs of a claim, while other processes wait for the file: a few milliseconds."""
+
+CROWD_SECONDS = 1.0
+"""For how long a process that had to wait for the file reckons with others."""
+
 NOTHING, WORK, NEWS = 0, 1, 2
 """What a commit may be worth telling: bits of `topics`."""
 
@@ -66,6 +72,7 @@ class Writer:
         self._inbox: SimpleQueue[_Item[Any] | None] = SimpleQueue()
         self._closed = False
         self._lock_file = -1
+        self._crowded_until = 0.0
         self._conn: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._serve, name="perdure-sqlite-write", daemon=True)
 
@@ -105,6 +112,10 @@ class Writer:
         self._inbox.put(item)
         return item.future
 
+    def share(self, wanted: int) -> int:
+        """How many of so many rows one transaction should take: few while other processes wait for the file."""
+        return min(wanted, CROWD_ITEMS) if time.monotonic() < self._crowded_until else wanted
+
     # --- in the thread ---------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -140,8 +151,13 @@ class Writer:
             self._lock_file = -1
 
     def _lock(self) -> None:
-        if self._lock_file >= 0:
+        if self._lock_file < 0:
+            return
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+            self._crowded_until = time.monotonic() + CROWD_SECONDS
 
     def _unlock(self) -> None:
         if self._lock_file >= 0:
@@ -179,11 +195,12 @@ class Writer:
         batch: list[_Item[Any]] = []
         text = 0
         item = self._inbox.get()
+        most = self.share(MOST_ITEMS)
         while item is not None:
             if not item.future.cancelled():
                 batch.append(item)
                 text += item.size
-            if len(batch) >= MOST_ITEMS or text >= MOST_TEXT:
+            if len(batch) >= most or text >= MOST_TEXT:
                 return batch, True
             try:
                 item = self._inbox.get_nowait()
