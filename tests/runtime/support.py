@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 NOW = Backoff(base=0, cap=0)
 LONG = "1h"
-LINGER = 0.1
+LINGER = 0.3
 QUICK: dict[str, Any] = {"lease": 3, "linger": LINGER, "concurrency": 10, "drain_timeout": PATIENCE}
 
 
