@@ -122,6 +122,7 @@ ADVICE = {
     "illegal-transition": "A finished job stays as it is: `perdure jobs rerun` makes a new one. See [states](states.md).",
     "version-mismatch": "Read the events after your version and try again.",
     "job-leased": "Wait until no worker holds the job, or let its handler write the event with `ctx.emit`.",
+    "job-pruned": "Start the job anew with its payload, if you have it: `perdure jobs export` or `db prune --export` may have.",
     "idempotency-conflict": "Use another key for another payload, or send the same payload again.",
     "already-decided": "Nothing to do: the first decision stands.",
     "approval-expired": "Nothing to do: the job has gone on without the answer, or failed, as it asked for.",

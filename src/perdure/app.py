@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, overload
 
@@ -15,6 +16,7 @@ from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError, PerdureError
+from perdure.model.retention import StoreSizes
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
@@ -22,9 +24,10 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.context import JobContext
 from perdure.runtime.process import devoted
 from perdure.runtime.registry import Handler, Policy, Registry
+from perdure.runtime.retention import Retention
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store
-from perdure.store.protocol import Store
+from perdure.store.protocol import Migration, SchemaStatus, Store
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -66,6 +69,7 @@ class App(Client):
         self._given_settings = settings
         self._migrate = migrate
         self._stores: dict[asyncio.AbstractEventLoop, Store] = {}
+        self._fitting: set[asyncio.AbstractEventLoop] = set()  # where the schema was found, or made, to fit
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
     @property
@@ -155,13 +159,37 @@ class App(Client):
         Raises MalformedUrl, StoreUnreachable, SchemaMissing, SchemaOutdated, SchemaTooNew, MigrationChanged.
         """
         loop = asyncio.get_running_loop()
-        if (store := self._stores.get(loop)) is not None:
+        if loop in self._fitting:
+            return self._stores[loop]
+        async with self._turn():
+            store = await self._connected()
+            if loop not in self._fitting:
+                try:
+                    await self._make_fit(store)
+                except BaseException:
+                    self._stores.pop(loop, None)
+                    await store.close()
+                    raise
+                self._fitting.add(loop)
             return store
-        async with self._opening.setdefault(loop, asyncio.Lock()):
-            if loop not in self._stores:
-                await self._close_abandoned()
-                self._stores[loop] = await self._open_store()
+
+    def _turn(self) -> asyncio.Lock:
+        return self._opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
+    async def _connected(self) -> Store:
+        """The store, whatever its schema; called in turn."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._stores:
+            await self._close_abandoned()
+            self._stores[loop] = await open_store(self.settings["database_url"], tenant=self.settings["tenant"])
         return self._stores[loop]
+
+    async def _make_fit(self, store: Store) -> None:
+        embedded = not self.settings["database_url"].strip().startswith("postgres")
+        if self._migrate or (self._migrate is None and embedded):
+            await store.migrate()
+        else:
+            await store.check_schema()
 
     async def _close_abandoned(self) -> None:
         """Stores of event loops that have ended: asyncio.run was called before, without `close`."""
@@ -172,6 +200,7 @@ class App(Client):
             )
         for loop in [loop for loop in self._stores if loop.is_closed()]:
             store = self._stores.pop(loop)
+            self._fitting.discard(loop)
             self._opening.pop(loop, None)
             try:
                 async with asyncio.timeout(2):
@@ -179,24 +208,35 @@ class App(Client):
             except (RuntimeError, OSError, TimeoutError, PerdureError):
                 continue  # its loop is gone, so it may be unable to say goodbye; its sockets go with it
 
-    async def _open_store(self) -> Store:
-        url = self.settings["database_url"]
-        store = await open_store(url, tenant=self.settings["tenant"])
-        try:
-            embedded = not url.strip().startswith("postgres")
-            if self._migrate or (self._migrate is None and embedded):
-                await store.migrate()
-            else:
-                await store.check_schema()
-        except BaseException:
-            await store.close()
-            raise
-        return store
+    async def schema_status(self) -> SchemaStatus:
+        """What the database has and what this version needs; also of a database without a schema, or with a newer one.
+
+        Raises MalformedUrl, StoreUnreachable.
+        """
+        async with self._turn():
+            return await (await self._connected()).schema_status()
+
+    async def migrate(self) -> list[Migration]:
+        """Create or upgrade the schema; return what was applied. One migrator at a time, and all of a migration or nothing.
+
+        Raises MalformedUrl, StoreUnreachable, SchemaTooNew, MigrationChanged.
+        """
+        async with self._turn():
+            return await (await self._connected()).migrate()
+
+    async def now(self) -> datetime:
+        """Database time, UTC: the clock by which leases, timers, deadlines and expiry are judged. Raises as `open`."""
+        return await (await self.open()).now()
+
+    async def sizes(self) -> StoreSizes:
+        """How much room tables and indexes take, largest first, found out without reading them. Raises as `open`."""
+        return await (await self.open()).sizes()
 
     async def close(self) -> None:
         """Finish what was acknowledged and close this event loop's store; the App may be used again afterwards."""
         loop = asyncio.get_running_loop()
         self._opening.pop(loop, None)
+        self._fitting.discard(loop)
         store = self._stores.pop(loop, None)
         if store is not None:
             await store.close()
@@ -213,8 +253,9 @@ class App(Client):
     # -- worker --------------------------------------------------------------------------------------------------------
 
     async def worker(self, **options: Any) -> Worker:
-        """A worker for this app's handlers; options as in `WorkerOptions`, defaults from the settings."""
-        names = ("queues", "concurrency", "lease", "linger", "drain_timeout")
+        """A worker for this app's handlers; options named as the settings, which are their defaults."""
+        own = ("queues", "concurrency", "lease", "linger", "drain_timeout")
+        names = (*own, "retention", "retention_status", "retention_keep_logs")
         known = {n: self.settings[n] for n in names}
         if unknown := set(options) - set(names):
             raise ConfigError(f"unknown worker options: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
@@ -226,7 +267,10 @@ class App(Client):
                 raise ConfigError(f"worker option {name} makes no sense: {error}") from None
         for queue in merged["queues"]:
             check_queue(queue)
-        return Worker(await self.open(), self.registry, WorkerOptions(**merged))
+        age, ends, keep_logs = (merged[n] for n in names[len(own) :])
+        retention = None if age is None else Retention(age, ends, keep_logs)
+        options = {name: merged[name] for name in own}
+        return Worker(await self.open(), self.registry, WorkerOptions(**options, retention=retention))
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from perdure.model.errors import ConfigError
 from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT
+from perdure.model.retention import ENDS
+from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
 
 PROJECT_FILE = "perdure.toml"
@@ -54,6 +56,30 @@ def _lease(value: Any) -> float:
     return length
 
 
+def _retention(value: Any) -> float | None:
+    if value is None or str(value).strip().lower() in ("off", "none", ""):
+        return None
+    length = seconds(value)
+    if length < 60:
+        raise ValueError("must be at least 1 minute, so that results can be fetched, or off")
+    return length
+
+
+def _ends(value: Any) -> tuple[Status, ...]:
+    ends = tuple(parse_status(name) for name in _names(value))
+    if live := [status for status in ends if not status.terminal]:
+        raise ValueError(f"{live[0]} is no end of a job; ends: {', '.join(ENDS)}")
+    return ends
+
+
+def _yes_or_no(value: Any) -> bool:
+    words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
+    word = str(value).strip().lower()
+    if word not in words:
+        raise ValueError("must be true or false")
+    return words[word]
+
+
 def _one_of(*words: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value not in words:
@@ -72,6 +98,11 @@ SETTINGS = (
     Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "how long a job stays with a silent worker (30s, 2m)"),
     Setting("linger", 1.0, seconds, "how long a short wait is sat out before the job is parked"),
     Setting("drain_timeout", 30.0, seconds, "how long a graceful stop waits for running steps"),
+    Setting(
+        "retention", None, _retention, "workers delete finished jobs, with their logs, after this (30d); off by default"
+    ),
+    Setting("retention_status", ENDS, _ends, "only jobs that ended so are deleted by retention, comma-separated"),
+    Setting("retention_keep_logs", False, _yes_or_no, "retention deletes payloads, results and checkpoints only"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
     Setting("log_level", "info", _one_of("debug", "info", "warning", "error"), "least severe log line shown"),
 )
@@ -162,6 +193,8 @@ def shown(setting: Setting, value: Any) -> str:
         return ""
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     text = str(value)
     scheme, mark, rest = text.partition("://")
     if setting.name == "database_url" and mark and "@" in rest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from uuid import UUID
@@ -21,6 +21,7 @@ from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.enqueueing import EnqueueOptions, Request
 from perdure.runtime.handle import Handle as AsyncHandle
+from perdure.runtime.records import Record
 from perdure.runtime.registry import Handler
 
 I = TypeVar("I")  # noqa: E741  the handler's input
@@ -45,6 +46,13 @@ class Client:
             coroutine.close()
             raise StoreUnreachable("this client is closed")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> T | None:
+            return await anext(items, None)
+
+        while (item := self._run(following())) is not None:
+            yield item
 
     @overload
     def enqueue(self, job: Handler[None, O], /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
@@ -82,13 +90,7 @@ class Client:
 
     def watch(self, job_id: JobId, from_version: int = 0) -> Iterator[Event]:
         """See `perdure.Client.watch`."""
-        events = self._app.watch(job_id, from_version)
-
-        async def following() -> Event | None:
-            return await anext(events, None)
-
-        while (event := self._run(following())) is not None:
-            yield event
+        return self._iterate(self._app.watch(job_id, from_version))
 
     def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
         """See `perdure.Client.wait`."""
@@ -133,6 +135,14 @@ class Client:
     def new_token(self, approval_id: JobId) -> str:
         """See `perdure.Client.new_token`."""
         return self._run(self._app.new_token(approval_id))
+
+    def export(self, *job_ids: JobId, **options: Any) -> Iterator[Record]:
+        """See `perdure.Client.export`."""
+        return self._iterate(self._app.export(*job_ids, **options))
+
+    def prune(self, **options: Any) -> int:
+        """See `perdure.Client.prune`."""
+        return self._run(self._app.prune(**options))
 
     def workers(self, *, include_stopped: bool = False) -> builtins.list[WorkerInfo]:
         """See `perdure.Client.workers`."""

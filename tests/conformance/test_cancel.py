@@ -1,13 +1,10 @@
-"""Cancel, retry now, and prune: what people do to jobs from itertools import product
-from outside."""
+"""Cancel and retry now: what people do to jobs from outside."""
 
 from itertools import product
-from uuid import UUID
 
 import pytest
 
-from perdure.model.errors import IllegalTransition, JobNotFound, LeaseLost
-from perdure.model.jobs import JobFilter
+from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.states import Status
 from perdure.store.protocol import Store
 from tests.conformance.shell import Shell
@@ -25,7 +22,6 @@ from tests.conformance.support import (
     near,
     new_approval,
     outcome,
-    passed,
     run_out,
     run_to,
     started,
@@ -170,74 +166,3 @@ async def test_in_other_states_there_is_nothing_to_make_due(store: Store) -> Non
             with pytest.raises(IllegalTransition):
                 await store.retry_now(job_id, note=NOTE)
             assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
-
-
-# Prune ----------------------------------------------------------------------------------------------------------------
-
-
-async def finished(store: Store, status: Status) -> UUID:
-    """A job that finished a moment ago: database time has moved on since."""
-    job_id = await run_to(store, status)
-    await passed(store, (await store.get_job(job_id)).finished_at)
-    return job_id
-
-
-async def statuses(store: Store) -> set[str]:
-    return set(await store.count_jobs(JobFilter(), by="status"))
-
-
-async def test_prune_removes_finished_jobs_and_nothing_else(store: Store) -> None:
-    jobs = {status: await (finished if status.terminal else run_to)(store, status) for status in Status}
-    everything = list(Status)  # whatever is asked, only what is terminal goes
-    assert await store.prune(older_than=HOUR, statuses=everything) == 0
-    assert await store.prune(older_than=0, statuses=everything, dry_run=True) == 4
-    assert await statuses(store) == {str(s) for s in Status}
-    assert await store.prune(older_than=0, statuses=[S.COMPLETED]) == 1
-    assert await statuses(store) == {str(s) for s in Status} - {"COMPLETED"}
-    assert await store.prune(older_than=0, statuses=[S.PENDING, S.RUNNING, S.PARKED]) == 0
-    assert await store.prune(older_than=0, statuses=everything) == 3
-    for status, job_id in jobs.items():
-        if status.terminal:
-            with pytest.raises(JobNotFound):
-                await store.get_job(job_id)
-            assert await store.list_events(job_id) == []
-            assert await store.list_runs(job_id) == []
-        else:
-            await checked_log(store, job_id)
-
-
-async def test_prune_takes_at_most_its_limit(store: Store) -> None:
-    for _ in range(5):
-        await finished(store, S.CANCELLED)
-    assert await store.prune(older_than=0, statuses=[S.CANCELLED], limit=2, dry_run=True) == 5
-    removed = [await store.prune(older_than=0, statuses=[S.CANCELLED], limit=2) for _ in range(4)]
-    assert removed == [2, 2, 1, 0]
-
-
-async def test_prune_leaves_no_row_of_a_job_behind(file_store: Store, shell: Shell) -> None:
-    lease = await started(file_store, idempotency_key="order:1")
-    await file_store.request_approval(lease, new_approval())
-    await file_store.finish(lease, outcome(S.FAILED))
-    await passed(file_store, (await file_store.get_job(lease.job_id)).finished_at)
-    assert await file_store.prune(older_than=0, statuses=[S.FAILED]) == 1
-    for table in (
-        "job_events",
-        "job_queue",
-        "job_claims",
-        "job_waits",
-        "job_state",
-        "job_runs",
-        "job_failures",
-        "approvals",
-        "prune_batch",
-    ):
-        assert await shell.run(f"select * from {table}") == [], table
-    assert (await file_store.list_jobs(JobFilter(statuses=(S.FAILED,)))).items == ()
-    await enqueue(file_store, idempotency_key="order:1", payload='{"n": 2}')
-
-
-async def test_prune_judges_age_by_the_end_of_a_job(file_store: Store, shell: Shell) -> None:
-    old, young = [await run_to(file_store, S.COMPLETED) for _ in range(2)]
-    await shell.run(f"update jobs set finished_at = {shell.ago(2 * HOUR)} where id = {shell.id(old)}")
-    assert await file_store.prune(older_than=HOUR, statuses=[S.COMPLETED]) == 1
-    assert near((await file_store.get_job(young)).finished_at, await file_store.now())

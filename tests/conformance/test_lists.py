@@ -18,6 +18,7 @@ from perdure.model.errors import (
 )
 from perdure.model.ids import hash_token, new_token
 from perdure.model.jobs import JobFilter, Lease, Outcome, StatePatch
+from perdure.model.retention import PruneFilter
 from perdure.model.states import FAILURES, Status
 from perdure.model.workers import WorkerCommand
 from perdure.store.protocol import Store, follow
@@ -231,7 +232,9 @@ async def test_a_neighbour_sees_and_touches_nothing(file_store: Store, neighbour
     assert (await neighbour.list_approvals(job_id=held.job_id)).items == ()
     assert await neighbour.expire() == 0
     assert await neighbour.reap(worker_id=OTHER) == []
-    assert await neighbour.prune(older_than=0, statuses=list(Status)) == 0
+    assert (await neighbour.list_prunable(PruneFilter(0))).jobs == ()
+    assert await neighbour.prune([job_id, held.job_id]) == 0
+    assert await neighbour.prune([job_id, held.job_id], keep_logs=True) == 0
     assert await neighbour.cancel_requests(WORKER) == []
     assert [await file_store.get_job(i) for i in (job_id, held.job_id)] == before
 

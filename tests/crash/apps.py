@@ -17,7 +17,7 @@ from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, 
 from perdure.app import run
 from perdure.runtime.client.enqueueing import EnqueueOptions
 from perdure.runtime.context import OnUnknown
-from tests.crash import saboteur
+from tests.crash import pruner, saboteur
 from tests.crash.child import Orders
 from tests.crash.saboteur import here, is_open, leave
 
@@ -251,7 +251,7 @@ def obey(orders: Orders) -> None:
     """Do what the orders say."""
     saboteur.obey(orders)
     structlog.configure(processors=[structlog.stdlib.add_log_level, structlog.processors.KeyValueRenderer()])
-    role = {"worker": work, "producer": produce, "migrator": saboteur.migrate}[orders.role]
+    role = {"worker": work, "producer": produce, "migrator": saboteur.migrate, "pruner": pruner.prune}[orders.role]
     with contextlib.suppress(KeyboardInterrupt):
         run(role(orders))
 

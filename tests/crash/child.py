@@ -21,7 +21,7 @@ class Orders:
     real ones.
     """
 
-    role: Literal["worker", "producer", "migrator"]
+    role: Literal["worker", "producer", "migrator", "pruner"]
     url: str
     place: str
     queues: tuple[str, ...] = ("default",)

@@ -36,7 +36,7 @@ class Nursery:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.nursery"],
-            env={**environment, "PYTHONPATH": str(ROOT)},
+            env={**environment, "PYTHONPATH": f"{ROOT}:{ROOT}/src"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for pytest; the nursery ends when its stdin does

@@ -1,6 +1,8 @@
 """`perdure db`, `config` and `doctor`."""
 
 import json
+import re
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from perdure.model.ids import uuid7
 from tests.doors.conftest import Perdure, spawned
 from tests.postgres_server import PostgresServer, run_apart
 
@@ -41,6 +44,19 @@ class TestStatus:
         facts = anywhere("db", "status", "--json").json
         assert facts["verdict"] == "ok"
         assert facts["schema"] == facts["needed"] == len(facts["migrations"])
+
+    def test_the_room_that_tables_take(self, anywhere: Perdure) -> None:
+        anywhere.ran("greet", "--input", '"ann"')
+        page = anywhere("db", "status").out
+        assert re.search(r"^size +\d+\.\d [KM]iB", page, re.MULTILINE)
+        assert re.search(r"^jobs +~?\d+ ", page, re.MULTILINE)
+        assert "jobs_kind" not in page
+        assert "└ jobs_kind" in anywhere("db", "status", "-o", "wide").out
+        sizes = anywhere("db", "status", "--json").json["sizes"]
+        jobs = next(t for t in sizes["tables"] if t["name"] == "jobs")
+        assert jobs["bytes"] > 0
+        assert jobs["index_bytes"] == sum(i["bytes"] for i in jobs["indexes"]) > 0
+        assert sizes["total_bytes"] >= sum(t["bytes"] + t["index_bytes"] for t in sizes["tables"])
 
     def test_no_database_yet(self, perdure: Perdure, place: Path) -> None:
         done = perdure("db", "status", code=1)
@@ -101,24 +117,92 @@ class TestPrune:
         done_id = anywhere.ran("greet", "--input", '"ann"')
         failed = anywhere.ran("fails")
         live = anywhere.start("naps")
-        assert anywhere("db", "prune", "--older-than", "30d", "-y").out == "0 jobs deleted\n"
+        assert anywhere("db", "prune", "--older-than", "30d").out == (
+            "nothing to prune: no job that matches ended more than 30d ago\n"
+        )
         assert anywhere("db", "prune", "--older-than", "0s", "--dry-run").out == "2 jobs would be deleted\n"
         assert "Delete 2 jobs" in anywhere("db", "prune", "--older-than", "0s", code=2).err
+        assert "add --yes" in anywhere("db", "prune", "--older-than", "0s", "--no-input", code=2).err
         assert anywhere("db", "prune", "--older-than", "0s", "--status", "failed", "-y").out == "1 job deleted\n"
         anywhere("jobs", "get", failed, code=3)
         anywhere("jobs", "get", done_id)
         facts = anywhere("db", "prune", "--older-than", "0s", "-y", "--json").json
-        assert facts == {"matching": 1, "deleted": 1, "dry_run": False}
+        assert facts == {"matching": 1, "deleted": 1, "dry_run": False, "keep_logs": False}
         assert anywhere("jobs", "ls", "-o", "id").lines == [live]
+
+    def test_some_kinds_and_queues(self, anywhere: Perdure) -> None:
+        anywhere.ran("greet", "--input", '"ann"')
+        anywhere.ran("dies")
+        prune = ("db", "prune", "--older-than", "0s", "--dry-run", "-o", "json")
+        assert anywhere(*prune, "--kind", "greet").json["matching"] == 1
+        assert anywhere(*prune, "--kind", "greet,dies").json["matching"] == 2
+        assert anywhere(*prune, "--queue", "slow").json["matching"] == 0
+
+    def test_jobs_are_exported_first(self, anywhere: Perdure, place: Path) -> None:
+        id = anywhere.ran("greet", "--input", '"ann"')
+        anywhere.ran("greet", "--input", '"bob"')
+        done = anywhere("db", "prune", "--older-than", "0s", "--export", "old.jsonl", "-y")
+        assert done.out == "2 jobs deleted, all of them in old.jsonl\n"
+        records = [json.loads(line) for line in (place / "old.jsonl").read_text().splitlines()]
+        assert [r["record"] for r in records] == ["job", "run", *["event"] * 4, "end"] * 2
+        assert (records[0]["job_id"], records[0]["payload"], records[0]["result"]) == (id, "ann", "hello ann")
+        anywhere.ran("greet", "--input", '"eve"')
+        anywhere("db", "prune", "--older-than", "0s", "--export", "old.jsonl", "-y")
+        assert len((place / "old.jsonl").read_text().splitlines()) == 21
+        anywhere.ran("greet", "--input", '"zoe"')
+        done = anywhere("db", "prune", "--older-than", "0s", "--export", "agents.py", "-y", code=2)
+        assert "agents.py exists and holds something else" in done.err
+        assert anywhere("jobs", "count", "--json").json == {"COMPLETED": 1}
+
+    def test_logs_stay(self, anywhere: Perdure) -> None:
+        id = anywhere.ran("greet", "--input", '"ann"')
+        prune = ("db", "prune", "--older-than", "0s", "--keep-logs")
+        assert (
+            anywhere(*prune, "--dry-run").out
+            == "1 job would lose payload, result and checkpoint, and keep their logs\n"
+        )
+        assert "Delete payload, result and checkpoint of 1 job" in anywhere(*prune, code=2).err
+        assert anywhere(*prune, "-y").out == "1 job pruned, their logs kept\n"
+        assert anywhere(*prune, "-y").out.startswith("nothing to prune")
+        page = anywhere("jobs", "get", id).out
+        assert "pruned" in page
+        assert "hello ann" not in page.split("Events")[0]
+        assert len(anywhere("jobs", "events", id, "-o", "jsonl").lines) == 4
+        assert "[code: job-pruned]" in anywhere("jobs", "rerun", id, code=5).err
+
+    def test_a_stop_tells_how_far_it_came(self, perdure: Perdure, place: Path) -> None:
+        jobs = 1500
+        perdure("db", "migrate")
+        with closing(sqlite3.connect("perdure.db")) as connection, connection:
+            connection.executescript("pragma synchronous = off")
+            ids = [(str(uuid7()),) for _ in range(jobs)]
+            connection.executemany("insert into jobs (id, kind) values (?, 'x')", ids)
+            connection.execute("update jobs set status = 'CANCELLED'")
+        file = place / "old.jsonl"
+        prune = ("db", "prune", "--older-than", "0s", "--batch-size", "1", "--export", "old.jsonl", "-y")
+        with spawned(*prune) as running:
+            while not (file.exists() and file.stat().st_size):
+                assert running.poll() is None
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=60)
+        assert (running.returncode, out) == (130, "")
+        told = re.search(rf"stopped: (\d+) of {jobs} jobs deleted; run it again to go on", err)
+        assert told is not None, err
+        assert "Traceback" not in err
+        left = perdure("jobs", "count", "--json").json["CANCELLED"]
+        assert left == jobs - int(told[1]) > 0
+        assert perdure(*prune[:4], "-y").out == f"{left} jobs deleted\n"
 
     def test_what_makes_no_sense(self, perdure: Perdure) -> None:
         assert "--older-than" in perdure("db", "prune", code=2).err
         assert "'soon' is not a duration" in perdure("db", "prune", "--older-than", "soon", code=2).err
-        assert (
-            "RUNNING is no end of a job"
-            in perdure("db", "prune", "--older-than", "1d", "--status", "running", code=2).err
-        )
-        assert "unknown status" in perdure("db", "prune", "--older-than", "1d", "--status", "nope", code=2).err
+        for more, says in (
+            (("--status", "running"), "RUNNING is no end of a job"),
+            (("--status", "nope"), "unknown status"),
+            (("--batch-size", "0"), "--batch-size"),
+            (("--batch-size", "many"), "--batch-size"),
+        ):
+            assert says in perdure("db", "prune", "--older-than", "1d", *more, code=2).err
         assert "nothing to prune" in perdure("db", "prune", "--older-than", "1d").err
 
 

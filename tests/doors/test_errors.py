@@ -36,6 +36,7 @@ CODES = {
     errors.IllegalTransition: 5,
     errors.VersionMismatch: 5,
     errors.JobLeased: 5,
+    errors.JobPruned: 5,
     errors.IdempotencyConflict: 5,
     errors.AlreadyDecided: 5,
     errors.ApprovalExpired: 5,

@@ -33,12 +33,14 @@ from perdure.model.errors import (
     MalformedUrl,
     NegativeDelay,
     NotJson,
+    SchemaTooNew,
     TooLarge,
     UnknownHandler,
     VersionMismatch,
 )
 from perdure.model.ids import uuid7
 from perdure.model.jobs import MAX_JSON_BYTES
+from tests.conformance.shell import open_shell
 from tests.runtime.support import LONG, NOW, PATIENCE, ended, only, reached, soon, types, working
 
 
@@ -518,6 +520,31 @@ async def test_an_app_is_opened_at_first_use_and_may_be_used_again(file_store_ur
         assert await handle.result(PATIENCE) == 1
     with pytest.raises(ConfigError):
         app.configure(app.settings)
+    await app.close()
+
+
+async def test_the_database_of_an_app(file_store_url: str) -> None:
+    app = App(file_store_url)
+    before = await app.schema_status()
+    applied = await app.migrate()
+    assert (before.current == 0) == bool(applied), "PostgreSQL's comes migrated"
+    assert (await app.schema_status()).current == before.needed
+    assert await app.migrate() == []
+    assert abs(await app.now() - datetime.now(UTC)) < timedelta(minutes=1)
+    assert {t.name for t in (await app.sizes()).tables} >= {"jobs", "job_events"}
+    await app.close()
+
+
+async def test_an_app_whose_schema_does_not_fit_can_still_be_asked(file_store_url: str) -> None:
+    await App(file_store_url, migrate=True).count()
+    async with open_shell(file_store_url) as shell:
+        moment = "now()" if shell.postgres else "0"
+        await shell.run(f"insert into schema_migrations values (99, 'future', 'x', {moment})")
+    app = App(file_store_url)
+    assert (await app.schema_status()).current == 99
+    refused = await asyncio.gather(app.now(), app.count(), app.sizes(), app.migrate(), return_exceptions=True)
+    assert [type(error) for error in refused] == [SchemaTooNew] * 4
+    assert (await app.schema_status()).current == 99
     await app.close()
 
 

@@ -106,6 +106,11 @@ def test_end_to_end(file_store_url: str) -> None:
         with pytest.raises(JobCancelled):
             never.result(PATIENCE)
         assert client.count()["COMPLETED"] == 9
+        records = list(client.export(handle.id, redact=True))
+        assert [records[0]["payload"], records[-1]["events"]] == [0, len(log)]
+        assert len({record["job_id"] for record in client.export(kind="double")}) == 9
+        assert client.prune(older_than="1h") == 0
+        assert client.prune(older_than=0, dry_run=True, status="completed") == 9
         assert len(client.list(kind="double", limit=3).items) == 3
         assert len(client.workers()) == 1
         with pytest.raises(JobNotFound):

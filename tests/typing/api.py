@@ -167,6 +167,9 @@ async def client() -> None:
     assert_type(await app.count(by="queue"), dict[str, int])
     assert_type(await app.runs(handle.id), list[RunRecord])
     assert_type(await app.rerun(handle.id), Handle[Any])
+    assert_type(await app.prune(older_than="30d", status=["completed", Status.FAILED], export="old.jsonl"), int)
+    assert_type(app.export(handle.id, "43149ff1", redact=True), AsyncIterator[dict[str, Any]])
+    await app.prune(status="completed")  # type: ignore[call-arg]
     assert_type(await app.append(handle.id, 3, "note", {"a": 1}), int)
     assert_type(await app.approvals(), Page[Approval])
     assert_type(await app.approve(token="pdt_x", edited={"a": 1}), Approval)

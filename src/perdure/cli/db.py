@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from perdure.cli import inputs
+from perdure.cli.dbviews import Progress, jobs, sizes_json, sizes_page
 from perdure.cli.errors import Exit
 from perdure.cli.options import command, group
 from perdure.cli.session import Cli
@@ -16,15 +17,14 @@ from perdure.cli.usage import Usage
 from perdure.cli.words import duration, span
 from perdure.config import BY_NAME, shown
 from perdure.model.errors import MalformedUrl
-from perdure.model.states import TERMINAL, Status, parse_status
+from perdure.model.retention import ENDS
+from perdure.model.states import Status, parse_status
 from perdure.store.sqlfiles import load_migrations, load_statements
 
 if TYPE_CHECKING:
-    from perdure.store.protocol import Migration, SchemaStatus, Store
+    from perdure.store.protocol import Migration, SchemaStatus
 
 app = group("Look after the database.", "perdure db status")
-
-BATCH = 500
 
 
 def verdict(status: SchemaStatus) -> str:
@@ -38,28 +38,39 @@ def verdict(status: SchemaStatus) -> str:
 
 @command(app, "status", example="perdure db status --db postgresql://localhost/jobs")
 async def status(cli: Cli) -> int:
-    """Show what the database is and whether its schema fits. Exit code 1 if it does not."""
+    """Show what the database is, whether its schema fits, and how much room its tables take. Exit code 1 if it does not fit.
+
+    Nothing is counted that would take long: rows are estimates (~), or counted up to a bound (+). -o wide shows each index.
+    """
     missing = cli.missing_file()
     if missing is not None:
         cli.out.warn(f"there is no database at {missing} yet; perdure db migrate makes it")
         cli.use("memory:")
-    async with cli.store() as store:
-        found = await store.schema_status()
+    async with cli.database() as app:
+        found = await app.schema_status()
+        word = verdict(found)
+        sizes = await app.sizes() if word == "ok" else None
     facts: dict[str, Any] = {
         "database": str(missing) if missing else shown(BY_NAME["database_url"], cli.settings["database_url"]),
         "server": found.server,
         "schema": found.current,
         "needed": found.needed,
-        "verdict": verdict(found),
+        "verdict": word,
         "migrations": [
             {"number": m.number, "name": m.name, "checksum": m.checksum, "applied_at": m.applied_at}
             for m in found.migrations
         ],
+        "sizes": None if sizes is None else sizes_json(sizes),
     }
-    cli.out.one(facts, lambda: _page(cli, facts, found.migrations), id=found.current, plain=dict)
-    if facts["verdict"] in ("missing", "outdated"):
+
+    def page() -> Text:
+        text = _page(cli, facts, found.migrations)
+        return text if sizes is None else text.append("\n").append_text(sizes_page(cli.out, sizes))
+
+    cli.out.one(facts, page, id=found.current, plain=dict)
+    if word in ("missing", "outdated"):
         cli.out.note("create or upgrade it: perdure db migrate")
-    return Exit.OK if facts["verdict"] == "ok" else Exit.FAILURE
+    return Exit.OK if word == "ok" else Exit.FAILURE
 
 
 def _page(cli: Cli, facts: dict[str, Any], migrations: tuple[Migration, ...]) -> Text:
@@ -93,9 +104,9 @@ async def migrate(
     if dump_sql:
         _dump(cli, url)
         return
-    async with cli.store() as store:
-        applied = await store.migrate()
-        found = await store.schema_status()
+    async with cli.database() as app:
+        applied = await app.migrate()
+        found = await app.schema_status()
     if cli.out.for_people:
         for m in applied:
             print(f"applied {m.number:04d} {m.name}")
@@ -138,7 +149,8 @@ def _recorded(migration: Migration, statement: str) -> str:
     "prune",
     example="""\
 perdure db prune --older-than 30d --dry-run
-perdure db prune --older-than 90d --status completed,cancelled --yes""",
+perdure db prune --older-than 90d --status completed,cancelled --export old-jobs.jsonl.gz --yes
+perdure db prune --older-than 30d --keep-logs --kind research""",
 )
 async def prune(
     cli: Cli,
@@ -151,49 +163,66 @@ async def prune(
             "--status", metavar="STATUS", help="Only these ends; default: completed, failed, cancelled, deadletter"
         ),
     ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only of this kind (handler)")
+    ] = None,
+    queue: Annotated[list[str] | None, typer.Option("--queue", metavar="QUEUE", help="Only of this queue")] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            "--export", metavar="FILE", help="Append each job to this file first: JSON lines, gzipped if it ends in .gz"
+        ),
+    ] = None,
+    keep_logs: Annotated[
+        bool,
+        typer.Option("--keep-logs", help="Delete payloads, results and checkpoints only; the jobs and their logs stay"),
+    ] = False,
+    batch_size: Annotated[
+        int,
+        typer.Option("--batch-size", metavar="N", help="Most jobs of one transaction; default 500", min=1, max=10_000),
+    ] = 500,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them")] = False,
 ) -> None:
     """Delete finished jobs with their events, attempts and approvals, for good, in small transactions.
 
-    What is not finished is never touched.
+    What is not finished is never touched. Stopped at any moment it leaves whole jobs; run it again to go on.
+    With --export each job is safe in the file before it is deleted.
     """
     age = duration(older_than, "--older-than")
-    statuses = _ends(status)
+    wanted: dict[str, Any] = {
+        "older_than": age,
+        "status": _ends(status),
+        "kind": inputs.names(kind),
+        "queue": inputs.names(queue),
+    }
     missing = cli.missing_file()
     if missing is not None:
         cli.out.warn(f"there is no database at {missing}: nothing to prune")
         cli.use("memory:")
-    async with cli.store() as store:
-        await (store.check_schema() if missing is None else store.migrate())
-        matching = await store.prune(older_than=age, statuses=statuses, limit=BATCH, dry_run=True)
-        deleted = 0
-        if matching and not dry_run:
-            cli.confirm(f"Delete {_jobs(matching)} that ended more than {span(age)} ago, for good?")
-            deleted = await _prune(cli, store, age, statuses, matching)
-    facts = {"matching": matching, "deleted": deleted, "dry_run": dry_run}
-    said = f"{_jobs(matching)} would be deleted" if dry_run else f"{_jobs(deleted)} deleted"
-    cli.out.one(facts, lambda: Text(said), id=deleted, plain=dict)
-
-
-async def _prune(cli: Cli, store: Store, age: float, statuses: list[Status], matching: int) -> int:
-    deleted = 0
-    while number := await store.prune(older_than=age, statuses=statuses, limit=BATCH):
-        deleted += number
-        if matching > BATCH:
-            cli.out.note(f"{deleted} of {matching}")
-    return deleted
+    progress = Progress(cli.out, keep_logs=keep_logs)
+    async with cli.database() as app:
+        progress.matching = await app.prune(**wanted, keep_logs=keep_logs, dry_run=True)
+        if progress.matching and not dry_run:
+            what = "payload, result and checkpoint of " if keep_logs else ""
+            cli.confirm(f"Delete {what}{jobs(progress.matching)} that ended more than {span(age)} ago, for good?")
+            await progress.told(
+                app.prune(**wanted, keep_logs=keep_logs, export=export, batch=batch_size, on_batch=progress.reached)
+            )
+    facts = {"matching": progress.matching, "deleted": progress.done, "dry_run": dry_run, "keep_logs": keep_logs}
+    said = progress.would() if dry_run else progress.summary(export)
+    if not progress.matching:
+        said = f"nothing to prune: no job that matches ended more than {span(age)} ago"
+    cli.out.one(facts, lambda: Text(said), id=progress.done, plain=dict)
 
 
 def _ends(given: list[str] | None) -> list[Status]:
     try:
-        statuses = [parse_status(name) for name in inputs.names(given)] or [s for s in Status if s in TERMINAL]
+        statuses = [parse_status(name) for name in inputs.names(given)]
     except ValueError as error:
         raise Usage(f"--status: {error}") from None
-    if live := [s for s in statuses if s not in TERMINAL]:
-        ends = ", ".join(s for s in Status if s in TERMINAL)
-        raise Usage(f"--status: {live[0]} is no end of a job, and only finished jobs are pruned", hint=f"ends: {ends}")
+    if live := [s for s in statuses if not s.terminal]:
+        raise Usage(
+            f"--status: {live[0]} is no end of a job, and only finished jobs are pruned",
+            hint=f"ends: {', '.join(ENDS)}",
+        )
     return statuses
-
-
-def _jobs(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"

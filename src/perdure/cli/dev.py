@@ -67,9 +67,9 @@ class Dev:
         out = self._cli.out
         live = out.tty and out.for_people
         if self._cli.settings["database_url"].startswith("postgres"):
-            async with self._cli.store() as store:
-                if (await store.schema_status()).current == 0:  # an older schema is upgraded on purpose only
-                    await store.migrate()
+            async with self._cli.database() as app:
+                if (await app.schema_status()).current == 0:  # an older schema is upgraded on purpose only
+                    await app.migrate()
         async with self._cli.client(creates=True, works=not live) as client:
             worker = await client.worker()
             self._obey_signals(worker)

@@ -23,10 +23,11 @@ from perdure.model.errors import PerdureError
 from perdure.model.states import LEASED, Status
 
 if TYPE_CHECKING:
+    from perdure.app import App
     from perdure.model.jobs import Job
     from perdure.model.workers import WorkerInfo
     from perdure.runtime.client.client import Client
-    from perdure.store.protocol import Store
+    from perdure.store.protocol import SchemaStatus
 
 app = group("Find out what is wrong, if anything.", "perdure doctor")
 
@@ -82,10 +83,11 @@ async def _examined(cli: Cli) -> Any:
         return
     try:
         began = time.monotonic()
-        async with cli.store() as store:
+        async with cli.database() as app:
+            status = await app.schema_status()
             yield Check("database", "ok", f"{url} answers (connected in {span(time.monotonic() - began)})")
             fits = True
-            for check in await _server(store):
+            for check in await _server(app, status):
                 fits = fits and check.status != "wrong"
                 yield check
             if not fits:
@@ -97,10 +99,9 @@ async def _examined(cli: Cli) -> Any:
         yield Check("database", "wrong", error.message, error.hint)
 
 
-async def _server(store: Store) -> list[Check]:
+async def _server(app: App, status: SchemaStatus) -> list[Check]:
     from perdure.cli.db import verdict
 
-    status = await store.schema_status()
     checks = [_server_version(status.server)]
     word = verdict(status)
     if word == "ok":
@@ -110,7 +111,7 @@ async def _server(store: Store) -> list[Check]:
         detail = f"{word}: it has version {status.current}, this perdure needs {status.needed}"
         return [*checks, Check("schema", "wrong", detail, hint)]
     before = datetime.now(UTC)
-    theirs = await store.now()
+    theirs = await app.now()
     after = datetime.now(UTC)
     skew = (theirs - (before + (after - before) / 2)).total_seconds()
     if abs(skew) <= max(MOST_SKEW, (after - before).total_seconds()):

@@ -96,6 +96,7 @@ class JobPage:
         elif job.due_at is not None:
             due = job.due_at <= self._times.now
             self._fact("due", f"{show(job.due_at)}{', waits for a worker' if due else ''}")
+        self._fact("pruned", f"{show(job.pruned_at)}: payload, result, checkpoint" if job.pruned_at else "")
         self._fact("deadline", show(job.deadline))
         self._fact("key", job.idempotency_key or "")
         if job.origin_id is not None:
@@ -131,7 +132,7 @@ class JobPage:
                 self._lines(clean_text(job.error_message or ""), bound, "red")
             case "payload" if job.payload is not None or empty:
                 self._value("Payload", job.payload, bound)
-            case "result" if job.status is Status.COMPLETED or empty:
+            case "result" if (job.status is Status.COMPLETED and job.pruned_at is None) or empty:
                 self._value("Result", job.result, bound)
             case "checkpoint" if job.state.checkpoint is not None or empty:
                 self._value("Checkpoint", job.state.checkpoint, bound)
@@ -215,9 +216,9 @@ def next_commands(job: Job, approvals: Sequence[Approval]) -> list[str]:
     id = job.short_id
     if job.status is Status.WAITING_FOR_APPROVAL and approvals:
         return [f"approvals get {approvals[0].short_id}", f"approvals approve {approvals[0].short_id}"]
-    if job.status in FAILURES or job.status is Status.CANCELLED:
+    if (job.status in FAILURES or job.status is Status.CANCELLED) and job.pruned_at is None:
         return [f"jobs rerun {id}", f"jobs steps {id}"]
-    if job.status is Status.COMPLETED:
+    if job.status.terminal:
         return [f"jobs steps {id}"]
     if job.status is Status.RETRY:
         return [f"jobs retry-now {id}", f"jobs cancel {id}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.cli import jobadd, joblook, jobsteer
+from perdure.cli import jobadd, jobexport, joblook, jobsteer
 from perdure.cli.joboptions import app
 
-__all__ = ["app", "jobadd", "joblook", "jobsteer"]
+__all__ = ["app", "jobadd", "jobexport", "joblook", "jobsteer"]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from perdure.app import App
     from perdure.config import Settings
     from perdure.model.jobs import Page
-    from perdure.store.protocol import Store
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -142,17 +141,16 @@ class Cli:
         return None if path.exists() else path
 
     @asynccontextmanager
-    async def store(self) -> AsyncIterator[Store]:
-        """The store itself, its schema unchecked: for commands about the database."""
+    async def database(self) -> AsyncIterator[App]:
+        """The App, closed: for commands about the database, which may have no schema or one that does not fit."""
         from perdure.cli.logs import configure_logs
-        from perdure.store.open import open_store
 
         configure_logs(self.settings, self.flags)
-        store = await open_store(self.settings["database_url"], tenant=self.settings["tenant"])
+        app = self.app
         try:
-            yield store
+            yield app
         finally:
-            await store.close()
+            await app.close()
 
     # -- running -----------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ PerdureError
 │   ├── IllegalTransition        illegal-transition
 │   ├── VersionMismatch          version-mismatch
 │   ├── JobLeased                job-leased
+│   ├── JobPruned                job-pruned
 │   ├── IdempotencyConflict      idempotency-conflict
 │   ├── AlreadyDecided           already-decided
 │   ├── ApprovalExpired          approval-expired
@@ -203,6 +204,19 @@ class JobLeased(Conflict):
     """A worker holds the job; only it may append to the log."""
 
     code = "job-leased"
+
+
+class JobPruned(Conflict):
+    """The job's payload and result were pruned; only its log was kept."""
+
+    code = "job-pruned"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(
+            f"the payload and the result of job …{job.short_id} {job.kind} were pruned at {job.pruned_at:%Y-%m-%d %H:%M} UTC",
+            hint=f"perdure jobs events {job.short_id} shows the log, which was kept",
+        )
+        self.job = job
 
 
 class IdempotencyConflict(Conflict):

@@ -7,6 +7,7 @@ import os
 import secrets
 import threading
 import time
+from datetime import datetime
 from uuid import UUID, SafeUUID
 
 SHORT_ID_DIGITS = 8
@@ -47,6 +48,11 @@ def uuid_of(number: int) -> UUID:
     object.__setattr__(id, "int", number)
     object.__setattr__(id, "is_safe", SafeUUID.unknown)
     return id
+
+
+def first_id_of(moment: datetime) -> UUID:
+    """A bound that is below every UUIDv7 made at `moment` (timezone-aware, to the millisecond) or later, above all earlier."""
+    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def _forget_noise() -> None:

@@ -138,6 +138,8 @@ class Job:
     waits: tuple[Wait, ...] = ()
     due_at: datetime | None = None
     """When it may start or wake by itself (its queue row); None = held, finished, or only an answer wakes it."""
+    pruned_at: datetime | None = None
+    """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 
     @property
     def short_id(self) -> str:

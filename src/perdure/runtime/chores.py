@@ -1,4 +1,4 @@
-"""What every worker does for everybody: taking jobs from dead workers, and the deadlines of what no worker holds."""
+"""What every worker does for everybody: taking jobs from dead workers, the deadlines of what no worker holds, and retention."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import structlog
 
 from perdure.model.errors import PerdureError
+from perdure.runtime.retention import Retention, RetentionChore
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.chores")
@@ -17,12 +18,17 @@ BATCH = 100
 
 
 class Chores:
-    """Runs each chore every 5 s (jittered), any number of workers at once; no worker is elected."""
+    """Runs each chore every 5 s (jittered), any number of workers at once; no worker is elected, but for retention."""
 
-    def __init__(self, store: Store, worker_id: str, *, every: float = EVERY) -> None:
+    def __init__(
+        self, store: Store, worker_id: str, *, every: float = EVERY, retention: Retention | None = None
+    ) -> None:
         self._store = store
         self._worker_id = worker_id
         self._every = every
+        self._chores = [self._reap, self._expire]
+        if retention is not None:
+            self._chores.append(RetentionChore(store, worker_id, retention).run)
 
     async def run_forever(self) -> None:
         """Until cancelled; survives a database that is away."""
@@ -31,9 +37,9 @@ class Chores:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Reap and expire until nothing is left to do. A chore that fails is logged and does not keep the other from its
-        work; both come round again."""
-        for chore in (self._reap, self._expire):
+        """Reap and expire until nothing is left to do, prune for a while. A chore that fails is logged and does not keep the
+        others from their work; all come round again."""
+        for chore in self._chores:
             try:
                 await chore()
             except PerdureError as error:

@@ -30,6 +30,7 @@ from perdure.runtime.lease import Held, LeaseKeeper
 from perdure.runtime.outcomes import clean
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
+from perdure.runtime.retention import Retention
 from perdure.runtime.run import ANNOUNCE_AFTER, Run, hand_back
 from perdure.runtime.threads import LooseThreads
 from perdure.store.protocol import Listener, Store
@@ -55,13 +56,15 @@ SLOW_HANDLER = 0.1
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """queues: served in turn, each by priority. concurrency: jobs run at once. lease: seconds until an unrenewed job is taken
-    over. linger: seconds a short wait is sat out before parking. drain_timeout: seconds a graceful stop waits for steps."""
+    over. linger: seconds a short wait is sat out before parking. drain_timeout: seconds a graceful stop waits for steps.
+    retention: which finished jobs it prunes, None for none."""
 
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
     concurrency: int = 100
     lease: float = DEFAULT_LEASE_SECONDS
     linger: float = 1.0
     drain_timeout: float = 30.0
+    retention: Retention | None = None
 
 
 class Worker:
@@ -96,7 +99,7 @@ class Worker:
         info = self._info(await self._store.now())
         await self._store.register_worker(info)
         log.info("worker started", worker=self.id, queues=self.options.queues, kinds=info.kinds)
-        chores = Chores(self._store, self.id)
+        chores = Chores(self._store, self.id, retention=self.options.retention)
         if once:
             await chores.run_once()  # nobody else may be there to take over what a dead worker left
         async with AsyncExitStack() as stack:

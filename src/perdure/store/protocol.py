@@ -37,8 +37,10 @@ from perdure.model.jobs import (
     StatePatch,
     Wait,
 )
+from perdure.model.retention import StoreSizes
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.store.retention import RetentionStore
 
 Topic = Literal["work", "news"]
 """Hints: `work` = a job may have become claimable or was asked to stop; `news` = events were committed."""
@@ -89,12 +91,9 @@ class SchemaStore(Protocol):
         """Database time, UTC: the clock by which leases, timers, backoff and expiry are judged."""
         ...
 
-    async def prune(
-        self, *, older_than: float, statuses: Sequence[Status], limit: int = 500, dry_run: bool = False
-    ) -> int:
-        """Delete up to `limit` jobs in the given terminal statuses that finished more than `older_than` seconds ago,
-        with their events, runs, state and approvals, in one transaction; return how many (with dry_run: how many there
-        are in all, deleting none). Jobs that are not terminal are never touched, whatever is asked."""
+    async def sizes(self) -> StoreSizes:
+        """How much room tables and indexes take, largest first, of all tenants. Nothing is found out by reading a large table:
+        rows are estimates, or counted up to a bound."""
         ...
 
     async def close(self) -> None:
@@ -348,7 +347,7 @@ class HintStore(Protocol):
         ...
 
 
-class Store(SchemaStore, JobStore, LeaseStore, ApprovalStore, WorkerStore, HintStore, Protocol):
+class Store(SchemaStore, JobStore, LeaseStore, ApprovalStore, WorkerStore, RetentionStore, HintStore, Protocol):
     """All roles together: what `open_store` returns."""
 
     tenant: str

@@ -90,6 +90,7 @@ def job_of(row: Row, sp: Spelling) -> Job:
         lease=lease,
         waits=tuple(_wait_of(w, sp) for w in _json(row["waits"]) or ()),
         due_at=time("due_at"),
+        pruned_at=time("pruned_at"),
     )
 
 

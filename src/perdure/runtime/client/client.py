@@ -1,10 +1,11 @@
-"""The client: enqueue jobs, look at them, steer them, decide approvals. Holds no state but the store and the registry."""
+"""The client: enqueue jobs, look at them, steer them, decide approvals, export and prune. Holds the store and the registry."""
 
 from __future__ import annotations
 
 from perdure.runtime.client.approving import Approving
 from perdure.runtime.client.enqueueing import Enqueueing
+from perdure.runtime.client.retaining import Retaining
 
 
-class Client(Enqueueing, Approving):
+class Client(Enqueueing, Approving, Retaining):
     """Everything a program does with jobs. `door` and `actor` go into the audit of what it changes."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.ids import hash_json, uuid7
 from perdure.model.jobs import NewJob
 from perdure.model.timing import Duration
@@ -122,8 +122,10 @@ class Enqueueing(Looking, Steering):
         return new, handler.output_type if handler else None
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
-        """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound."""
+        """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""
         old = await self.get(job_id)
+        if old.pruned_at is not None:
+            raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
         new = NewJob(
             id=uuid7(),

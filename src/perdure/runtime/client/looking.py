@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, WaitTimeout
+from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned, WaitTimeout
 from perdure.model.events import Event
 from perdure.model.jobs import Job, JobFilter, Page, RunRecord
 from perdure.model.states import FAILURES, Status, parse_status
@@ -95,12 +95,14 @@ class Looking(Base):
             ) from None
 
     async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
-        """Wait for the result; see `Handle.result`."""
+        """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout."""
         job = await self.wait(job_id, timeout=timeout)
         if job.status in FAILURES:
             raise JobFailed(job)
         if job.status is Status.CANCELLED:
             raise JobCancelled(job)
+        if job.pruned_at is not None:
+            raise JobPruned(job)
         return codec.decode(json.dumps(job.result), output_type, f"the result of job …{job.short_id}")
 
 

@@ -1,4 +1,4 @@
-"""The schema, time, and pruning."""
+"""The schema, time, and sizes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from perdure.model.errors import MigrationChanged
-from perdure.model.states import Status
+from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.postgres.base import Base
 from perdure.store.postgres.connections import COMMON, Connection, close_quietly, connect
-from perdure.store.postgres.transactions import Tx
 from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.refusals import check_schema_version
@@ -84,25 +83,22 @@ class Schema(Base):
         now: datetime = row["now"]
         return now
 
-    async def prune(
-        self, *, older_than: float, statuses: Sequence[Status], limit: int = 500, dry_run: bool = False
-    ) -> int:
-        """See `protocol.SchemaStore.prune`."""
-        doomed = [status.value for status in statuses if status.terminal]
-        if not doomed:
-            return 0
-        if dry_run:
-            row = await self._db.row("prune_count", self.tenant, doomed, float(older_than))
-            return row["n"] if row else 0
-
-        async def work(tx: Tx) -> int:
-            picked = await tx.rows("prune_pick", self.tenant, doomed, float(older_than), limit)
-            if picked:
-                for part in ("events", "runs", "state", "approvals", "failures", "jobs", "done"):
-                    await tx.rows(f"prune_{part}")
-            return len(picked)
-
-        return await self._db.transact(work)
+    async def sizes(self) -> StoreSizes:
+        """See `protocol.SchemaStore.sizes`."""
+        indexes: dict[str, list[IndexSize]] = {}
+        for row in await self._db.rows("index_sizes"):
+            indexes.setdefault(row["tbl_name"], []).append(IndexSize(row["name"], row["bytes"]))
+        tables = [
+            TableSize(
+                row["name"],
+                row["rows"],
+                dead_rows=row["dead"],
+                bytes=row["bytes"],
+                indexes=tuple(sorted(indexes.get(row["name"], ()), key=lambda i: -i.bytes)),
+            )
+            for row in await self._db.rows("table_sizes")
+        ]
+        return StoreSizes(by_size(tables), sum((t.bytes or 0) + (t.index_bytes or 0) for t in tables))
 
 
 def _side_by_side(known: Sequence[Migration], applied: Sequence[Migration]) -> tuple[Migration, ...]:

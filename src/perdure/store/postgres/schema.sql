@@ -1,4 +1,4 @@
--- The schema about itself, time, and pruning.
+-- The schema about itself, time, and sizes.
 
 -- name: notify
 -- only: postgres SQLite has no channels. $1 channels, $2 payload
@@ -28,35 +28,14 @@ insert into perdure.schema_migrations (number, name, checksum) values ($1, $2, $
 -- name: db_now
 select perdure.db_now() as now
 
--- name: prune_count
--- $1 tenant, $2 statuses, $3 seconds
-select count(*) as n from perdure.jobs where tenant_id = $1 and status = any($2::text[]::perdure.job_status[])
-  and finished_at < perdure.db_now() - $3::float8 * interval '1 second'
+-- name: table_sizes
+-- Rows as the server estimates them, bytes with what is kept beside the rows (TOAST).
+select c.relname as name, coalesce(nullif(s.n_live_tup, 0), greatest(c.reltuples, 0)::int8) as rows, s.n_dead_tup as dead,
+  pg_table_size(c.oid) as bytes
+from pg_class c left join pg_stat_all_tables s on s.relid = c.oid
+where c.relnamespace = to_regnamespace('perdure') and c.relkind = 'r'
 
--- name: prune_pick
--- $1 tenant, $2 statuses, $3 seconds, $4 limit. By id, which is by age: old rows first.
-insert into perdure.prune_batch (job_id)
-select id from perdure.jobs where tenant_id = $1 and status = any($2::text[]::perdure.job_status[])
-  and finished_at < perdure.db_now() - $3::float8 * interval '1 second' order by id limit $4 for update skip locked
-on conflict (job_id) do update set transaction_id = pg_current_xact_id() returning job_id
-
--- name: prune_events
-delete from perdure.job_events e using perdure.prune_batch b where e.job_id = b.job_id and b.transaction_id = pg_current_xact_id()
-
--- name: prune_runs
-delete from perdure.job_runs e using perdure.prune_batch b where e.job_id = b.job_id and b.transaction_id = pg_current_xact_id()
-
--- name: prune_state
-delete from perdure.job_state e using perdure.prune_batch b where e.job_id = b.job_id and b.transaction_id = pg_current_xact_id()
-
--- name: prune_approvals
-delete from perdure.approvals e using perdure.prune_batch b where e.job_id = b.job_id and b.transaction_id = pg_current_xact_id()
-
--- name: prune_failures
-delete from perdure.job_failures e using perdure.prune_batch b where e.job_id = b.job_id and b.transaction_id = pg_current_xact_id()
-
--- name: prune_jobs
-delete from perdure.jobs e using perdure.prune_batch b where e.id = b.job_id and b.transaction_id = pg_current_xact_id()
-
--- name: prune_done
-delete from perdure.prune_batch b where b.transaction_id = pg_current_xact_id()
+-- name: index_sizes
+select t.relname as tbl_name, i.relname as name, pg_relation_size(i.oid) as bytes
+from pg_index x join pg_class i on i.oid = x.indexrelid join pg_class t on t.oid = x.indrelid
+where t.relnamespace = to_regnamespace('perdure') and t.relkind = 'r'

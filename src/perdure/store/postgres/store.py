@@ -20,6 +20,7 @@ from perdure.store.postgres.hints import Bell
 from perdure.store.postgres.jobs import Jobs
 from perdure.store.postgres.leases import Leases
 from perdure.store.postgres.recording import EntryWriter, EventWriter, Recording
+from perdure.store.postgres.retention import Retention
 from perdure.store.postgres.schema import PACKAGE, Schema
 from perdure.store.postgres.transactions import Database
 from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
@@ -31,7 +32,7 @@ POOL_SIZE = 4
 """Connections for everything that is not hot; with the hot ones and the bell a busy store holds nine."""
 
 
-class PostgresStore(Schema, Enqueueing, Jobs, Changes, Leases, Recording, Finishing, Approvals, Workers):
+class PostgresStore(Schema, Enqueueing, Jobs, Changes, Leases, Recording, Finishing, Approvals, Workers, Retention):
     """See `protocol.Store`. Made by `open`; used from the event loop it was opened in."""
 
     def __init__(self, url: str, where: str, pool: Pool, tenant: str) -> None:

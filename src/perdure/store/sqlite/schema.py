@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 from perdure.model.errors import MigrationChanged, StoreError
-from perdure.model.states import Status
+from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.refusals import check_schema_version
 from perdure.store.sqlfiles import load_migrations
 from perdure.store.sqlite.base import SQL, Base
-from perdure.store.sqlite.database import SPELLING, span
+from perdure.store.sqlite.database import SPELLING
 from perdure.store.sqlite.writer import NOTHING
 
 _MIGRATIONS = load_migrations("perdure.store.sqlite")
+
+COUNT_UP_TO = 100_000
+"""Rows of a table that are counted for its size."""
+
+DBSTAT_UP_TO = 256 * 1024 * 1024
+"""Bytes of a file that is read through to tell its tables apart."""
 
 
 def _applied(conn: sqlite3.Connection) -> dict[int, Migration]:
@@ -115,26 +121,38 @@ class Schema(Base):
         assert row is not None
         return SPELLING.time(row["now"])
 
-    async def prune(
-        self, *, older_than: float, statuses: Sequence[Status], limit: int = 500, dry_run: bool = False
-    ) -> int:
-        """See `protocol.SchemaStore.prune`."""
+    async def sizes(self) -> StoreSizes:
+        """See `protocol.SchemaStore.sizes`."""
 
-        def one(conn: sqlite3.Connection, now: int) -> int:
-            where = {
-                "tenant": self.tenant,
-                "statuses": json.dumps([status for status in statuses if status.terminal]),
-                "before": now - span(older_than),
-                "limit": limit,
-            }
-            if dry_run:
-                count: int = conn.execute(SQL["prune_count"], where).fetchone()["n"]
-                return count
-            conn.execute(SQL["prune_done"])  # somebody may have written there by hand
-            doomed = conn.execute(SQL["prune_pick"], where).rowcount
-            if doomed:
-                for part in ("events", "runs", "state", "approvals", "failures", "jobs", "done"):
-                    conn.execute(SQL[f"prune_{part}"])
-            return doomed
+        def read(conn: sqlite3.Connection) -> StoreSizes:
+            file = conn.execute(SQL["file_sizes"]).fetchone()
+            bytes_of = _object_sizes(conn) if file["total"] <= DBSTAT_UP_TO else {}
+            indexes: dict[str, list[IndexSize]] = {}
+            for row in conn.execute(SQL["index_sizes"]):
+                if row["name"] in bytes_of:
+                    indexes.setdefault(row["tbl_name"], []).append(IndexSize(row["name"], bytes_of[row["name"]]))
+            tables = []
+            for row in conn.execute(SQL["table_sizes"], {"bound": COUNT_UP_TO + 1}):
+                name, rows = row["name"], min(row["rows"], COUNT_UP_TO)
+                more = row["rows"] > COUNT_UP_TO
+                of_it = tuple(sorted(indexes.get(name, ()), key=lambda i: -i.bytes))
+                tables.append(TableSize(name, rows, not more, more, bytes=bytes_of.get(name), indexes=of_it))
+            return StoreSizes(by_size(tables), file["total"], file["free"], self._wal_bytes())
 
-        return await self._write(one, NOTHING)
+        return await self._read(read)
+
+    def _wal_bytes(self) -> int | None:
+        if self._path is None:
+            return None
+        try:
+            return Path(self._path + "-wal").stat().st_size
+        except OSError:
+            return 0
+
+
+def _object_sizes(conn: sqlite3.Connection) -> dict[str, int]:
+    """Bytes by table and index; nothing where this SQLite was built without dbstat."""
+    try:
+        return {row["name"]: row["pgsize"] for row in conn.execute(SQL["object_sizes"])}
+    except sqlite3.OperationalError:
+        return {}

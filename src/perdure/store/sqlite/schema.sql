@@ -1,5 +1,4 @@
--- The schema about itself, time, and pruning.
--- Where the dialect differs: prune_batch needs no transaction id, because there is one writer and it empties the table.
+-- The schema about itself, time, and sizes.
 
 -- name: db_now
 select now from clock
@@ -25,34 +24,30 @@ select number, name, checksum, applied_at from schema_migrations order by number
 -- name: record_migration
 insert into schema_migrations (number, name, checksum, applied_at) values (?, ?, ?, ?)
 
--- name: prune_count
--- before: microseconds
-select count(*) as n from jobs where tenant_id = :tenant and status in (select value from json_each(:statuses))
-  and finished_at < :before
+-- name: table_sizes
+-- Rows, counted up to a bound: to count a large table is to read it.
+select 'jobs' as name, (select count(*) from (select 1 from jobs limit :bound)) as rows
+union all select 'job_events' as name, (select count(*) from (select 1 from job_events limit :bound)) as rows
+union all select 'job_queue' as name, (select count(*) from (select 1 from job_queue limit :bound)) as rows
+union all select 'job_claims' as name, (select count(*) from (select 1 from job_claims limit :bound)) as rows
+union all select 'job_waits' as name, (select count(*) from (select 1 from job_waits limit :bound)) as rows
+union all select 'job_state' as name, (select count(*) from (select 1 from job_state limit :bound)) as rows
+union all select 'job_runs' as name, (select count(*) from (select 1 from job_runs limit :bound)) as rows
+union all select 'job_failures' as name, (select count(*) from (select 1 from job_failures limit :bound)) as rows
+union all select 'approvals' as name, (select count(*) from (select 1 from approvals limit :bound)) as rows
+union all select 'workers' as name, (select count(*) from (select 1 from workers limit :bound)) as rows
+union all select 'leaders' as name, (select count(*) from (select 1 from leaders limit :bound)) as rows
+union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
+union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
 
--- name: prune_pick
--- By id, which is by age: old rows first.
-insert into prune_batch (job_id)
-select id from jobs where tenant_id = :tenant and status in (select value from json_each(:statuses))
-  and finished_at < :before order by id limit :limit
+-- name: index_sizes
+select name, tbl_name from sqlite_master where type = 'index'
 
--- name: prune_events
-delete from job_events where job_id in (select job_id from prune_batch)
+-- name: file_sizes
+-- only: sqlite the database is a file
+select page_count * page_size as total, freelist_count * page_size as free
+from pragma_page_count, pragma_page_size, pragma_freelist_count
 
--- name: prune_runs
-delete from job_runs where job_id in (select job_id from prune_batch)
-
--- name: prune_state
-delete from job_state where job_id in (select job_id from prune_batch)
-
--- name: prune_approvals
-delete from approvals where job_id in (select job_id from prune_batch)
-
--- name: prune_failures
-delete from job_failures where job_id in (select job_id from prune_batch)
-
--- name: prune_jobs
-delete from jobs where id in (select job_id from prune_batch)
-
--- name: prune_done
-delete from prune_batch
+-- name: object_sizes
+-- only: sqlite bytes of each table and index, where SQLite was built with dbstat; it visits every page of the file
+select name, pgsize from dbstat where aggregate = true

@@ -15,6 +15,7 @@ from perdure.store.sqlite.doorbell import Doorbell
 from perdure.store.sqlite.enqueueing import Enqueueing
 from perdure.store.sqlite.jobs import Jobs
 from perdure.store.sqlite.leases import Leases
+from perdure.store.sqlite.retention import Retention
 from perdure.store.sqlite.schema import Schema
 from perdure.store.sqlite.workers import Workers
 from perdure.store.sqlite.writer import NEWS, WORK, Writer
@@ -22,7 +23,7 @@ from perdure.store.sqlite.writer import NEWS, WORK, Writer
 _TOPICS: tuple[tuple[int, Topic], ...] = ((WORK, "work"), (NEWS, "news"))
 
 
-class SqliteStore(Schema, Enqueueing, Jobs, Leases, Attempts, Approvals, Workers):
+class SqliteStore(Schema, Enqueueing, Jobs, Leases, Attempts, Approvals, Workers, Retention):
     """See `protocol.Store`. Every `memory:` store is a database of its own and ends with it."""
 
     def __init__(self, path: str | None, tenant: str) -> None:

@@ -8,6 +8,7 @@
 --   job_state      checkpoint, progress, tokens, cost of a job
 --   job_runs       one row per finished attempt
 --   job_failures   FAILED and DEADLETTER jobs, so that "the last failures" never scans history
+--   leaders        one row per chore that one worker at a time does
 --   approvals, workers, prune_batch, schema_migrations
 --
 -- Valid statements of perdure's own never enter a row function: WHEN guards pass them and one statement trigger audits the
@@ -51,6 +52,7 @@ create table perdure.jobs (
   updated_at timestamptz not null default perdure.db_now(),
   started_at timestamptz,
   finished_at timestamptz,
+  pruned_at timestamptz,  -- when its payload, result and checkpoint were pruned, its log kept
   constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
   constraint jobs_priority check (priority between 1 and 9),
   constraint jobs_max_retries check (max_retries between 0 and 100),
@@ -59,6 +61,7 @@ create table perdure.jobs (
   constraint jobs_finished_at check ((status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')) = (finished_at is not null)),
   constraint jobs_error check ((status in ('FAILED', 'DEADLETTER')) = (error_message is not null)),
   constraint jobs_result check (result is null or status = 'COMPLETED'),
+  constraint jobs_pruned_at check (pruned_at is null or finished_at is not null),
   constraint jobs_origin check ((origin_id is null) = (origin_kind is null))
 ) with (fillfactor = 45);
 create unique index jobs_idempotency on perdure.jobs (tenant_id, kind, idempotency_key) where idempotency_key is not null;
@@ -190,6 +193,14 @@ create table perdure.workers (
   command text check (command in ('drain', 'stop', 'stop_now')),
   started_at timestamptz not null default perdure.db_now(),
   heartbeat_at timestamptz not null default perdure.db_now()
+);
+
+create table perdure.leaders (
+  tenant_id text not null default 'default',
+  chore text not null,
+  holder text not null,
+  expires_at timestamptz not null,
+  primary key (tenant_id, chore)
 );
 
 create table perdure.prune_batch (job_id uuid primary key, transaction_id xid8 not null default pg_current_xact_id());
@@ -410,21 +421,35 @@ create trigger job_events_no_update before update on perdure.job_events
 create trigger job_events_no_truncate before truncate on perdure.job_events
   for each statement execute function perdure.job_events_frozen();
 
--- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch by the same transaction.
-create function perdure.prunable_only() returns trigger language plpgsql as $$
+-- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch by the same transaction. Asked once per
+-- statement: a row trigger would be most of the cost of pruning.
+create function perdure.job_events_prunable() returns trigger language plpgsql set enable_seqscan = off as $$
 declare
-  doomed uuid := case tg_table_name when 'jobs' then (to_json(old) ->> 'id')::uuid else (to_json(old) ->> 'job_id')::uuid end;
+  doomed uuid := (select o.job_id from (select distinct job_id from old_t) o where not exists (
+    select 1 from perdure.prune_batch b join perdure.jobs j on j.id = b.job_id
+    where b.job_id = o.job_id and b.transaction_id = pg_current_xact_id()
+    and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') offset 0) limit 1);
 begin
-  if not exists (select 1 from perdure.prune_batch b join perdure.jobs j on j.id = b.job_id
-      where b.job_id = doomed and b.transaction_id = pg_current_xact_id()
-      and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')) then
-    raise exception '% is append-only: use perdure db prune (job %)', tg_table_name, doomed using errcode = '23514';
+  if doomed is not null then
+    raise exception 'job_events is append-only: use perdure db prune (job %)', doomed using errcode = '23514';
   end if;
-  return old;
+  return null;
 end $$;
-create trigger job_events_no_delete before delete on perdure.job_events
-  for each row execute function perdure.prunable_only();
-create trigger jobs_no_delete before delete on perdure.jobs for each row execute function perdure.prunable_only();
+create trigger job_events_no_delete after delete on perdure.job_events referencing old table as old_t
+  for each statement execute function perdure.job_events_prunable();
+create function perdure.jobs_prunable() returns trigger language plpgsql set enable_seqscan = off as $$
+declare
+  doomed uuid := (select o.id from old_t o where o.status not in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+    or not exists (select 1 from perdure.prune_batch b
+      where b.job_id = o.id and b.transaction_id = pg_current_xact_id() offset 0) limit 1);
+begin
+  if doomed is not null then
+    raise exception 'jobs is append-only: use perdure db prune (job %)', doomed using errcode = '23514';
+  end if;
+  return null;
+end $$;
+create trigger jobs_no_delete after delete on perdure.jobs referencing old table as old_t
+  for each statement execute function perdure.jobs_prunable();
 create function perdure.jobs_frozen() returns trigger language plpgsql as $$
 begin
   raise exception 'jobs cannot be truncated' using errcode = '23514';

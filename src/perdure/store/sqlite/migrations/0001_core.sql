@@ -34,6 +34,7 @@ create table jobs (
   updated_at integer not null default 0,
   started_at integer,
   finished_at integer,
+  pruned_at integer check (pruned_at is null or finished_at is not null),  -- when its payload, result and checkpoint were pruned
   idempotency_key text,
   payload_hash text,
   origin_id text,
@@ -180,6 +181,14 @@ create table workers (
   command text check (command in ('drain', 'stop', 'stop_now')),
   started_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
   heartbeat_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)
+) strict, without rowid;
+
+create table leaders (
+  tenant_id text not null default 'default',
+  chore text not null,
+  holder text not null,
+  expires_at integer not null,
+  primary key (tenant_id, chore)
 ) strict, without rowid;
 
 create table prune_batch (job_id text not null primary key) strict, without rowid;

@@ -1,0 +1,230 @@
+"""Retention: finished jobs leave the database, batch by batch; and the chore by which workers see to it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+import structlog
+
+from perdure.model.errors import JobNotFound, StoreError
+from perdure.model.ids import first_id_of
+from perdure.model.retention import ENDS, Prunable, PruneFilter
+from perdure.model.states import Status
+from perdure.runtime.archive import Archive
+from perdure.runtime.records import line_of, records_of
+from perdure.store.protocol import Store
+from perdure.store.retention import LOOKED_AT
+
+log = structlog.get_logger("perdure.retention")
+
+BATCH = 500
+FIRST_BATCH = 50
+MOST_EVENTS = 20_000
+"""Events that go in one transaction, unless a single job has more."""
+
+SHORT, LONG = 0.1, 0.5
+"""Seconds: batches grow while they take less than the one, and shrink when they take more than the other."""
+
+FORGOTTEN = 86400.0
+"""A worker is remembered for at least so many seconds after it was last heard of."""
+
+BUDGET = 1.0
+"""Seconds that the chore works at a stretch; workers come round to it every few seconds."""
+
+
+class Pruning:
+    """One pass over the finished jobs that match, a batch to a transaction. Stopped anywhere, by whatever means, it leaves
+    whole jobs or none; another pass goes on with what is left.
+
+    batch: most jobs of one transaction; it takes fewer where they are large, so that nobody waits long for its locks.
+    archive: a file to which every job is written, and synced, before the transaction that deletes it. between: only ids
+    in these open ranges, oldest first.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        wanted: PruneFilter,
+        *,
+        batch: int = BATCH,
+        keep_logs: bool = False,
+        archive: Path | None = None,
+        between: Sequence[tuple[UUID | None, UUID | None]] = ((None, None),),
+    ) -> None:
+        self.pruned = 0
+        """Jobs so far."""
+        self._store = store
+        self._wanted = wanted
+        self._batch = batch
+        self._size = min(batch, FIRST_BATCH)
+        self._keep_logs = keep_logs
+        self._path = archive
+        self._archive: Archive | None = None
+        self._between = list(between)
+        self._hurried = False
+
+    async def step(self) -> bool:
+        """Prune the next batch; False once all is looked through. Cancelled, it brings what it has begun to its end first.
+
+        Raises InvalidInput where the archive cannot be used, StoreError where it cannot be written; then nothing more goes.
+        """
+        task = asyncio.ensure_future(self._step())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._hurried = True
+            while (
+                not task.done()
+            ):  # a file and a transaction are in its hands: it ends soon, or the store's patience does
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({task})
+            task.exception()
+            raise
+
+    async def _step(self) -> bool:
+        if not self._between:
+            return False
+        began = time.monotonic()
+        after, before = self._between[0]
+        page = await self._store.list_prunable(self._wanted, after=after, before=before, limit=self._size)
+        jobs = _affordable(page.jobs)
+        safe = jobs if self._path is None else await self._export(jobs)
+        if safe:
+            self.pruned += await self._store.prune([job.id for job in safe], keep_logs=self._keep_logs)
+        next_after = jobs[-1].id if len(jobs) < len(page.jobs) else page.next_after
+        if self._hurried:
+            return True
+        if next_after is None:
+            self._between.pop(0)
+        else:
+            self._between[0] = next_after, before
+        took = time.monotonic() - began
+        if took > LONG:
+            self._size = max(1, self._size // 2)
+        elif took < SHORT:
+            self._size = min(self._batch, self._size * 2)
+        return bool(self._between)
+
+    async def _export(self, jobs: Sequence[Prunable]) -> list[Prunable]:
+        """Those that are safe in the archive now; not those that somebody else has pruned meanwhile."""
+        if not jobs:
+            return []
+        assert self._path is not None
+        safe = []
+        try:
+            if self._archive is None:
+                self._archive = await asyncio.to_thread(Archive, self._path)
+            for job in jobs:
+                if self._hurried:
+                    break
+                try:
+                    async for record in records_of(self._store, job.id):
+                        self._archive.add(line_of(record))
+                except JobNotFound:
+                    continue
+                safe.append(job)
+            await asyncio.to_thread(self._archive.save)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self._path}: {error.strerror}; what is not safe in it was not deleted",
+                hint="make room, then run it again, with the same file or another",
+            ) from error
+        return safe
+
+    def close(self) -> None:
+        """Close the archive. Calling it twice is fine."""
+        if self._archive is not None:
+            self._archive.close()
+            self._archive = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def count(store: Store, wanted: PruneFilter) -> int:
+    """How many jobs a pruning would take now, in bounded looks."""
+    found = 0
+    after: UUID | None = None
+    while True:
+        page = await store.list_prunable(wanted, after=after, limit=LOOKED_AT)
+        found += len(page.jobs)
+        if (after := page.next_after) is None:
+            return found
+
+
+def _affordable(jobs: Sequence[Prunable]) -> Sequence[Prunable]:
+    """As many from the front as are deleted in one go."""
+    events = 0
+    for number, job in enumerate(jobs):
+        events += job.events
+        if events > MOST_EVENTS:
+            return jobs[: max(1, number)]
+    return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What workers prune by themselves: jobs that ended more than `older_than` seconds ago in one of `statuses`."""
+
+    older_than: float
+    statuses: tuple[Status, ...] = ENDS
+    keep_logs: bool = False
+
+
+class RetentionChore:
+    """Prunes what is older than the retention, some of it at a time, one worker of all that share the database."""
+
+    def __init__(self, store: Store, worker_id: str, retention: Retention) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._retention = retention
+        self._every = min(max(retention.older_than / 24, 60.0), 3600.0)
+        self._not_before = 0.0
+        self._pass: Pruning | None = None
+
+    async def run(self) -> None:
+        """Go on for about a second, if it is this worker's turn. Raises what the store raises; the next call goes on."""
+        if self._pass is None and time.monotonic() < self._not_before:
+            return
+        if not await self._store.lead("retention", holder=self._worker_id, ttl=self._every):
+            self._pass = None
+            self._not_before = time.monotonic() + self._every * random.uniform(0.25, 0.5)
+            return
+        if self._pass is None:
+            self._pass = await self._begin()
+        until = time.monotonic() + BUDGET
+        while await self._pass.step():
+            if time.monotonic() >= until:
+                return
+        forgotten = await self._store.forget_workers(max(self._retention.older_than, FORGOTTEN))
+        if self._pass.pruned or forgotten:
+            log.info("pruned", worker=self._worker_id, jobs=self._pass.pruned, workers=forgotten)
+        self._pass = None
+        self._not_before = time.monotonic() + self._every
+
+    async def _begin(self) -> Pruning:
+        """Ids tell their age, so the young jobs between are not looked at. Ids of other makers lie anywhere, nearly all of them
+        beyond today; and one whose maker's clock was wrong is found when its time has come."""
+        kept = self._retention
+        now = await self._store.now()
+        ranges = (
+            (None, first_id_of(now - timedelta(seconds=kept.older_than))),
+            (first_id_of(now + timedelta(days=1)), None),
+        )
+        wanted = PruneFilter(kept.older_than, kept.statuses, heavy=kept.keep_logs)
+        return Pruning(self._store, wanted, keep_logs=kept.keep_logs, between=ranges)

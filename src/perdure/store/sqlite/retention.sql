@@ -1,0 +1,66 @@
+-- Taking finished jobs out of the database.
+-- Where the dialect differs: lists are JSON arrays; the jobs to be deleted are named by prune_batch alone, which needs no
+-- transaction id, because there is one writer and it empties the table; nothing is locked, so nothing is skipped.
+
+-- name: prune_window
+-- Where one look ends, so that it is bounded whatever matches. No row: at the end. '' is before every id, 'g' after.
+select id from jobs where id > coalesce(:after, '') and id < coalesce(:before, 'g') order by id limit 1 offset :rows - 1
+
+-- name: list_prunable
+select id, version from jobs
+where id > coalesce(:after, '') and id <= coalesce(:up_to, 'g') and id < coalesce(:before, 'g')
+  and tenant_id = :tenant and status in (select value from json_each(:statuses))
+  and finished_at < :finished_before
+  and (:kinds is null or kind in (select value from json_each(:kinds)))
+  and (:queues is null or queue in (select value from json_each(:queues)))
+  and (not :heavy or pruned_at is null)
+order by id limit :limit
+
+-- name: prune_pick
+-- JSON array of ids, tenant
+insert into prune_batch (job_id)
+select j.id from json_each(?) e join jobs j on j.id = e.value
+where j.tenant_id = ? and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+on conflict (job_id) do nothing
+
+-- name: prune_events
+delete from job_events where job_id in (select job_id from prune_batch)
+
+-- name: prune_runs
+delete from job_runs where job_id in (select job_id from prune_batch)
+
+-- name: prune_state
+delete from job_state where job_id in (select job_id from prune_batch)
+
+-- name: prune_approvals
+delete from approvals where job_id in (select job_id from prune_batch)
+
+-- name: prune_failures
+delete from job_failures where job_id in (select job_id from prune_batch)
+
+-- name: prune_jobs
+delete from jobs where id in (select job_id from prune_batch)
+
+-- name: prune_done
+delete from prune_batch
+
+-- name: lighten_jobs
+-- The payload and the result go, the record and its log stay: now, JSON array of ids, tenant
+update jobs set payload = 'null', result = null, pruned_at = ?, prev_status = status
+where id in (select value from json_each(?)) and tenant_id = ? and pruned_at is null
+  and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+
+-- name: lighten_state
+-- JSON array of ids, tenant
+update job_state set checkpoint = null where checkpoint is not null and job_id in (select j.id from json_each(?) e
+  join jobs j on j.id = e.value where j.tenant_id = ? and j.pruned_at is not null)
+
+-- name: forget_workers
+-- tenant, moment
+delete from workers where tenant_id = ? and heartbeat_at < ?
+  and not exists (select 1 from job_claims k where k.worker_id = workers.id)
+
+-- name: lead
+insert into leaders (tenant_id, chore, holder, expires_at) values (:tenant, :chore, :holder, :until)
+on conflict (tenant_id, chore) do update set holder = excluded.holder, expires_at = excluded.expires_at
+where leaders.holder = excluded.holder or leaders.expires_at <= :now

@@ -1,0 +1,63 @@
+"""A process that exports and prunes, and dies at the point it was told to."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from perdure import App
+from perdure.runtime.archive import Archive
+from tests.crash.child import Orders
+from tests.crash.saboteur import die, here, leave
+
+BATCH = 3
+FILE = "old.jsonl.gz"
+POINTS = (
+    "before add 2",
+    "before save 1",
+    "after save 1",
+    "before prune 2",
+    "during prune 2",
+    "after prune 2",
+    "before add 9",
+)
+
+
+async def prune(orders: Orders) -> None:
+    """Prune everything that is finished into the file, in small batches."""
+    count = dict.fromkeys(("add", "save", "prune"), 0)
+    add, save = Archive.add, Archive.save
+
+    def adding(archive: Archive, line: str) -> None:
+        if '"record":"job"' in line:
+            count["add"] += 1
+            here(f"before add {count['add']}")
+        add(archive, line)
+
+    def saving(archive: Archive) -> None:
+        count["save"] += 1
+        here(f"before save {count['save']}")
+        save(archive)
+        here(f"after save {count['save']}")
+
+    setattr(Archive, "add", adding)  # noqa: B010  bent, so untyped
+    setattr(Archive, "save", saving)  # noqa: B010  as above
+    async with App(orders.url) as app:
+        store = await app.open()
+        original = store.prune
+
+        async def pruning(ids: list[UUID], **more: Any) -> int:
+            count["prune"] += 1
+            number = count["prune"]
+            here(f"before prune {number}")
+            if orders.kill_at == f"during prune {number}":
+                write = asyncio.ensure_future(original(ids, **more))
+                await asyncio.wait({write}, timeout=0.002)
+                die()
+            pruned = await original(ids, **more)
+            here(f"after prune {number}")
+            return pruned
+
+        store.prune = pruning  # type: ignore[method-assign,assignment]  # bent
+        leave("ready", "pruner")
+        await app.prune(older_than=0, batch=BATCH, export=Path(orders.place, FILE))
