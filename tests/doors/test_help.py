@@ -138,13 +138,6 @@ def test_completion_of_an_unknown_shell(perdure: Perdure) -> None:
     assert "known: bash, zsh, fish" in perdure("completion", "tcsh", code=2).err
 
 
-def test_completing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_PERDURE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_CWORD", "4")
-    monkeypatch.setenv("COMP_WORDS", "perdure jobs ls -o j")
-    assert program().out.split() == ["json", "jsonl"]
-
-
 @pytest.mark.parametrize(
     ("text", "first"),
     [

@@ -10,11 +10,10 @@ import typer
 from perdure import __version__
 from perdure.cli.options import command, group
 from perdure.cli.session import Cli
+from perdure.cli.shells import SCRIPTS
 from perdure.cli.usage import Usage
 
 app = group("Small commands.", "perdure version")
-
-SHELLS = ("bash", "zsh", "fish")
 
 
 @command(app, "version", example="perdure version --json")
@@ -36,13 +35,11 @@ perdure completion zsh > ~/.zfunc/_perdure
 perdure completion fish > ~/.config/fish/completions/perdure.fish""",
 )
 def completion(cli: Cli, shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish")]) -> None:
-    """Print a script that completes commands and options in your shell."""
+    """Print a script that completes commands, options and their values in your shell, ids and kinds from the database too."""
     del cli
-    if shell not in SHELLS:
-        raise Usage(f"there is no completion for '{shell}'", hint=f"known: {', '.join(SHELLS)}")
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # not in its __all__
-
-    print(get_completion_script(prog_name="perdure", complete_var="_PERDURE_COMPLETE", shell=shell))
+    if shell not in SCRIPTS:
+        raise Usage(f"there is no completion for '{shell}'", hint=f"known: {', '.join(SCRIPTS)}")
+    print(SCRIPTS[shell], end="")
 
 
 @command(app, "demo", example="perdure demo\nperdure demo ./my-project --auto-approve")

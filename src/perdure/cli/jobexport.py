@@ -47,9 +47,10 @@ async def export(
     until: Until = None,
     search: Search = None,
 ) -> None:
-    """Print jobs with everything that is known of them, as lines of JSON: job, runs, approvals, events, and an end.
+    """Print jobs with all that is known of them, as JSON lines.
 
-    It streams: its memory does not grow with the number of jobs or events. A file appears when it is complete.
+    The job, its runs, approvals and events, and an end. It streams: memory does not grow with the number of jobs or events.
+    A file appears when it is complete.
     """
     wanted = filters(status, kind, queue, since, until, search)
     some = any(wanted.values())

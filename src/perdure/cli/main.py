@@ -78,10 +78,10 @@ def main(args: list[str] | None = None) -> NoReturn:
 def run(args: list[str]) -> int:
     """Run one command line and return its exit code. An error is told on stderr."""
     _mend_streams()
-    if "_PERDURE_COMPLETE" in os.environ or "_SCHEDULERCTL_COMPLETE" in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]  # not in its __all__
+    if shell := os.environ.get("_PERDURE_COMPLETE"):
+        from perdure.cli.completing import answer
 
-        completion_init()
+        return answer(shell, args)
     if args[:1] == ["--version"]:
         args = ["version", *args[1:]]
     name = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119  pathlib is slow to load

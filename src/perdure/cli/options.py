@@ -30,7 +30,7 @@ class GlobalOption:
         more: dict[str, Any] = {}
         annotation: Any = str | None if self.metavar else bool
         if self.choices:
-            more = {"callback": _one_of(self.choices), "autocompletion": _completes(self.choices)}
+            more = {"callback": _one_of(self.choices)}
         if self.field == "verbose":
             annotation, more = int, {"count": True}
         option = typer.Option(
@@ -163,10 +163,3 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
         return value
 
     return check
-
-
-def _completes(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        return [c for c in choices if c.startswith(incomplete)]
-
-    return complete
