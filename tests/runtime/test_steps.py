@@ -481,9 +481,16 @@ async def test_step_names_and_options_are_checked(app: App) -> None:
     @app.job
     async def one(ctx: JobContext) -> list[str]:
         refused = []
-        for name in ("", "x" * 201, "a\x00b"):
+        for name, key in (
+            ("", None),
+            ("x" * 201, None),
+            ("a\x00b", None),
+            ("\ud800", None),
+            ("a", "\x00"),
+            ("a", "\udfff"),
+        ):
             try:
-                await ctx.step(name, str, 1)
+                await ctx.options(key=key).step(name, str, 1)
             except ValueError as error:
                 refused.append(type(error).__name__)
         for options in ({"retries": -1}, {"timeout": "soon"}):
@@ -494,7 +501,7 @@ async def test_step_names_and_options_are_checked(app: App) -> None:
         return refused
 
     async with working(app):
-        assert await (await app.enqueue(one)).result(PATIENCE) == ["InvalidInput"] * 5
+        assert await (await app.enqueue(one)).result(PATIENCE) == ["InvalidInput"] * 8
 
 
 async def test_a_history_of_many_pages_is_read_to_its_end(app: App) -> None:

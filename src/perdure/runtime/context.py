@@ -36,6 +36,7 @@ T = typing_extensions.TypeVar("T", default=None)
 OnChange = Literal["fail", "rerun", "keep"]
 OnUnknown = Literal["ask", "retry", "fail"]
 
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _TAKEN = re.compile(r"#\d+$|\[.*\]$")
 
 _call: contextvars.ContextVar[tuple[UUID, str]] = contextvars.ContextVar("perdure_call")
@@ -58,8 +59,8 @@ def _key_of(job_id: UUID, key: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _check_name(name: str) -> None:
-    if not name or len(name) > 200 or "\x00" in name:
-        raise InvalidInput(f"a step name is 1 to 200 characters, got {name!r}")
+    if not name or len(name) > 200 or _UNSTORABLE.search(name):
+        raise InvalidInput(f"a step name is 1 to 200 whole characters without NUL, got {name!r}")
     if _TAKEN.search(name):
         raise InvalidInput(f"step name {name!r} ends like a repeat ('#2') or a key ('[...]'): choose another")
 
@@ -147,6 +148,8 @@ class JobContext:
         """
         if retries is not None and not 0 <= retries <= 1000:
             raise InvalidInput(f"retries must be between 0 and 1000, got {retries}")
+        if key is not None and _UNSTORABLE.search(key):
+            raise InvalidInput(f"a key is text of whole characters without NUL, got {key!r}")
         given: dict[str, Any] = {
             "retries": retries,
             "backoff": backoff,
