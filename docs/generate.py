@@ -117,6 +117,7 @@ ADVICE = {
     "job-not-found": "`perdure jobs ls` shows the ids; `perdure config ls` shows which database was asked.",
     "approval-not-found": "`perdure approvals ls` shows those that are pending.",
     "worker-not-found": "`perdure worker status` shows the ids.",
+    "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork goes on where the job ended.",
     "ambiguous-id": "Type more digits, or the full id.",
     "conflict": "Read the job and decide anew.",
     "illegal-transition": "A finished job stays as it is: `perdure jobs rerun` makes a new one. See [states](states.md).",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.approvals import Approval, ApprovalStatus
+    from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
         Denied,
         Fail,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from perdure.model.events import Event
+    from perdure.model.explanation import Explanation
     from perdure.model.jobs import Job
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.timing import Backoff
@@ -56,12 +58,14 @@ __all__ = [
     "Decision",
     "Denied",
     "Event",
+    "Explanation",
     "Fail",
     "Handle",
     "Handler",
     "Job",
     "JobCancelled",
     "JobContext",
+    "JobDiff",
     "JobFailed",
     "PerdureError",
     "Request",
@@ -80,8 +84,10 @@ __all__ = [
 _HOMES = {
     "perdure.app": "App",
     "perdure.model.approvals": "Approval ApprovalStatus",
+    "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": "Denied Fail JobCancelled JobFailed PerdureError Retry Snooze Suspended WaitTimeout",
     "perdure.model.events": "Event",
+    "perdure.model.explanation": "Explanation",
     "perdure.model.jobs": "Job",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.timing": "Backoff",

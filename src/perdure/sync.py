@@ -12,8 +12,10 @@ from uuid import UUID
 
 from perdure.app import App
 from perdure.model.approvals import Approval
+from perdure.model.comparison import JobDiff
 from perdure.model.errors import StoreUnreachable
 from perdure.model.events import Event
+from perdure.model.explanation import Explanation
 from perdure.model.jobs import Job, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.timing import Duration
@@ -68,9 +70,9 @@ class Client:
         """See `perdure.Client.enqueue_many`."""
         return [Handle(self, h) for h in self._run(self._app.enqueue_many(requests))]
 
-    def get(self, job_id: JobId) -> Job:
+    def get(self, job_id: JobId, *, at: int | None = None) -> Job:
         """See `perdure.Client.get`."""
-        return self._run(self._app.get(job_id))
+        return self._run(self._app.get(job_id, at=at))
 
     def list(self, **filters: Any) -> Page[Job]:
         """See `perdure.Client.list`."""
@@ -87,6 +89,14 @@ class Client:
     def events(self, job_id: JobId, *, after: int = 0) -> builtins.list[Event]:
         """See `perdure.Client.events`."""
         return self._run(self._app.events(job_id, after=after))
+
+    def explain(self, job_id: JobId) -> Explanation:
+        """See `perdure.Client.explain`."""
+        return self._run(self._app.explain(job_id))
+
+    def diff(self, a: JobId, b: JobId) -> JobDiff:
+        """See `perdure.Client.diff`."""
+        return self._run(self._app.diff(a, b))
 
     def watch(self, job_id: JobId, from_version: int = 0) -> Iterator[Event]:
         """See `perdure.Client.watch`."""
@@ -115,6 +125,10 @@ class Client:
     def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """See `perdure.Client.rerun`."""
         return Handle(self, self._run(self._app.rerun(job_id, reason)))
+
+    def fork(self, job_id: JobId, from_step: str | int | None = None, **options: Any) -> Handle[Any]:
+        """See `perdure.Client.fork`."""
+        return Handle(self, self._run(self._app.fork(job_id, from_step, **options)))
 
     def approvals(self, **filters: Any) -> Page[Approval]:
         """See `perdure.Client.approvals`."""

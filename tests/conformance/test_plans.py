@@ -1,6 +1,7 @@
 """The hot path stays hot: with history and delayed jobs around, nothing that workers do scans a table."""
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -106,6 +107,16 @@ async def look(store: Store) -> None:
     await claim(store, job_id)
 
 
+async def explain(store: Store) -> None:
+    last = [await enqueue(store, queue="default", priority=priority) for priority in (9, 5, 5, 1)][-1]
+    seen = await store.standing(last)
+    assert seen.ahead == 3
+    parked = await run_to(store, S.WAITING_FOR_APPROVAL)
+    assert len((await store.standing(parked)).approvals) == 1
+    held = await started(store)
+    assert (await store.standing(held.job_id)).claimed_at is not None
+
+
 async def housekeep(store: Store) -> None:
     await store.reap(worker_id="w")
     await store.expire()
@@ -135,7 +146,7 @@ async def test_postgres_needs_no_statistics_for_the_hot_path(full_postgres_url: 
 
 
 @pytest.mark.parametrize(
-    "act", [claim_some, claim_nothing, write, suspend, look, housekeep], ids=lambda act: act.__name__
+    "act", [claim_some, claim_nothing, write, suspend, look, explain, housekeep], ids=lambda act: act.__name__
 )
 async def test_postgres_reads_no_big_table_from_end_to_end(full_postgres_url: str, act: Act) -> None:
     async with open_shell(full_postgres_url) as shell:
@@ -188,3 +199,20 @@ async def test_sqlite_claims_by_the_ready_index(sqlite_url: str) -> None:
     # "SCAN x" is the answer itself, at most as many rows as were asked for
     scans = [step for step in steps if step.startswith("SCAN") and step not in ("SCAN x", "SCAN CONSTANT ROW")]
     assert not scans, steps
+
+
+async def test_sqlite_explains_by_indexes(sqlite_url: str) -> None:
+    statements = load_statements("perdure.store.sqlite")
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        names = ("get_job", "place_in_queue", "jobs_ahead", "approvals_awaited", "list_events")
+        steps = [line for name in names for line in plan(connection, statements[name])]
+    finally:
+        connection.close()
+    ahead = [step for step in steps if "job_queue_ready" in step]
+    assert [step.partition("(")[2] for step in ahead] == [
+        "lane=? AND priority=? AND run_at<?)",
+        "lane=? AND priority=? AND (run_at,job_id)<(?,?))",
+    ]
+    no_table = re.compile(r"SCAN (w|clock|CONSTANT ROW|\(subquery-\d+\)|json_each VIRTUAL TABLE.*)")
+    assert not [step for step in steps if step.startswith("SCAN") and not no_table.fullmatch(step)], steps

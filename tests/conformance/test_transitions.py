@@ -192,7 +192,7 @@ async def test_a_reason_typed_by_hand_is_kept(db: Database, status: Status) -> N
     )
     job = await db.store.get_job(job_id)
     assert (job.error_message, job.error_kind) == ("disk full", "ops")
-    assert (await checked_log(db.store, job_id))[-1].payload["reason"] == "because"
+    assert (await checked_log(db.store, job_id, by_hand=True))[-1].payload["reason"] == "because"
 
 
 async def test_one_statement_may_change_many_jobs(db: Database) -> None:

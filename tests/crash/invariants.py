@@ -338,9 +338,12 @@ def _of_attempts(case: Case) -> Iterator[str]:
         first["attempt"]: (first["version"], last["version"] if last else len(case.events) + 1)
         for first, last in case.attempts()
     }
+    begun_at = min((first for first, _ in spans.values()), default=len(case.events) + 1)
     for event in case.events:
         if event["to_status"] is not None or event["type"] in _NOT_THE_HOLDERS:
             continue
+        if event["version"] < begun_at and event["attempt"] == 0 and "copied_from" in event["payload"]:
+            continue  # what a fork begins with
         first, last = spans.get(event["attempt"], (0, 0))
         if not first < event["version"] < last:
             yield f"version {event['version']} ({event['type']}) was written outside its attempt {event['attempt']}"

@@ -16,6 +16,7 @@ from perdure.cli.options import GLOBALS, leading
 from perdure.config import SETTINGS
 from perdure.model import errors
 from perdure.model.events import EVENT_TYPES
+from perdure.model.explanation import Why
 from perdure.model.states import Status
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name, prose
 
@@ -73,6 +74,11 @@ def test_every_event_is_documented() -> None:
 def test_every_state_is_explained() -> None:
     text = (DOCS / "states.md").read_text(encoding="utf-8")
     assert [status for status in Status if f"\n| {status} | " not in text] == []
+
+
+def test_every_reason_of_explain_is_documented() -> None:
+    text = (DOCS / "explain.md").read_text(encoding="utf-8")
+    assert [why for why in Why if f"\n| `{why}` | " not in text] == []
 
 
 def test_every_error_is_documented_with_what_to_do() -> None:

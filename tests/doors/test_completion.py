@@ -59,6 +59,8 @@ def test_options_and_their_values(tab: Tab) -> None:
     assert "approved" in tab("approvals", "ls", "--status", "")
     assert tab("jobs", "count", "--by", "") == ["status", "kind", "queue"]
     assert tab("jobs", "get", "--show", "payload,res") == ["payload,result"]
+    assert tab("jobs", "diff", "--what", "input,") == ["input,steps", "input,result", "input,outcome"]
+    assert tab("jobs", "fork", "--from-step", "") == []
     assert "job_created" in tab("jobs", "events", "--type", "job_")
     assert tab("--color=a") == ["--color=auto", "--color=always"]
     assert tab("jobs", "ls", "-o", "j") == ["json", "jsonl"]
@@ -90,6 +92,12 @@ def test_what_is_in_the_database(anywhere: Perdure, tab: Tab) -> None:
     assert tab("jobs", "get", nap[-8:], done[-8:-4]) == [done[-8:]], "several ids"
     assert tab("jobs", "cancel", "") == [nap[-8:]], "what can be cancelled"
     assert tab("jobs", "rerun", "") == [done[-8:]]
+    assert (
+        tab("jobs", "explain", "")
+        == tab("jobs", "diff", nap[-8:], "")
+        == tab("jobs", "fork", "")
+        == [done[-8:], nap[-8:]]
+    )
     assert f"{nap[-8:]}\tpending naps a long \\x1b[2Jnap" in tab.at("jobs", "get", "").lines
     assert tab("jobs", "ls", "--kind", "gr") == ["greet"]
     assert tab("jobs", "ls", "--queue", "") == ["default", "slow"]

@@ -31,6 +31,7 @@ CODES = {
     errors.JobNotFound: 3,
     errors.ApprovalNotFound: 3,
     errors.WorkerNotFound: 3,
+    errors.StepNotFound: 3,
     errors.AmbiguousId: 2,
     errors.Conflict: 5,
     errors.IllegalTransition: 5,

@@ -85,6 +85,11 @@ def test_end_to_end(file_store_url: str) -> None:
         check_job(handle.get(), log)
         assert [r.outcome for r in client.runs(handle.id)] == [Status.COMPLETED]
         assert client.rerun(handle.id, "once more").result(PATIENCE) == 42
+        assert client.explain(handle.id).code == "completed"
+        assert client.get(handle.id, at=1).status is Status.PENDING
+        forked = client.fork(handle.id, "double", input=20, reason="half a dozen less")
+        assert forked.result(PATIENCE) == 40
+        assert [s.what for s in client.diff(handle.id, forked.id).steps] == [("result",)]
         with pytest.raises(JobFailed, match="a bug"):
             client.enqueue(fails).result(PATIENCE)
         asking = client.enqueue("ask")
@@ -105,12 +110,12 @@ def test_end_to_end(file_store_url: str) -> None:
         assert never.cancel("no need") is Status.CANCELLED
         with pytest.raises(JobCancelled):
             never.result(PATIENCE)
-        assert client.count()["COMPLETED"] == 9
+        assert client.count()["COMPLETED"] == 10
         records = list(client.export(handle.id, redact=True))
         assert [records[0]["payload"], records[-1]["events"]] == [0, len(log)]
-        assert len({record["job_id"] for record in client.export(kind="double")}) == 9
+        assert len({record["job_id"] for record in client.export(kind="double")}) == 10
         assert client.prune(older_than="1h") == 0
-        assert client.prune(older_than=0, dry_run=True, status="completed") == 9
+        assert client.prune(older_than=0, dry_run=True, status="completed") == 10
         assert len(client.list(kind="double", limit=3).items) == 3
         assert len(client.workers()) == 1
         with pytest.raises(JobNotFound):

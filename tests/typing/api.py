@@ -15,10 +15,12 @@ from perdure import (
     BlockingContext,
     Decision,
     Event,
+    Explanation,
     Handle,
     Handler,
     Job,
     JobContext,
+    JobDiff,
     Request,
     Status,
     Worker,
@@ -170,6 +172,13 @@ async def client() -> None:
     assert_type(await app.prune(older_than="30d", status=["completed", Status.FAILED], export="old.jsonl"), int)
     assert_type(app.export(handle.id, "43149ff1", redact=True), AsyncIterator[dict[str, Any]])
     await app.prune(status="completed")  # type: ignore[call-arg]
+    assert_type(await app.fork(handle.id, "search", input=Brief("y")), Handle[Any])
+    assert_type(await app.fork(handle.id, from_step=3), Handle[Any])
+    assert_type(await app.explain(handle.id), Explanation)
+    assert_type(await app.diff(handle.id, "0123abcd"), JobDiff)
+    assert_type(await app.get(handle.id, at=3), Job)
+    await app.fork(handle.id, from_step=1.5)  # type: ignore[arg-type]
+    await app.get(handle.id, 3)  # type: ignore[call-arg]
     assert_type(await app.append(handle.id, 3, "note", {"a": 1}), int)
     assert_type(await app.approvals(), Page[Approval])
     assert_type(await app.approve(token="pdt_x", edited={"a": 1}), Approval)
@@ -191,6 +200,10 @@ def sync_client() -> None:
         assert_type(client.enqueue(without_input).result(), int)
         assert_type(client.enqueue("research", {"topic": "x"}), SyncHandle[Any])
         assert_type(client.get(handle.id), Job)
+        assert_type(client.get(handle.id, at=3), Job)
+        assert_type(client.explain(handle.id), Explanation)
+        assert_type(client.diff(handle.id, handle.id), JobDiff)
+        assert_type(client.fork(handle.id, "search"), SyncHandle[Any])
         assert_type(client.events(handle.id), list[Event])
         client.enqueue(research, "x")  # type: ignore[misc]
         client.enqueue(research, Brief("x"), urgency=9)  # type: ignore[call-overload]

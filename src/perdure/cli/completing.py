@@ -188,6 +188,10 @@ def _choices(place: Place, param: Any, metavar: str) -> list[Found]:
             from perdure.model.events import EVENT_TYPES
 
             return [(name, type.says) for name, type in EVENT_TYPES.items()]
+        case "PARTS" if place.path[-1] == "diff":
+            from perdure.cli.diffpage import PARTS as COMPARED
+
+            return [(part, "") for part in COMPARED]
         case "PARTS":
             from perdure.cli.jobpage import PARTS
 
@@ -223,9 +227,11 @@ def _from_database(place: Place, param: Any, metavar: str) -> list[Found]:
         "QUEUE": _queues,
         "A,B": _queues,
     }
-    if metavar == "ID":
+    if metavar in ("ID", "ID_A", "ID_B"):
         about = "jobs" if param.name == "job" else place.path[0]
-        readers["ID"] = {"approvals": _approvals, "worker": _workers}.get(about, lambda app: _jobs(app, place.path[-1]))
+        readers[metavar] = {"approvals": _approvals, "worker": _workers}.get(
+            about, lambda app: _jobs(app, place.path[-1])
+        )
     reader = readers.get(metavar)
     return [] if reader is None else _read(place, reader)
 

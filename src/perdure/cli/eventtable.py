@@ -10,6 +10,7 @@ from perdure.cli.jobtable import preview
 from perdure.cli.output import Cell, Column
 from perdure.cli.words import ICONS, TimeFormat, Times, one_line, short, span
 from perdure.model.events import Event
+from perdure.model.steps import COPIED
 
 
 def columns(times: Times) -> list[Column[Event]]:
@@ -42,9 +43,11 @@ def said(event: Event, times: Times) -> str:
     words += [f"{name} {value}" for name in named if (value := rest.pop(name, None))]
     if approval := rest.pop("approval", None):
         words.append(f"approval {short(approval)}")
+    if isinstance(copied := rest.pop(COPIED, None), dict):
+        words.append(f"kept from {short(copied.get('job', ''))} version {copied.get('version')}")
     if isinstance(until := rest.pop("until", rest.pop("next_retry_at", None)), str):
         words.append(_until(until, event, times))
-    for name in ("digest", "tries", "idempotency_key", "error_kind", "payload_digest"):
+    for name in ("digest", "tries", "idempotency_key", "error_kind", "payload_digest", "recorded"):
         rest.pop(name, None)
     if "result" in rest:
         words.append("→ " + preview(rest.pop("result"), 120))

@@ -46,17 +46,17 @@ def parameters(pairs: Sequence[str]) -> dict[str, Any]:
             )
         if name in values:
             raise Usage(f"-P {name} is given twice")
-        values[name] = _parameter_json(name, value) if as_json else read_text(value, f"-P {name}")
+        values[name] = _parameter_json(name, value, "-P") if as_json else read_text(value, f"-P {name}")
     return values
 
 
-def _parameter_json(name: str, value: str) -> Any:
+def _parameter_json(name: str, value: str, option: str) -> Any:
     try:
-        return json.loads(read_text(value, f"-P {name}"), parse_constant=_no_constant)
+        return json.loads(read_text(value, f"{option} {name}"), parse_constant=_no_constant)
     except ValueError as error:
         raise Usage(
-            f"-P {name}:={value}: that is not JSON: {error}",
-            hint=f"as text it is written with = alone: -P {name}={value}",
+            f"{option} {name}:={value}: that is not JSON: {error}",
+            hint=f"as text it is written with = alone: {option} {name}={value}",
         ) from None
 
 
@@ -68,6 +68,39 @@ def job_input(given: str | None, pairs: Sequence[str]) -> Any:
     if value is not None and not isinstance(value, dict):
         raise Usage("-P sets keys of an object, and --input is none", hint="give one of the two")
     return {**(value or {}), **parameters(pairs)}
+
+
+def changed_input(value: Any, changes: Sequence[str]) -> Any:
+    """An input with parts of it set: `input.tone=text`, `input.items.0:=json`, `input:=json` for the whole. Raises Usage."""
+    for change in changes:
+        path, mark, text = change.partition("=")
+        first, *names = path.removesuffix(":").split(".")
+        if not mark or first != "input" or not all(names):
+            raise Usage(
+                f"--set {change}: that is neither input.path=value nor input.path:=json",
+                hint="for example: --set input.tone=short --set input.limit:=3 --set 'input.topics.0:=\"tea\"'",
+            )
+        name = path.removesuffix(":")
+        new = _parameter_json(name, text, "--set") if path.endswith(":") else read_text(text, f"--set {name}")
+        value = _with_part(value, names, new, change)
+    return value
+
+
+def _with_part(value: Any, names: Sequence[str], new: Any, change: str) -> Any:
+    if not names:
+        return new
+    name, *deeper = names
+    if isinstance(value, dict):
+        if deeper and name not in value:
+            raise Usage(
+                f"--set {change}: there is no '{name}' in the input", hint=f"known: {', '.join(value) or 'nothing'}"
+            )
+        return {**value, name: _with_part(value.get(name), deeper, new, change)}
+    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+        place = int(name)
+        return [*value[:place], _with_part(value[place], deeper, new, change), *value[place + 1 :]]
+    kind = f"a list of {len(value)}" if isinstance(value, list) else "no object"
+    raise Usage(f"--set {change}: '{name}' cannot be set in what is {kind}")
 
 
 def ids_given(ids: Sequence[str], what: str = "a job") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
@@ -15,6 +15,9 @@ from perdure.cli.session import Cli
 from perdure.cli.usage import Usage
 from perdure.cli.words import bare, duration, moment
 from perdure.model.errors import UnknownHandler
+
+if TYPE_CHECKING:
+    from perdure.runtime.client.client import Client
 
 
 @command(
@@ -92,32 +95,42 @@ async def start(
             known = ", ".join(sorted(h.name for h in client.registry))
             error.hint = f"{cli.settings['app']} has: {known}. Is it in another App? Add --elsewhere"
             raise
-        awaited = wait is not None or follow
-        out = cli.out
-        if out.for_people or out.mode is Mode.ID:
+        if cli.out.for_people or cli.out.mode is Mode.ID:
             print(handle.id, flush=True)
         if not handle.created:
-            out.note("this key was used before: the job is the one that was there")
-        if not awaited:
-            if out.for_programs:
-                await _print_job(cli, client, handle.id)
-            elif out.for_people:
-                out.note(f"watch it: {cli.next(f'jobs watch {bare(handle.id)}')}")
-            return
-        from perdure.cli.watching import Transcript
-
-        transcript = Transcript(client, cli, handle.id, steps=follow, stop_on_approval=stop_on_approval)
-        try:
-            job = await transcript.run(limit)
-        finally:
-            if out.for_programs:
-                await _print_job(cli, client, handle.id)
-        if out.for_people:
-            from perdure.cli.jobpage import pretty
-
-            print(pretty(job.result))
+            cli.out.note("this key was used before: the job is the one that was there")
+        if wait is None and not follow:
+            await see_off(cli, client, handle.id)
+        else:
+            await follow_to_end(cli, client, handle.id, limit, steps=follow, stop_on_approval=stop_on_approval)
 
 
-async def _print_job(cli: Cli, client: Any, id: UUID) -> None:
+async def see_off(cli: Cli, client: Client, id: UUID) -> None:
+    """Say what a started job is, or how to watch it."""
+    if cli.out.for_programs:
+        await _print_job(cli, client, id)
+    elif cli.out.for_people:
+        cli.out.note(f"watch it: {cli.next(f'jobs watch {bare(id)}')}")
+
+
+async def follow_to_end(
+    cli: Cli, client: Client, id: UUID, limit: float | None, *, steps: bool, stop_on_approval: bool = False
+) -> None:
+    """Tell what a started job does, and its result. Raises as `Transcript.run`."""
+    from perdure.cli.watching import Transcript
+
+    transcript = Transcript(client, cli, id, steps=steps, stop_on_approval=stop_on_approval)
+    try:
+        job = await transcript.run(limit)
+    finally:
+        if cli.out.for_programs:
+            await _print_job(cli, client, id)
+    if cli.out.for_people:
+        from perdure.cli.jobpage import pretty
+
+        print(pretty(job.result))
+
+
+async def _print_job(cli: Cli, client: Client, id: UUID) -> None:
     job = await client.get(id)
     cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)

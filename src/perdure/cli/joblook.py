@@ -1,4 +1,4 @@
-"""Commands that look at jobs: ls, get, watch, events, steps, count."""
+"""Commands that look at jobs: ls, get, watch, events, steps, count, explain, diff."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from perdure.cli.usage import Usage
 from perdure.cli.words import duration
 from perdure.model.approvals import Approval
 from perdure.model.states import TERMINAL, Status
+from perdure.model.steps import steps_of
 
 
 class By(enum.StrEnum):
@@ -82,9 +83,15 @@ async def get(
             help="Only these, in full: payload, result, error, waits, checkpoint, steps, runs, events, all",
         ),
     ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="VERSION", help="As it was at this version of its log")
+    ] = None,
 ) -> int:
-    """Show everything about a job: why it is here, what it waits for, what it did."""
-    from perdure.cli.jobpage import PARTS, JobPage, Story, next_commands
+    """Show everything about a job: why it is here, what it waits for, what it did.
+
+    With --at it is told from its log, which does not hold progress, the lease and the due time.
+    """
+    from perdure.cli.jobpage import PARTS, JobPage, Story, next_commands, past_of, story_of
 
     parts = ["payload" if p == "input" else p for p in inputs.names(show)]
     if unknown := set(parts) - {*PARTS, "all"}:
@@ -96,10 +103,8 @@ async def get(
     async with cli.client() as client:
 
         async def show_one(id: str) -> Story:
-            job = await client.get(id)
-            approvals = (await client.approvals(job_id=job.id)).items if job.waits else ()
-            story = Story(job, await client.events(job.id), await client.runs(job.id), approvals)
-            out = cli.out
+            story = await (story_of(client, id) if at is None else past_of(client, id, at))
+            job, out = story.job, cli.out
             if together:
                 return story
 
@@ -108,8 +113,8 @@ async def get(
                 return laid.only(parts) if parts else laid.whole()
 
             out.one(story, page, id=job.id, plain=lambda s: s.as_json(parts))
-            if out.for_people and not parts and not out.fields:
-                out.note("next:  " + "\n       ".join(map(cli.next, next_commands(job, approvals))))
+            if out.for_people and not parts and not out.fields and at is None:
+                out.note("next:  " + "\n       ".join(map(cli.next, next_commands(job, story.approvals))))
             return story
 
         stories, code = await cli.each(chosen, show_one)
@@ -193,7 +198,7 @@ async def events(
 async def steps_(cli: Cli, id: Id) -> None:
     """Show a job's steps: what is recorded and never runs again, what runs, what waits."""
     async with cli.client() as client:
-        found = steps.steps_of(await client.events(id))
+        found = steps_of(await client.events(id))
     cli.out.rows(found, steps.columns(cli.out.times), id=lambda s: s.key)
     if not found and cli.out.for_people:
         cli.out.note("no steps yet")
@@ -230,3 +235,40 @@ async def count(
     out.rows(rows, columns, id=lambda r: r[by.value], plain=dict)
     if not rows and out.for_people:
         out.note("no job matches")
+
+
+@command(app, "explain", example="perdure jobs explain 43149ff1\nperdure jobs explain 43149ff1 --fields code")
+async def explain(cli: Cli, id: Id) -> None:
+    """Say why a job is not moving, and what would move it."""
+    from perdure.cli.explainpage import explain_page
+
+    async with cli.client() as client:
+        explanation = await client.explain(id)
+    cli.out.one(explanation, lambda: explain_page(explanation, cli.out.times, cli.next), id=explanation.job_id)
+
+
+@command(
+    app,
+    "diff",
+    example="perdure jobs diff 43149ff1 0c0ffee1\nperdure jobs diff 43149ff1 0c0ffee1 --what steps,result -o json",
+)
+async def diff(
+    cli: Cli,
+    a: Annotated[str, typer.Argument(metavar="ID_A", help="A job")],
+    b: Annotated[str, typer.Argument(metavar="ID_B", help="Another: a rerun or a fork of it, as a rule")],
+    what: Annotated[
+        list[str] | None, typer.Option("--what", metavar="PARTS", help="Only these: input, steps, result, outcome")
+    ] = None,
+) -> None:
+    """Show what differs between two jobs: - is only in the first, + only in the second, ~ in both and not the same."""
+    from perdure.cli.diffpage import PARTS, DiffPage, as_json
+
+    parts = inputs.names(what) or list(PARTS)
+    if unknown := set(parts) - set(PARTS):
+        raise Usage(f"--what: there is no part '{min(unknown)}'", hint=f"known: {', '.join(PARTS)}")
+    async with cli.client() as client:
+        found = await client.diff(a, b)
+    out = cli.out
+    out.one(
+        found, lambda: DiffPage(out.times, out.width).of(found, parts), id=found.b.id, plain=lambda d: as_json(d, parts)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -17,6 +17,10 @@ from perdure.model.approvals import Approval
 from perdure.model.events import Event
 from perdure.model.jobs import Job, RunRecord
 from perdure.model.states import FAILURES, Status
+from perdure.model.steps import steps_of
+
+if TYPE_CHECKING:
+    from perdure.runtime.client.client import Client
 
 PARTS = ("payload", "result", "error", "waits", "checkpoint", "steps", "runs", "events")
 BOUND = 20
@@ -32,6 +36,8 @@ class Story:
     events: Sequence[Event]
     runs: Sequence[RunRecord]
     approvals: Sequence[Approval]
+    head: int | None = None
+    """Where the job stands now, if this is a story of its past."""
 
     def as_json(self, parts: Iterable[str]) -> dict[str, Any]:
         """The job's fields, and those of the parts that are not on the job itself."""
@@ -39,10 +45,25 @@ class Story:
         if "events" in parts:
             value["events"] = [eventtable.as_json(e) for e in self.events]
         if "steps" in parts:
-            value["steps"] = steps.steps_of(self.events)
+            value["steps"] = steps_of(self.events)
         if "runs" in parts:
             value["runs"] = self.runs
         return value
+
+
+async def story_of(client: Client, id: str) -> Story:
+    """A job as it stands."""
+    job = await client.get(id)
+    approvals = (await client.approvals(job_id=job.id)).items if job.waits else ()
+    return Story(job, await client.events(job.id), await client.runs(job.id), approvals)
+
+
+async def past_of(client: Client, id: str, at: int) -> Story:
+    """A job as it was at a version of its log."""
+    job = await client.get(id, at=at)
+    events = await client.events(job.id)
+    runs = [r for r in await client.runs(job.id) if r.attempt < job.attempt or not job.status.leased]
+    return Story(job, events[:at], [r for r in runs if r.attempt <= job.attempt], (), events[-1].version)
 
 
 class JobPage:
@@ -81,6 +102,8 @@ class JobPage:
 
     def _facts(self) -> None:
         job, show = self._job, self._times.show
+        if self._story.head is not None:
+            self._fact("as of", f"version {job.version} of {self._story.head}, {show(self._story.events[-1].at)}")
         self._fact("queue", f"{job.queue}, priority {job.priority}" + _other_tenant(job))
         claims = f", claimed {job.attempt} times" if job.attempt > tries(job) else ""
         self._fact("try", f"{tries(job)} of {job.max_retries + 1}{claims}")
@@ -106,6 +129,8 @@ class JobPage:
             lease = f"lease {span(left)} left" if left > 0 else "lease has run out: it will be taken over"
             self._fact("worker", f"{job.lease.worker_id}, {lease}")
             self._fact("asked to stop", show(job.lease.cancel_requested_at))
+        elif job.status.leased:
+            self._fact("worker", str(job.note.get("worker") or ""))
         if job.status is Status.CANCELLED:
             self._fact("cancelled by", ", ".join(str(job.note[k]) for k in ("actor", "reason") if job.note.get(k)))
         state = job.state
@@ -137,7 +162,7 @@ class JobPage:
             case "checkpoint" if job.state.checkpoint is not None or empty:
                 self._value("Checkpoint", job.state.checkpoint, bound)
             case "steps":
-                self._table("Steps", steps.steps_of(self._story.events), steps.columns(self._times))
+                self._table("Steps", steps_of(self._story.events), steps.columns(self._times))
             case "runs" if len(self._story.runs) > 1 or empty:
                 self._table("Attempts", self._story.runs, self._run_columns())
             case "events":
@@ -222,7 +247,7 @@ def next_commands(job: Job, approvals: Sequence[Approval]) -> list[str]:
         return [f"jobs steps {id}"]
     if job.status is Status.RETRY:
         return [f"jobs retry-now {id}", f"jobs cancel {id}"]
-    return [f"jobs watch {id}", f"jobs cancel {id}"]
+    return [f"jobs watch {id}", f"jobs explain {id}", f"jobs cancel {id}"]
 
 
 def _other_tenant(job: Job) -> str:

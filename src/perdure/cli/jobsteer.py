@@ -1,4 +1,4 @@
-"""Commands that steer jobs: cancel, retry-now, rerun."""
+"""Commands that steer jobs: cancel, retry-now, rerun, fork."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from perdure.cli import inputs
-from perdure.cli.joboptions import Ids, Reason, app
+from perdure.cli.jobadd import follow_to_end, see_off
+from perdure.cli.joboptions import Id, Ids, Reason, app
 from perdure.cli.options import command
-from perdure.cli.output import Column, laid_out, status_cell
+from perdure.cli.output import Column, Mode, laid_out, status_cell
 from perdure.cli.session import Cli
-from perdure.cli.words import bare, short
+from perdure.cli.words import bare, one_line, short
 from perdure.model.jobs import Job
 from perdure.model.states import Status
+from perdure.model.steps import steps_of
 
 
 @command(
@@ -87,6 +89,61 @@ async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
                 f"{short(job.id)} reruns {short(job.origin_id)}; watch it: {cli.next(f'jobs watch {bare(job.id)}')}"
             )
     return code
+
+
+@command(
+    app,
+    "fork",
+    example="""\
+perdure jobs fork 43149ff1
+perdure jobs fork 43149ff1 --from-step write --set 'input.tone:="short"' --follow
+perdure jobs fork 43149ff1 --from-step 3 --input @brief.json -o id""",
+)
+async def fork(
+    cli: Cli,
+    id: Id,
+    from_step: Annotated[
+        str | None,
+        typer.Option(
+            "--from-step",
+            metavar="STEP",
+            help="Run again from this step (name or number) on; without it nothing runs again",
+        ),
+    ] = None,
+    input: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="Another input: JSON, @file, or - for stdin")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a part of the input: input.a=text, input.a.0:=json"),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Wait for its end, and show every event meanwhile (on stderr)")
+    ] = False,
+    reason: Reason = None,
+) -> None:
+    """Start a new job that keeps the recorded steps of an old one before a step, and runs from there on.
+
+    The old job stays as it is. The new one has the same input unless you change it; a kept step that is then called with other
+    arguments fails the job. Steps and their numbers: `jobs steps ID -o wide`.
+    """
+    given = {} if input is None else {"input": inputs.read_json(input, "--input")}
+    async with cli.client() as client:
+        old = await client.get(id)
+        if changes:
+            given["input"] = inputs.changed_input(given.get("input", old.payload), changes)
+        handle = await client.fork(old.id, from_step, reason=reason, **given)
+        if cli.out.for_people or cli.out.mode is Mode.ID:
+            print(handle.id, flush=True)
+        if cli.out.for_people:
+            kept = [s for s in steps_of(await client.events(handle.id)) if s.kept]
+            point = f" from '{one_line(str(from_step))}' on" if from_step else ""
+            many = f"{len(kept)} step{'' if len(kept) == 1 else 's'}"
+            cli.out.note(f"{short(handle.id)} is {short(old.id)} again{point}; it keeps {many}")
+        if follow:
+            await follow_to_end(cli, client, handle.id, None, steps=True)
+        else:
+            await see_off(cli, client, handle.id)
 
 
 def _print_statuses(cli: Cli, done: list[tuple[str, Status]]) -> None:

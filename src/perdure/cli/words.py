@@ -11,6 +11,7 @@ from typing import Any
 from perdure.cli.usage import Usage
 from perdure.model.states import Status
 from perdure.model.timing import seconds
+from perdure.model.timing import span as span  # noqa: PLC0414  shown by every command: these words offer it too
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BEYOND_JSON = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -103,26 +104,6 @@ class Times:
 def iso(moment: datetime) -> str:
     """`2026-11-20T16:44:21.359Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def span(length: float) -> str:
-    """A duration in one or two units: `340ms`, `12s`, `4m02s`, `3h`, `2d`."""
-    if length < 1:
-        return f"{length * 1000:.0f}ms"
-    if length < 10:
-        return f"{length:.1f}s".replace(".0s", "s")
-    whole = int(length)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 600:
-        return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
-    if whole < 3600:
-        return f"{whole // 60}m"
-    if whole < 10 * 3600:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m" if whole % 3600 // 60 else f"{whole // 3600}h"
-    if whole < 48 * 3600:
-        return f"{whole // 3600}h"
-    return f"{whole // 86400}d"
 
 
 def duration(text: str, option: str) -> float:

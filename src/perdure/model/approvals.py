@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
@@ -101,6 +101,32 @@ class Decide:
     comment: str | None = None
     edited_payload: str | None = None  # JSON text
     expected_digest: str | None = None
+
+
+_IDS = ("id", "job_id")
+_TIMES = ("requested_at", "expires_at", "decided_at")
+
+
+def as_record(approval: Approval) -> dict[str, Any]:
+    """A decided approval as JSON, for a log that must be read without its row; `from_record` reads it back."""
+    record: dict[str, Any] = {f.name: getattr(approval, f.name) for f in fields(Approval)}
+    del record["job_kind"], record["job_status"]
+    record |= {name: str(record[name]) for name in _IDS}
+    record |= {name: record[name].isoformat() for name in _TIMES if record[name] is not None}
+    return {**record, "assignees": list(approval.assignees)}
+
+
+def from_record(record: dict[str, Any]) -> Approval:
+    """The approval that `as_record` wrote down."""
+    return Approval(
+        **{
+            **record,
+            **{name: UUID(record[name]) for name in _IDS},
+            **{name: datetime.fromisoformat(record[name]) for name in _TIMES if record[name] is not None},
+            "assignees": tuple(record["assignees"]),
+            "status": ApprovalStatus(record["status"]),
+        }
+    )
 
 
 def denied_text(key: str, by: str | None, comment: str | None) -> str:

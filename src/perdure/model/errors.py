@@ -18,6 +18,7 @@ PerdureError
 │   ├── JobNotFound              job-not-found
 │   ├── ApprovalNotFound         approval-not-found
 │   ├── WorkerNotFound           worker-not-found
+│   ├── StepNotFound             step-not-found
 │   └── AmbiguousId              ambiguous-id
 ├── Conflict
 │   ├── IllegalTransition        illegal-transition
@@ -169,6 +170,12 @@ class WorkerNotFound(NotFound):
     """No worker has this id."""
 
     code = "worker-not-found"
+
+
+class StepNotFound(NotFound):
+    """The job has recorded no step of this name or number."""
+
+    code = "step-not-found"
 
 
 class AmbiguousId(NotFound):

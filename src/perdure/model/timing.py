@@ -1,4 +1,4 @@
-"""Durations and backoff: pure functions of numbers, seconds throughout."""
+"""Durations, read and shown, and backoff: pure functions of numbers, seconds throughout."""
 
 from __future__ import annotations
 
@@ -44,6 +44,26 @@ def _parse(text: str) -> float:
         return float(compact)
     except ValueError:
         raise ValueError(f"'{text}' is not a duration; write for example 90s, 15m, 2h, 3d or 1h30m") from None
+
+
+def span(length: float) -> str:
+    """A duration in one or two units: `340ms`, `12s`, `4m02s`, `3h`, `2d`."""
+    if length < 1:
+        return f"{length * 1000:.0f}ms"
+    if length < 10:
+        return f"{length:.1f}s".replace(".0s", "s")
+    whole = int(length)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 600:
+        return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
+    if whole < 3600:
+        return f"{whole // 60}m"
+    if whole < 10 * 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m" if whole % 3600 // 60 else f"{whole // 3600}h"
+    if whole < 48 * 3600:
+        return f"{whole // 3600}h"
+    return f"{whole // 86400}d"
 
 
 @dataclass(frozen=True, slots=True)

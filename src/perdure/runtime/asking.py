@@ -10,7 +10,15 @@ from datetime import datetime
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
-from perdure.model.approvals import Approval, ApprovalStatus, NewApproval, OnDeny, OnExpiry, expired_text
+from perdure.model.approvals import (
+    Approval,
+    ApprovalStatus,
+    NewApproval,
+    OnDeny,
+    OnExpiry,
+    expired_text,
+    from_record,
+)
 from perdure.model.errors import (
     AlreadyDecided,
     ApprovalExpired,
@@ -81,7 +89,9 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
     text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
     answer = run.history.answers.get(question.key)
     if answer is not None:
-        approval = await run.store.get_approval(UUID(answer["approval"]))
+        # a fork brings the whole answer along: the approval belongs to another job, and may be gone with it
+        recorded = answer.get("recorded")
+        approval = from_record(recorded) if recorded else await run.store.get_approval(UUID(answer["approval"]))
     else:
         with run.busy():
             approval = await _ask(run, question, text, notify)

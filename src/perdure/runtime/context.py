@@ -148,7 +148,7 @@ class JobContext:
         """
         if retries is not None and not 0 <= retries <= 1000:
             raise InvalidInput(f"retries must be between 0 and 1000, got {retries}")
-        if key is not None and _UNSTORABLE.search(key):
+        if key is not None and _UNSTORABLE.search(str(key)):
             raise InvalidInput(f"a key is text of whole characters without NUL, got {key!r}")
         given: dict[str, Any] = {
             "retries": retries,

@@ -149,7 +149,8 @@ class Run:
     async def _attempt(self) -> Outcome:
         claimed, handler, started = self.claimed, self.handler, time.monotonic()
         try:
-            if claimed.lease.attempt > 1:
+            # after 1 (created) and 2 (claimed) comes what earlier attempts recorded, or before them what a fork brought along
+            if claimed.lease.attempt > 1 or claimed.version > 2:
                 await self._load()
             arguments: tuple[Any, ...] = ()
             if handler.takes_input:

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
 from perdure.model.events import Event, NewEvent
+from perdure.model.explanation import Standing
 from perdure.model.jobs import (
     ClaimedJob,
     Enqueued,
@@ -121,6 +122,18 @@ class JobStore(Protocol):
         """
         ...
 
+    async def enqueue_recorded(
+        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
+    ) -> Enqueued:
+        """As `enqueue`, for a job that begins with things recorded elsewhere: a fork.
+
+        - In one transaction: the job, PENDING; its log with `job_created` and then `events`, in order, as versions 2, 3, ... of
+          attempt 0; and the checkpoint (JSON text) in its state.
+        - Its version is the head of that log. The first claim writes `run_started` behind it.
+        - Repeating a call whose job is there already writes nothing.
+        """
+        ...
+
     async def get_job(self, job_id: UUID) -> Job:
         """The job with its state, live lease, open waits and due time. Raises `JobNotFound`."""
         ...
@@ -155,6 +168,16 @@ class JobStore(Protocol):
         self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
     ) -> list[Event]:
         """Events with a version greater than `after`, in order, at most `limit`. An unknown job has none."""
+        ...
+
+    async def standing(self, job_id: UUID) -> Standing:
+        """The job and everything that decides whether it moves, in one snapshot. Raises `JobNotFound`.
+
+        - ahead: due jobs of its lane that a claim would take before it (higher priority, or earlier due, or lower id), counted
+          up to MOST_AHEAD, at a cost that does not grow with the queue; 0 where the job is not due.
+        - workers: all of the tenant that have not stopped. holder and claimed_at: of its lease, if there is one.
+        - approvals: those that its open waits name. events: its newest EVENTS_LOOKED_AT, in order.
+        """
         ...
 
     async def cancel(self, job_id: UUID, *, note: str, force: bool = False) -> Status:

@@ -97,7 +97,7 @@ def not_retryable(job_id: UUID, status: Status | str) -> IllegalTransition:
     """retry_now in the wrong state."""
     return IllegalTransition(
         f"job …{short_id(job_id)} is {status}: only a job in RETRY, or PENDING with a delay, can be made due now",
-        hint=f"perdure jobs get {short_id(job_id)} shows what it waits for",
+        hint=f"perdure jobs explain {short_id(job_id)} says what it waits for",
     )
 
 

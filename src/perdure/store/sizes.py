@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from perdure.model.events import NewEvent
 from perdure.model.jobs import NewJob, Outcome, StatePatch
+
+T = TypeVar("T")
 
 MOST_TEXT = 8 * 1024 * 1024
 """Characters of one write; a single item that is larger goes alone."""
@@ -33,12 +36,21 @@ def text_of_outcome(outcome: Outcome) -> int:
 
 def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     """The jobs in order, in portions of one write each."""
+    return _portions(jobs, text_of_job)
+
+
+def event_chunks(events: Sequence[NewEvent]) -> Iterator[Sequence[NewEvent]]:
+    """The events in order, in portions of one write each."""
+    return _portions(events, lambda event: len(event.payload))
+
+
+def _portions(items: Sequence[T], size_of: Callable[[T], int]) -> Iterator[Sequence[T]]:
     start = text = 0
-    for n, job in enumerate(jobs):
-        size = text_of_job(job)
+    for n, item in enumerate(items):
+        size = size_of(item)
         if n > start and (n - start >= MOST_ITEMS or text + size > MOST_TEXT):
-            yield jobs[start:n]
+            yield items[start:n]
             start, text = n, 0
         text += size
-    if start < len(jobs):
-        yield jobs[start:]
+    if start < len(items):
+        yield items[start:]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.ids import hash_json, uuid7
-from perdure.model.jobs import NewJob
+from perdure.model.jobs import Job, NewJob
 from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.checks import (
@@ -96,12 +96,8 @@ class Enqueueing(Looking, Steering):
             if handler is None and len(self.registry) and not options.get("elsewhere"):
                 self.registry.get(job)  # raises, with the nearest name
         check_kind(kind)
-        if handler is not None and not handler.takes_input and input is not None:
-            raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
         policy = handler.policy if handler else Policy()
-        payload = codec.encode(input, f"the payload of job '{kind}'")
-        if handler is not None and handler.takes_input and handler.input_type is not None:
-            codec.decode(payload, handler.input_type, f"the payload of job '{kind}'")
+        payload = payload_of(kind, handler, input)
         new = NewJob(
             id=uuid7(),
             kind=kind,
@@ -127,19 +123,7 @@ class Enqueueing(Looking, Steering):
         if old.pruned_at is not None:
             raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
-        new = NewJob(
-            id=uuid7(),
-            kind=old.kind,
-            payload=payload,
-            payload_hash=hash_json(payload),
-            queue=old.queue,
-            goal=old.goal,
-            priority=old.priority,
-            max_retries=old.max_retries,
-            origin_id=old.id,
-            origin_kind="rerun",
-            note=self._note(reason, origin=str(old.id)),
-        )
+        new = again(old, payload, "rerun", self._note(reason, origin=str(old.id)))
         stored = await (await self.open()).enqueue(new)
         handler = self.registry.find(old.kind)
         return Handle(self, stored.id, handler.output_type if handler else None)
@@ -147,3 +131,30 @@ class Enqueueing(Looking, Steering):
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """A handle on a job by its full id; nothing is looked up."""
         return Handle(self, job_id if isinstance(job_id, UUID) else UUID(job_id), output_type)
+
+
+def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
+    """An input as JSON text, checked against its handler where that is known. Raises NotJson, TooLarge, InvalidInput."""
+    if handler is not None and not handler.takes_input and input is not None:
+        raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
+    payload = codec.encode(input, f"the payload of job '{kind}'")
+    if handler is not None and handler.takes_input and handler.input_type is not None:
+        codec.decode(payload, handler.input_type, f"the payload of job '{kind}'")
+    return payload
+
+
+def again(old: Job, payload: str, how: str, note: str) -> NewJob:
+    """A new job like an old one, linked to it; its idempotency key and deadline were the old one's alone."""
+    return NewJob(
+        id=uuid7(),
+        kind=old.kind,
+        payload=payload,
+        payload_hash=hash_json(payload),
+        queue=old.queue,
+        goal=old.goal,
+        priority=old.priority,
+        max_retries=old.max_retries,
+        origin_id=old.id,
+        origin_kind=how,
+        note=note,
+    )

@@ -9,23 +9,48 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from perdure.model.comparison import JobDiff, compare
 from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned, WaitTimeout
 from perdure.model.events import Event
+from perdure.model.explanation import Explanation
+from perdure.model.fold import fold, job_at
 from perdure.model.jobs import Job, JobFilter, Page, RunRecord
 from perdure.model.states import FAILURES, Status, parse_status
 from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.checks import check_moment, check_seconds
 from perdure.runtime.client.base import Base, JobId
+from perdure.runtime.explain import explain
 from perdure.store.protocol import follow
+
+_PAGE = 1000
 
 
 class Looking(Base):
     """See `client.Client`."""
 
-    async def get(self, job_id: JobId) -> Job:
-        """The job as it stands. Raises JobNotFound, AmbiguousId."""
-        return await (await self.open()).get_job(await self._id(job_id))
+    async def get(self, job_id: JobId, *, at: int | None = None) -> Job:
+        """The job as it stands, or with `at` as it was at that version of its log. Raises JobNotFound, AmbiguousId.
+
+        What the log does not hold is None then: progress, the lease and the due time; `retry_count` and all that is recorded
+        are as they were, and what never changes (input, kind, limits, ...) is as it is. Raises InvalidInput for a version that
+        the log does not have.
+        """
+        store, id = await self.open(), await self._id(job_id)
+        job = await store.get_job(id)
+        if at is None:
+            return job
+        if type(at) is not int or not 1 <= at <= job.version:
+            raise InvalidInput(
+                f"job …{job.short_id} has no version {at!r}: its log goes from 1 to {job.version}",
+                hint=f"perdure jobs events {job.short_id} shows it",
+            )
+        events: list[Event] = []
+        while page := await store.list_events(id, after=len(events), limit=min(_PAGE, at - len(events))):
+            events += page
+        if len(events) < at:
+            await store.get_job(id)  # it was pruned meanwhile: raises
+        return job_at(job, fold(events))
 
     async def list(
         self,
@@ -68,6 +93,15 @@ class Looking(Base):
         if not found and after == 0:
             await store.get_job(id)  # a job has at least one event: raises if there is none
         return found
+
+    async def explain(self, job_id: JobId) -> Explanation:
+        """Why the job is where it is, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
+        return explain(await (await self.open()).standing(await self._id(job_id)))
+
+    async def diff(self, a: JobId, b: JobId) -> JobDiff:
+        """What differs between two jobs: input, steps, result and outcome. Raises JobNotFound, AmbiguousId."""
+        one, other = await self.get(a), await self.get(b)
+        return compare(one, await self.events(one.id), other, await self.events(other.id))
 
     async def watch(self, job_id: JobId, from_version: int = 0) -> AsyncIterator[Event]:
         """The events after `from_version` as they are committed, none twice and none skipped, on every store and across

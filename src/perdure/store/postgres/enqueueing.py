@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.errors import PerdureError
+from perdure.model.events import NewEvent
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.batcher import Batcher
 from perdure.store.postgres.base import Base, HotWriter
@@ -15,7 +16,7 @@ from perdure.store.postgres.transactions import Database, Tx
 from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
 from perdure.store.rows import Row
-from perdure.store.sizes import chunks, text_of_job
+from perdure.store.sizes import chunks, event_chunks, text_of_job
 
 HOT_STATEMENTS = ("enqueue_many", "find_enqueued")
 
@@ -143,6 +144,34 @@ async def enqueue_together(db: Database, jobs: Sequence[NewJob]) -> list[Enqueue
     return await db.transact(work)
 
 
+async def enqueue_recorded(db: Database, job: NewJob, events: Sequence[NewEvent], checkpoint: str | None) -> Enqueued:
+    """A job and what its log begins with, in one transaction."""
+
+    async def work(tx: Tx) -> Enqueued:
+        if not await tx.rows("enqueue_many", *insert_arguments([job], db.tenant)):
+            found = await tx.row("find_enqueued", *find_arguments([job], db.tenant))
+            if found is None:
+                raise Restart("the job that has its key is gone")
+            result = acknowledge(job, found)
+            if isinstance(result, PerdureError):
+                raise result
+            return result
+        version = 1
+        for chunk in event_chunks(events):
+            versions = range(version + 1, version + 1 + len(chunk))
+            many, ids, types = len(chunk), [e.event_id for e in chunk], [e.type for e in chunk]
+            payloads = [e.payload for e in chunk]
+            await tx.rows("insert_events", [job.id] * many, list(versions), [0] * many, ids, types, payloads)
+            version += many
+        if events:
+            await tx.rows("recorded_head", job.id, version)
+        if checkpoint is not None:
+            await tx.rows("patch_state", [job.id], [checkpoint], [None], [None], [0], [0.0])
+        return Enqueued(job.id, created=True)
+
+    return await db.transact(work)
+
+
 class Enqueueing(Base):
     """See `protocol.JobStore`."""
 
@@ -159,3 +188,11 @@ class Enqueueing(Base):
         acknowledged = await enqueue_together(self._db, jobs)
         self._bell.ring("work", "news")
         return acknowledged
+
+    async def enqueue_recorded(
+        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
+    ) -> Enqueued:
+        """See `protocol.JobStore.enqueue_recorded`."""
+        stored = await enqueue_recorded(self._db, job, events, checkpoint)
+        self._bell.ring("work", "news")
+        return stored

@@ -29,6 +29,11 @@ SOURCES: dict[Status, tuple[str, ...]] = {
 """The tables that name every job of a state; a state that is missing here is found in `jobs` alone."""
 
 
+def job_of_row(row: Row) -> Job:
+    """A row of `get_job`."""
+    return job_of({**row, "cursor": _key_of(row["last_step"])}, SPELLING)
+
+
 class Jobs(Base):
     """See `protocol.JobStore`."""
 
@@ -37,7 +42,7 @@ class Jobs(Base):
         row = await self._db.row("get_job", job_id, self.tenant)
         if row is None:
             raise job_not_found(job_id)
-        return job_of({**row, "cursor": _key_of(row["last_step"])}, SPELLING)
+        return job_of_row(row)
 
     async def find_job(self, text: str) -> UUID:
         """See `protocol.JobStore.find_job`."""

@@ -125,6 +125,11 @@ with head as (
 insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
 select job_id, version, attempt, $2, $3, $4::text::json from head returning version
 
+-- name: recorded_head
+-- only: postgres SQLite's append_free is just this
+-- The head of a log that a new job begins with: $1 job id, $2 version
+update perdure.jobs set version = $2, prev_status = status where id = $1
+
 -- name: request_cancel
 update perdure.job_claims set cancel_requested_at = perdure.db_now(), cancel_note = $2::text::json where job_id = $1
 

@@ -15,6 +15,7 @@ from perdure.store.postgres.approvals import Approvals
 from perdure.store.postgres.changes import Changes
 from perdure.store.postgres.connections import HotConnection, Pool, open_pool
 from perdure.store.postgres.enqueueing import Enqueueing, EnqueueWriter
+from perdure.store.postgres.explaining import Explaining
 from perdure.store.postgres.finishing import CompletionWriter, EndingWriter, Finishing
 from perdure.store.postgres.hints import Bell
 from perdure.store.postgres.jobs import Jobs
@@ -32,7 +33,9 @@ POOL_SIZE = 4
 """Connections for everything that is not hot; with the hot ones and the bell a busy store holds nine."""
 
 
-class PostgresStore(Schema, Enqueueing, Jobs, Changes, Leases, Recording, Finishing, Approvals, Workers, Retention):
+class PostgresStore(
+    Schema, Enqueueing, Jobs, Explaining, Changes, Leases, Recording, Finishing, Approvals, Workers, Retention
+):
     """See `protocol.Store`. Made by `open`; used from the event loop it was opened in."""
 
     def __init__(self, url: str, where: str, pool: Pool, tenant: str) -> None:

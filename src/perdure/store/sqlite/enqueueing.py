@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.errors import PerdureError
+from perdure.model.events import NewEvent
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.refusals import idempotency_conflict
 from perdure.store.sizes import text_of_job
@@ -53,6 +54,28 @@ class Enqueueing(Base):
             return results
 
         return await self._write(all_or_none, WORK | NEWS) if jobs else []
+
+    async def enqueue_recorded(
+        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
+    ) -> Enqueued:
+        """See `protocol.JobStore.enqueue_recorded`."""
+
+        def one(conn: sqlite3.Connection, now: int) -> Enqueued:
+            stored = self._enqueue_one(conn, now, job)
+            if isinstance(stored, PerdureError):
+                raise stored
+            if not stored.created:
+                return stored
+            id = str(job.id)
+            if events:
+                rows = [(id, n, now, 0, str(e.event_id), e.type, e.payload) for n, e in enumerate(events, 2)]
+                conn.executemany(SQL["append_many"], rows)
+                conn.execute(SQL["append_free"], (1 + len(events), now, id))
+            if checkpoint is not None:
+                conn.execute(SQL["patch_state"], (id, checkpoint, None, None, 0, 0.0, now))
+            return stored
+
+        return await self._write(one, WORK | NEWS)
 
     def _enqueue_each(
         self, conn: sqlite3.Connection, now: int, jobs: Sequence[NewJob]

@@ -1,0 +1,99 @@
+"""Why a job is not moving, and what would move it: what is looked at, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from perdure.model.approvals import Approval
+from perdure.model.events import Event
+from perdure.model.ids import short_id
+from perdure.model.jobs import Job
+from perdure.model.states import Status
+from perdure.model.workers import WorkerInfo
+
+MOST_AHEAD = 1000
+"""Jobs ahead of one in its lane are counted up to this many."""
+
+EVENTS_LOOKED_AT = 30
+"""The newest events of a job that tell what it is doing now; not more, because each may hold a result of 1 MiB."""
+
+
+class Why(StrEnum):
+    """The one reason that stands in front of a job; stable."""
+
+    QUEUED = "queued"
+    WORKERS_BUSY = "workers_busy"
+    NO_WORKER = "no_worker"
+    NO_HANDLER = "no_handler"
+    WORKERS_DRAINING = "workers_draining"
+    DELAYED = "delayed"
+    BACKOFF = "backoff"
+    PUT_OFF = "put_off"
+    PUT_ASIDE = "put_aside"
+    SLEEPING = "sleeping"
+    APPROVAL = "approval"
+    DEADLINE_PASSED = "deadline_passed"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    WORKER_SILENT = "worker_silent"
+    LEASE_EXPIRED = "lease_expired"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DEADLETTER = "deadletter"
+    CANCELLED = "cancelled"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One moment of a job and of everything that decides whether it moves; `now` is that moment in database time, UTC.
+
+    ahead: due jobs that come before it in its lane, counted up to MOST_AHEAD; 0 where it is not due. workers: those of its
+    tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a stopped one.
+    approvals: those its open waits are about, decided or not. events: its newest, in order.
+    """
+
+    now: datetime
+    job: Job
+    ahead: int
+    workers: tuple[WorkerInfo, ...]
+    holder: WorkerInfo | None
+    claimed_at: datetime | None
+    approvals: tuple[Approval, ...]
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Something that would move the job: what it does, in a few words, and the command line that does it."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is where it is. `at` is the moment it is true for, database time, UTC.
+
+    code: the reason, for programs. sentence: the same for people. details: the facts behind it, JSON values and times; which
+    ones depends on the code. moves: what would move it, best first; empty where it moves by itself.
+    """
+
+    job_id: UUID
+    kind: str
+    queue: str
+    status: Status
+    at: datetime
+    code: Why
+    sentence: str
+    details: dict[str, Any]
+    moves: tuple[Move, ...]
+
+    @property
+    def short_id(self) -> str:
+        """The last 8 hex digits of the job's id."""
+        return short_id(self.job_id)

@@ -1,0 +1,127 @@
+"""A job as its log tells it: the fold of its events, up to any version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from perdure.model.events import Event
+from perdure.model.jobs import Job, JobState, Wait
+from perdure.model.states import FAILURES, Status
+
+
+@dataclass(slots=True)
+class Folded:
+    """What a log adds up to. Every field equals that of the job's row at the same version, unless SQL typed by hand set
+    `next_retry_at` or an error, of which no event tells."""
+
+    version: int = 0
+    status: Status = Status.PENDING
+    attempt: int = 0
+    retry_count: int = 0
+    next_retry_at: datetime | None = None
+    error_message: str | None = None
+    error_kind: str | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    cursor: str | None = None
+    checkpoint: Any = None
+    tokens: int = 0
+    cost: float = 0.0
+    waits: dict[str, Wait] = field(default_factory=dict)
+
+    def read(self, event: Event) -> None:
+        """The next event."""
+        self.version = event.version
+        payload = event.payload if isinstance(event.payload, dict) else {}
+        if event.new_status is not None:
+            self._move(event, event.new_status, payload)
+        if event.new_status is not None or not self.status.leased:
+            self.updated_at = event.at
+        match event.type:
+            case "node_finished":
+                self.cursor = payload.get("key")
+            case "checkpoint_saved":
+                self.checkpoint = payload.get("state")
+            case "usage_recorded":
+                self.tokens += payload.get("tokens", 0)
+                self.cost += payload.get("cost", 0.0)
+            case "made_due" if self.status is Status.RETRY:
+                self.next_retry_at = event.at
+            case "wait_started" | "approval_requested" if not self.status.terminal:
+                self._open(payload)
+            case "wait_completed":
+                self.waits.pop(payload.get("key", ""), None)
+            case _:
+                pass
+
+    def _move(self, event: Event, status: Status, payload: dict[str, Any]) -> None:
+        self.status, self.note = status, payload
+        self.attempt = event.attempt or self.attempt
+        if event.version == 1:
+            self.created_at = event.at
+        if status is Status.RUNNING and self.started_at is None and "worker" in payload:  # set by hand, nobody runs it
+            self.started_at = event.at
+        self.retry_count = payload.get("retry_count", self.retry_count)
+        self.next_retry_at = _retry_at(event, payload) if status is Status.RETRY else None
+        failed = status in FAILURES
+        self.error_message = payload.get("error") if failed else None
+        self.error_kind = payload.get("error_kind") if failed else None
+        if status.terminal:
+            self.finished_at = event.at
+            self.waits.clear()
+
+    def _open(self, payload: dict[str, Any]) -> None:
+        key, until, approval = payload.get("key"), payload.get("until"), payload.get("approval")
+        if isinstance(key, str):
+            moment = datetime.fromisoformat(until) if isinstance(until, str) else None
+            asked = UUID(approval) if isinstance(approval, str) else None
+            self.waits[key] = Wait(key, str(payload.get("kind", "timer")), moment, asked)
+
+
+def _retry_at(event: Event, payload: dict[str, Any]) -> datetime | None:
+    told = payload.get("next_retry_at")
+    if isinstance(told, str):
+        return datetime.fromisoformat(told)
+    return event.at if payload.get("door") == "reaper" else None  # a reaper's job is due at once
+
+
+def fold(events: Iterable[Event]) -> Folded:
+    """What the events of one job add up to, from version 1 on and in order."""
+    folded = Folded()
+    for event in events:
+        folded.read(event)
+    return folded
+
+
+def job_at(job: Job, folded: Folded) -> Job:
+    """The job as it was at the version that `folded` ends at.
+
+    What no log holds is None: progress, the lease (who held it stands in the note of its run_started) and the due time. What
+    does not change in a job's life is as it stands now.
+    """
+    return replace(
+        job,
+        version=folded.version,
+        status=folded.status,
+        attempt=folded.attempt,
+        retry_count=folded.retry_count,
+        next_retry_at=folded.next_retry_at,
+        result=job.result if folded.status is Status.COMPLETED else None,
+        error_message=folded.error_message,
+        error_kind=folded.error_kind,
+        note=folded.note,
+        updated_at=folded.updated_at or job.created_at,
+        started_at=folded.started_at,
+        finished_at=folded.finished_at,
+        state=JobState(folded.checkpoint, None, None, folded.tokens, folded.cost, folded.cursor),
+        lease=None,
+        waits=tuple(folded.waits.values()),
+        due_at=None,
+    )

@@ -1,0 +1,116 @@
+"""The steps of a job, read from its log: what was recorded, what runs, what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.model.events import Event
+
+COPIED = "copied_from"
+"""The key in the payload of an event that a fork took over from another job: {"job", "version", "at"} of the original."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One keyed call of a job.
+
+    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a tool call whose
+    outcome a crash left open. number: counts the job's steps from 1, in the order in which they began. version: of its first
+    event. at: when it began, UTC. seconds: how long it took. digest: changes when its arguments do. kept: it was recorded by
+    the job this one was forked from.
+    """
+
+    key: str
+    kind: str
+    status: str
+    at: datetime
+    attempt: int | None
+    number: int
+    version: int
+    seconds: float | None = None
+    tries: int | None = None
+    result: Any = None
+    error: str | None = None
+    digest: str | None = None
+    kept: bool = False
+
+
+def steps_of(events: Iterable[Event]) -> list[Step]:
+    """The steps in the order in which they first appear in `events`, which are in the order of the log."""
+    found: dict[str, Step] = {}
+    for event in events:
+        if event.type in ("run_started", "job_cancelled", "job_failed", "job_deadlettered", "job_retrying"):
+            _attempt_over(found)
+        key = event.payload.get("key") if isinstance(event.payload, dict) else None
+        if isinstance(key, str):
+            _read(found, key, event, event.payload)
+    return list(found.values())
+
+
+def _attempt_over(found: dict[str, Step]) -> None:
+    for step in found.values():
+        if step.status == "running":
+            step.status = "cut off"
+
+
+def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any]) -> None:
+    at, kept = _origin(event, payload)
+
+    def step(kind: str, status: str) -> Step:
+        now = found.get(key)
+        if now is None:
+            now = found[key] = Step(key, kind, status, at, event.attempt, len(found) + 1, event.version)
+        now.status, now.attempt, now.kept = status, event.attempt or now.attempt, kept
+        now.digest = payload.get("digest", now.digest)
+        return now
+
+    match event.type:
+        case "node_started":
+            step("step", "running").at = at
+        case "step_failed":
+            failed = step("step", "failed")
+            failed.error, failed.tries = payload.get("error"), payload.get("try")
+        case "node_finished":
+            done = step("step", "done")
+            done.seconds, done.tries = payload.get("ms", 0) / 1000, payload.get("tries")
+            done.result, done.error = payload.get("result"), None
+        case "tool_called":
+            called = step("tool", "running")
+            called.at, called.tries, called.error = at, (called.tries or 0) + 1, None
+        case "tool_failed":
+            failed = step("tool", "failed")
+            failed.error, failed.seconds = payload.get("error"), (at - failed.at).total_seconds()
+        case "tool_returned":
+            done = step("tool", "done")
+            done.seconds, done.result = (at - done.at).total_seconds(), payload.get("result")
+        case "approval_requested":
+            step(str(payload.get("kind", "approval")), "waiting")
+        case "wait_started":
+            step(str(payload.get("kind", "timer")), "waiting")
+        case "wait_completed":
+            done = step(str(payload.get("kind", "timer")), "done")
+            done.kind = str(payload.get("kind", done.kind))
+            if isinstance(recorded := payload.get("recorded"), dict):  # a fork asks nobody again
+                done.at = _moment(recorded.get("requested_at"), at)
+            done.seconds = (at - done.at).total_seconds()
+            done.result = payload.get("decision")
+            if payload.get("actor"):
+                done.result = f"{done.result} by {payload['actor']}"
+        case _:
+            pass
+
+
+def _origin(event: Event, payload: dict[str, Any]) -> tuple[datetime, bool]:
+    """When it happened, also where a fork wrote it down again, and whether a fork did."""
+    copied = payload.get(COPIED)
+    return (_moment(copied.get("at"), event.at), True) if isinstance(copied, dict) else (event.at, False)
+
+
+def _moment(text: Any, otherwise: datetime) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return otherwise

@@ -1,0 +1,128 @@
+"""What a fork takes over from the job it is made of: pure functions of a log."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from perdure.model.approvals import Approval, as_record
+from perdure.model.errors import InvalidInput, StepNotFound
+from perdure.model.events import Event, NewEvent
+from perdure.model.ids import short_id
+from perdure.model.steps import COPIED, Step, steps_of
+
+_RECORDS = frozenset(
+    {
+        "node_finished",
+        "tool_called",
+        "tool_returned",
+        "tool_failed",
+        "wait_started",
+        "wait_completed",
+        "checkpoint_saved",
+    }
+)
+_CALLS = frozenset({"tool_called", "tool_returned", "tool_failed"})
+_MOST_NAMED = 20
+
+
+def step_named(job_id: UUID, events: Sequence[Event], from_step: str | int | None) -> Step | None:
+    """The step of a job that a caller means by its key, or by its number as `jobs steps` counts them; None means none.
+
+    Raises StepNotFound, naming the steps there are; InvalidInput for what is neither.
+    """
+    if from_step is None:
+        return None
+    if isinstance(from_step, bool) or not isinstance(from_step, str | int):
+        raise InvalidInput(f"from_step is a step's name or its number, got {from_step!r}")
+    steps = steps_of(events)
+    by_key = {step.key: step for step in steps}
+    found = by_key.get(from_step) if isinstance(from_step, str) else None
+    if found is None and (number := _number(from_step)) is not None:
+        found = next((step for step in steps if step.number == number), None)
+    if found is None:
+        raise _not_found(job_id, steps, from_step)
+    return found
+
+
+def taken_over(events: Sequence[Event], *, before: int | None) -> list[Event]:
+    """The events of a fork's origin that the fork begins with: what was recorded before that version; None: all of it.
+
+    Finished steps, tool calls, answered waits and approvals, and the last checkpoint. A wait that was open at that moment is
+    begun anew. A tool that was being called then keeps the outcome that the call had; one that had none stays unknown.
+    """
+    point = events[-1].version + 1 if before is None else before
+    earlier = [e for e in events if e.version < point and e.type in _RECORDS and isinstance(e.payload, dict)]
+    answered = {_key(e) for e in earlier if e.type == "wait_completed"}
+    checkpoint = max((e.version for e in earlier if e.type == "checkpoint_saved"), default=0)
+    kept = [
+        e
+        for e in earlier
+        if (e.type != "wait_started" or _key(e) in answered)
+        and (e.type != "checkpoint_saved" or e.version == checkpoint)
+    ]
+    called: set[Any] = set()
+    for event in kept:
+        if event.type == "tool_called":
+            called.add(_key(event))
+        elif event.type in ("tool_returned", "tool_failed"):
+            called.discard(_key(event))
+    for event in events:
+        if event.version < point or event.type not in _CALLS or _key(event) not in called:
+            continue
+        called.discard(_key(event))  # what comes next tells: its outcome, or a call that was made anew
+        if event.type == "tool_failed" or (event.type == "tool_returned" and not event.payload.get("answered")):
+            kept.append(event)
+    return kept
+
+
+def approvals_in(events: Sequence[Event]) -> list[UUID]:
+    """The approvals whose answers are among these events, and not written out in them yet."""
+    return [
+        UUID(e.payload["approval"])
+        for e in events
+        if e.type == "wait_completed" and "approval" in e.payload and "recorded" not in e.payload
+    ]
+
+
+def copied(event: Event, answers: Mapping[UUID, Approval]) -> NewEvent:
+    """An event as a fork writes it down: where it is from, and an approval's answer written out."""
+    payload = dict(event.payload)
+    first = payload.pop(COPIED, None)
+    if event.type == "wait_completed" and "approval" in payload and "recorded" not in payload:
+        payload["recorded"] = as_record(answers[UUID(payload["approval"])])
+    at = first["at"] if first else event.at.isoformat()
+    payload[COPIED] = {"job": str(event.job_id), "version": event.version, "at": at}
+    return NewEvent(event.type, json.dumps(payload, ensure_ascii=False))
+
+
+def checkpoint_in(events: Sequence[Event]) -> str | None:
+    """The last checkpoint among these events, as JSON text."""
+    saved = [e.payload["state"] for e in events if e.type == "checkpoint_saved"]
+    return json.dumps(saved[-1], ensure_ascii=False) if saved else None
+
+
+def _key(event: Event) -> Any:
+    return event.payload.get("key") if isinstance(event.payload, dict) else None
+
+
+def _number(from_step: str | int) -> int | None:
+    if isinstance(from_step, int):
+        return from_step
+    return int(from_step) if from_step.isdecimal() and len(from_step) < 10 else None
+
+
+def _not_found(job_id: UUID, steps: Sequence[Step], from_step: str | int) -> StepNotFound:
+    wanted = f"'{from_step}'" if isinstance(from_step, str) else f"number {from_step}"
+    near = difflib.get_close_matches(str(from_step), [s.key for s in steps], 1)
+    message = f"job …{short_id(job_id)} has no step {wanted}" + (f"; did you mean '{near[0]}'?" if near else "")
+    if not steps:
+        return StepNotFound(f"{message}: it has recorded nothing", hint="run it from the start: perdure jobs rerun")
+    named = ", ".join(f"{s.number} {s.key}" for s in steps[:_MOST_NAMED])
+    more = f" and {len(steps) - _MOST_NAMED} more" if len(steps) > _MOST_NAMED else ""
+    return StepNotFound(
+        message, hint=f"its steps: {named}{more}\nwithout a step the fork goes on behind the last one that was recorded"
+    )

@@ -1,0 +1,118 @@
+"""Who could take a job, as one snapshot shows it, and the words for it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.model.explanation import Move, Standing, Why
+from perdure.model.jobs import DEFAULT_QUEUE, Job
+from perdure.model.timing import span
+from perdure.model.workers import WorkerInfo, WorkerState
+
+SOON = "it should start in a moment."
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """An explanation, but for what it says of the job itself."""
+
+    code: Why
+    sentence: str
+    details: dict[str, Any]
+    moves: tuple[Move, ...] = ()
+
+
+def takers(seen: Standing) -> Reason:
+    """Who could start the job now."""
+    job, queue = seen.job, f"queue '{seen.job.queue}'"
+    serving = [w for w in seen.workers if job.queue in w.queues]
+    alive = [w for w in serving if w.alive]
+    taking = [w for w in alive if w.state is WorkerState.RUNNING and w.command is None]
+    able = [w for w in taking if job.kind in w.kinds]
+    slots = sum(w.concurrency for w in able)
+    busy = sum(min(w.held, w.concurrency) for w in able)  # what is claimed ahead holds no slot
+    facts: dict[str, Any] = {"workers": [w.id for w in able], "slots": slots, "busy": busy}
+    start = start_worker(job)
+    if not alive:
+        said = f"and no live worker serves {queue}."
+        if serving:
+            last = max(serving, key=lambda w: w.heartbeat_at)
+            facts["last_worker"], facts["last_heard_of"] = last.id, last.heartbeat_at
+            said += f" The last one, {named(last)}, was heard of {when(last.heartbeat_at, seen.now)}."
+        return Reason(Why.NO_WORKER, said, facts, (start,))
+    if not taking:
+        facts["draining"] = [w.id for w in alive]
+        who = count(len(alive), "worker that serves", "workers that serve")
+        said = f"but the {who} {queue} {'is' if len(alive) == 1 else 'are'} draining and will take no more jobs."
+        return Reason(Why.WORKERS_DRAINING, said, facts, (start,))
+    if not able:
+        known = sorted({kind for w in taking for kind in w.kinds})
+        facts["serving"], facts["known_kinds"] = [w.id for w in taking], known
+        said = f"but no live worker of {queue} has a handler for kind '{job.kind}'. They have: {_listed(known)}."
+        move = Move(f"start a worker whose App has the handler '{job.kind}'", start.command)
+        return Reason(Why.NO_HANDLER, said, facts, (move,))
+    whom = count(len(able), "worker", "workers")
+    if busy >= slots:
+        said = f"but all {count(slots, 'slot', 'slots')} of the {whom} for it are busy."
+        return Reason(Why.WORKERS_BUSY, said, facts, (Move("start another worker", start.command),))
+    said = f"and {slots - busy} of {count(slots, 'slot', 'slots')} of {whom} for it are free: {SOON}"
+    return Reason(Why.QUEUED, said, facts)
+
+
+def with_takers(reason: Reason, found: Reason) -> Reason:
+    """What is not due yet, and will find nobody when it is, says so."""
+    if found.code in (Why.QUEUED, Why.WORKERS_BUSY):
+        return reason
+    known = {k: v for k, v in found.details.items() if k not in ("slots", "busy")}
+    then = found.sentence.partition(" ")[2]
+    return Reason(
+        reason.code,
+        f"{reason.sentence} Even then it could not start: {then}",
+        {**reason.details, "then": found.code.value, **known},
+        (*reason.moves, *found.moves),
+    )
+
+
+def chores(seen: Standing, does: str) -> tuple[str, tuple[Move, ...]]:
+    """Who takes over, cancels, fails and settles: any live worker, whatever it serves."""
+    if any(w.alive for w in seen.workers):
+        return f"a live worker {does} within seconds", ()
+    return f"the next worker {does}, and none is alive", (start_worker(seen.job),)
+
+
+def start_worker(job: Job) -> Move:
+    """The command that starts a worker for the job's queue."""
+    queues = "" if job.queue == DEFAULT_QUEUE else f" --queues {shlex.quote(job.queue)}"
+    return Move(f"start a worker for queue '{job.queue}'", f"perdure worker start --app module:attr{queues}")
+
+
+def named(worker: WorkerInfo) -> str:
+    """A worker, so that a person finds it."""
+    return f"worker {worker.id} (process {worker.pid} on {worker.host})"
+
+
+def when(moment: datetime | None, now: datetime) -> str:
+    """`at 2026-11-20 18:00:00 UTC (in 3h)`."""
+    if moment is None:
+        return "at a time that is not known"
+    away = seconds(moment - now)
+    told = f"in {span(away)}" if away > 0 else f"{span(-away)} ago"
+    return f"at {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({told})"
+
+
+def seconds(length: timedelta) -> float:
+    """A length of time in seconds."""
+    return length.total_seconds()
+
+
+def count(number: int, one: str, many: str) -> str:
+    """`1 slot`, `1,000 slots`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "none"

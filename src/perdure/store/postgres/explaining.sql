@@ -1,0 +1,32 @@
+-- What decides whether a job moves, read in one snapshot: these, get_job, list_workers and list_events.
+
+-- name: one_snapshot
+-- only: postgres a reader's transaction is one on SQLite anyway
+set transaction isolation level repeatable read, read only
+
+-- name: place_in_queue
+select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = $1
+
+-- name: jobs_ahead
+-- Due jobs that a claim would take first: $1 lane, $2 higher priorities, $3 priority, $4 due at, $5 job id, $6 the most that are
+-- counted of each sort. Ranges of the ready index, so that delayed jobs cost nothing. Runs after by_index.
+select count(*) as n from (
+  (select 1 from perdure.job_queue q
+    where q.lane = $1 and q.priority = any ($2::smallint[]) and q.run_at <= perdure.db_now() limit $6)
+  union all
+  (select 1 from perdure.job_queue q
+    where q.lane = $1 and q.priority = $3 and (q.run_at, q.job_id) < ($4, $5) limit $6)
+) ahead
+
+-- name: lease_holder
+-- The lease of a job and the worker it names, also a stopped one: $1 job id
+select k.claimed_at, w.*, w.state <> 'STOPPED' and w.heartbeat_at > perdure.db_now() - interval '15 seconds' as alive,
+  (select count(*) from perdure.job_claims h where h.worker_id = k.worker_id and h.expires_at > perdure.db_now()) as held
+from perdure.job_claims k left join perdure.workers w on w.id = k.worker_id where k.job_id = $1
+
+-- name: approvals_awaited
+-- Those that the open waits of a job are about: $1 job id
+select a.*, j.kind as job_kind, j.status::text as job_status
+from perdure.job_waits w join perdure.approvals a on a.id = any (array[w.approval_id])
+join perdure.jobs j on j.id = any (array[a.job_id])
+where w.job_id = $1 order by a.id
