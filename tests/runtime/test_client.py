@@ -536,7 +536,8 @@ async def test_the_database_of_an_app(file_store_url: str) -> None:
 
 
 async def test_an_app_whose_schema_does_not_fit_can_still_be_asked(file_store_url: str) -> None:
-    await App(file_store_url, migrate=True).count()
+    async with App(file_store_url, migrate=True) as app:
+        await app.count()
     async with open_shell(file_store_url) as shell:
         moment = "now()" if shell.postgres else "0"
         await shell.run(f"insert into schema_migrations values (99, 'future', 'x', {moment})")

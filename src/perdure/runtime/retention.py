@@ -32,8 +32,8 @@ FIRST_BATCH = 50
 MOST_EVENTS = 20_000
 """Events that go in one transaction, unless a single job has more."""
 
-SHORT, LONG = 0.1, 0.5
-"""Seconds: batches grow while they take less than the one, and shrink when they take more than the other."""
+SHORT, LONG = 0.03, 0.12
+"""Seconds: transactions grow while they take less than the one, and shrink when they take more than the other."""
 
 FORGOTTEN = 86400.0
 """A worker is remembered for at least so many seconds after it was last heard of."""
@@ -94,13 +94,14 @@ class Pruning:
     async def _step(self) -> bool:
         if not self._between:
             return False
-        began = time.monotonic()
         after, before = self._between[0]
         page = await self._store.list_prunable(self._wanted, after=after, before=before, limit=self._size)
         jobs = _affordable(page.jobs)
         safe = jobs if self._path is None else await self._export(jobs)
         if safe:
+            began = time.monotonic()
             self.pruned += await self._store.prune([job.id for job in safe], keep_logs=self._keep_logs)
+            self._resize(time.monotonic() - began)
         next_after = jobs[-1].id if len(jobs) < len(page.jobs) else page.next_after
         if self._hurried:
             return True
@@ -108,12 +109,13 @@ class Pruning:
             self._between.pop(0)
         else:
             self._between[0] = next_after, before
-        took = time.monotonic() - began
+        return bool(self._between)
+
+    def _resize(self, took: float) -> None:
         if took > LONG:
             self._size = max(1, self._size // 2)
         elif took < SHORT:
             self._size = min(self._batch, self._size * 2)
-        return bool(self._between)
 
     async def _export(self, jobs: Sequence[Prunable]) -> list[Prunable]:
         """Those that are safe in the archive now; not those that somebody else has pruned meanwhile."""
