@@ -113,6 +113,10 @@ ADVICE = {
     "too-large": "Store large data elsewhere and pass its address.",
     "invalid-priority": "Give a whole number from 1 to 9.",
     "negative-delay": "Leave the delay out to run now.",
+    "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs; "
+    "[transactions](transactions.md) lists the kinds.",
+    "no-transaction": "Begin a transaction first, or leave `tx=` out to enqueue at once.",
+    "other-database": "Give the App the URL of the database that your transaction is in.",
     "not-found": "Check the id and the database.",
     "job-not-found": "`perdure jobs ls` shows the ids; `perdure config ls` shows which database was asked.",
     "approval-not-found": "`perdure approvals ls` shows those that are pending.",

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """`perdure.App`'s client calls, blocking. Thread-safe. Close it, or use it as a context manager.
+    """`perdure.App`'s client calls, blocking. Thread-safe. Close it, or use it as a context manager, which opens the store.
 
     app: an App (its handlers give types and policies) or a database URL; None = the settings.
     """
@@ -57,18 +57,32 @@ class Client:
             yield item
 
     @overload
-    def enqueue(self, job: Handler[None, O], /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
+    def enqueue(
+        self, job: Handler[None, O], /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
     @overload
-    def enqueue(self, job: Handler[I, O], input: I, /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
+    def enqueue(
+        self, job: Handler[I, O], input: I, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
     @overload
-    def enqueue(self, job: str, input: Any = None, /, **options: Unpack[EnqueueOptions]) -> Handle[Any]: ...
-    def enqueue(self, job: Any, input: Any = None, /, **options: Unpack[EnqueueOptions]) -> Handle[Any]:
-        """See `perdure.Client.enqueue`."""
+    def enqueue(
+        self, job: str, input: Any = None, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]: ...
+    def enqueue(
+        self, job: Any, input: Any = None, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]:
+        """See `perdure.Client.enqueue`. tx: a blocking connection, which is used in this thread and no other."""
+        if tx is not None:
+            [joined] = self.enqueue_many([Request(job, input, options)], tx=tx)
+            return joined
         return Handle(self, self._run(self._app.enqueue(job, input, **options)))
 
-    def enqueue_many(self, requests: Iterable[Request]) -> builtins.list[Handle[Any]]:
-        """See `perdure.Client.enqueue_many`."""
-        return [Handle(self, h) for h in self._run(self._app.enqueue_many(requests))]
+    def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> builtins.list[Handle[Any]]:
+        """See `perdure.Client.enqueue_many`. tx: as for `enqueue`."""
+        if tx is None:
+            return [Handle(self, h) for h in self._run(self._app.enqueue_many(requests))]
+        joining = self._run(self._app.joining(requests, tx))
+        return [Handle(self, h) for h in joining.handles(joining.joined.now())]
 
     def get(self, job_id: JobId, *, at: int | None = None) -> Job:
         """See `perdure.Client.get`."""
@@ -176,6 +190,12 @@ class Client:
         self._loop.close()
 
     def __enter__(self) -> Self:
+        """Raises as `perdure.App.open`."""
+        try:
+            self._run(self._app.open())
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

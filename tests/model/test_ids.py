@@ -2,14 +2,17 @@
 
 import hashlib
 import itertools
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import RFC_4122
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
+from perdure.model.ids import hash_json, hash_token, new_token, same_json, short_id, uuid7
 
 
 def test_an_id_is_a_uuid_of_version_7_and_tells_its_millisecond() -> None:
@@ -53,3 +56,52 @@ def test_tokens_are_unguessable_and_only_their_hash_is_kept() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_json_is_hashed_as_the_exact_text(one: str, other: str) -> None:
     assert (hash_json(one) == hash_json(other)) == (one == other)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def turned(value: Any) -> Any:
+    """The same value, the keys of its objects the other way round."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return [turned(item) for item in value] if isinstance(value, list) else value
+
+
+@given(JSON)
+def test_one_value_is_the_same_however_it_is_spelled(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for other in (text, json.dumps(value, indent=2), json.dumps(turned(value), ensure_ascii=True) + "\n"):
+        assert same_json(text, other)
+        assert same_json(other, text)
+        assert not same_json(text, f"[{other}]")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("1", "1.0", True),
+        ("100", "1e2", True),
+        ("0", "-0.0", True),
+        ("0.1", "0.10000000000000000555", False),
+        ("9007199254740993", "9007199254740992", False),
+        ("1e1000000000", "10e999999999", True),
+        ("1", "true", False),
+        ("0", "null", False),
+        ('"1"', "1", False),
+        ('{"a": 1}', '{"a": 1, "b": null}', False),
+        ('{"a": 1, "a": 2}', '{"a": 2}', True),
+        ("[1, 2]", "[2, 1]", False),
+        ("[1]", "[1, 1]", False),
+        ("[]", "{}", False),
+        ("what", "what", True),
+        ("what", "what ", False),
+        ("[" * 100_000, "[" * 100_001, False),
+    ],
+)
+def test_what_is_the_same_json(one: str, other: str, same: bool) -> None:
+    assert same_json(one, other) is same_json(other, one) is same

@@ -10,6 +10,7 @@ from perdure import App, Fail, JobContext, Request, Status, Worker
 from perdure.model.errors import ConfigError
 from perdure.model.workers import WorkerCommand
 from perdure.runtime import worker as worker_module
+from perdure.store.hints import HintListener
 from tests.runtime.support import LINGER, PATIENCE, QUICK, ended, keys, only, reached, soon, types, until, working
 
 
@@ -26,6 +27,23 @@ async def test_an_idle_worker_is_woken_by_the_enqueue(app: App, monkeypatch: pyt
         for _ in range(3):
             assert await (await app.enqueue(quick)).result(PATIENCE) == "done"
             await asyncio.sleep(0.02)
+
+
+async def test_an_idle_worker_looks_within_every_second(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody hints at, such as a commit of somebody else's transaction, has not to wait for longer."""
+    monkeypatch.setattr(worker_module, "POLL", 1.0)
+    pauses: list[float] = []
+    wait = HintListener.wait
+
+    async def watched(self: HintListener, timeout: float) -> bool:
+        pauses.append(timeout)
+        return await wait(self, timeout)
+
+    monkeypatch.setattr(HintListener, "wait", watched)
+    async with working(app):
+        await until(lambda: len(pauses) >= 10)
+    assert all(0 < pause < 1 for pause in pauses)
+    assert max(pauses) > 0.7, "and not all the time"
 
 
 async def test_a_kind_without_handler_is_handed_back_and_says_so(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,11 @@ async def client() -> None:
     assert_type(await app.enqueue("research", {"topic": "x"}), Handle[Any])
     assert_type(await app.enqueue_many([Request(research, Brief("x"), {"priority": 3})]), list[Handle[Any]])
 
+    assert_type(await app.enqueue(research, Brief("x"), tx=object(), priority=7), Handle[Report])
+    assert_type(await app.enqueue(without_input, tx=None), Handle[int])
+    assert_type(await app.enqueue_many([Request(research, Brief("x"))], tx=object()), list[Handle[Any]])
+    await app.enqueue_many([Request(research, Brief("x"), {"tx": object()})])  # type: ignore[arg-type]
+
     await app.enqueue(research, "x")  # type: ignore[misc]
     await app.enqueue(research)  # type: ignore[arg-type]
     await app.enqueue(without_input, 1)  # type: ignore[misc]
@@ -199,6 +204,8 @@ def sync_client() -> None:
         assert_type(handle.result(timeout="1m"), Report)
         assert_type(client.enqueue(without_input).result(), int)
         assert_type(client.enqueue("research", {"topic": "x"}), SyncHandle[Any])
+        assert_type(client.enqueue(research, Brief("x"), tx=object(), delay="5m"), SyncHandle[Report])
+        assert_type(client.enqueue_many([Request(research, Brief("x"))], tx=object()), list[SyncHandle[Any]])
         assert_type(client.get(handle.id), Job)
         assert_type(client.get(handle.id, at=3), Job)
         assert_type(client.explain(handle.id), Explanation)

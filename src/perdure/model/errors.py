@@ -13,7 +13,10 @@ PerdureError
 │   ├── NotJson                  not-json
 │   ├── TooLarge                 too-large
 │   ├── InvalidPriority          invalid-priority
-│   └── NegativeDelay            negative-delay
+│   ├── NegativeDelay            negative-delay
+│   ├── UnsupportedTransaction   unsupported-transaction
+│   ├── NoTransaction            no-transaction
+│   └── OtherDatabase            other-database
 ├── NotFound (LookupError)
 │   ├── JobNotFound              job-not-found
 │   ├── ApprovalNotFound         approval-not-found
@@ -146,6 +149,24 @@ class NegativeDelay(InvalidInput):
     """A delay cannot be negative."""
 
     code = "negative-delay"
+
+
+class UnsupportedTransaction(InvalidInput):
+    """What was given as tx= is nothing whose transaction perdure can join."""
+
+    code = "unsupported-transaction"
+
+
+class NoTransaction(InvalidInput):
+    """The connection given as tx= has no open transaction: the job would be committed at once."""
+
+    code = "no-transaction"
+
+
+class OtherDatabase(InvalidInput):
+    """The connection given as tx= leads to another database than the App's."""
+
+    code = "other-database"
 
 
 class NotFound(PerdureError, LookupError):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import threading
 import time
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
 from uuid import UUID, SafeUUID
 
 SHORT_ID_DIGITS = 8
@@ -81,3 +84,30 @@ def hash_token(token: str) -> str:
 def hash_json(text: str) -> str:
     """SHA-256 of a JSON text exactly as stored, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def same_json(one: str, other: str) -> bool:
+    """Whether two JSON texts hold the same value, however they are spelled: spaces, order of keys, escapes, `1.0` and `1`.
+
+    Other languages spell JSON in their own ways; PostgreSQL compares `jsonb` like this.
+    """
+    if one == other:
+        return True
+    try:
+        return _equal(_exact(one), _exact(other))
+    except (ValueError, ArithmeticError, RecursionError):  # what cannot be read is the same as its own text only
+        return False
+
+
+def _exact(text: str) -> Any:
+    return json.loads(text, parse_float=Decimal, parse_int=Decimal)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)

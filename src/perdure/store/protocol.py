@@ -41,6 +41,7 @@ from perdure.model.jobs import (
 from perdure.model.retention import StoreSizes
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.store.joining import Joined
 from perdure.store.retention import RetentionStore
 
 Topic = Literal["work", "news"]
@@ -108,8 +109,9 @@ class JobStore(Protocol):
     async def enqueue(self, job: NewJob) -> Enqueued:
         """Store a job as PENDING at version 1 with its `job_created` event and its queue row.
 
-        - With an idempotency key already used for this (tenant, kind): same payload_hash returns the existing job's id with
-          created=False and writes nothing; another payload_hash raises `IdempotencyConflict` and writes nothing.
+        - With an idempotency key already used for this (tenant, kind): the same payload returns the existing job's id with
+          created=False and writes nothing; another payload raises `IdempotencyConflict` and writes nothing. Payloads are the
+          same if they are equal as JSON, however they are spelled; an equal payload_hash says so at once.
         - Concurrent calls share one commit (batched); each returns only after its own commit.
         - A connection lost during the commit is resolved by the job's id: the call succeeds once, never twice.
         """
@@ -131,6 +133,20 @@ class JobStore(Protocol):
           attempt 0; and the checkpoint (JSON text) in its state.
         - Its version is the head of that log. The first claim writes `run_started` behind it.
         - Repeating a call whose job is there already writes nothing.
+        """
+        ...
+
+    async def join(self, tx: object, jobs: Sequence[NewJob]) -> Joined:
+        """Prepare `enqueue_many` in the open transaction of a caller's connection; what is returned does it, in the thread or
+        event loop that the connection belongs to, and gives the acknowledgements.
+
+        - Rolled back (the transaction, or a savepoint around it): never enqueued. Committed: enqueued, claimable at the next
+          poll. No hint is sent: nobody but the caller knows when he commits.
+        - It begins and ends no transaction, with one exception: where the driver would begin one by itself before an insert,
+          one is begun.
+        - `UnsupportedTransaction`: perdure cannot join this. `NoTransaction`: the driver would commit at once.
+          `OtherDatabase`: the connection leads elsewhere than this store. Those and `IdempotencyConflict` write nothing and
+          leave the transaction as it was. Errors of the connection are its driver's own.
         """
         ...
 

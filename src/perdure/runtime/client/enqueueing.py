@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.ids import hash_json, uuid7
-from perdure.model.jobs import Job, NewJob
+from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.checks import (
@@ -27,6 +27,7 @@ from perdure.runtime.client.looking import Looking
 from perdure.runtime.client.steering import Steering
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler, Policy
+from perdure.store.joining import Joined
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -51,6 +52,9 @@ class EnqueueOptions(TypedDict, total=False):
     elsewhere: bool
 
 
+_OPTIONS = frozenset(EnqueueOptions.__annotations__)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One job of an `enqueue_many`."""
@@ -60,34 +64,83 @@ class Request:
     options: EnqueueOptions | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
+
+    joined: Joined
+    handles: Callable[[list[Enqueued]], list[Handle[Any]]]
+
+
 class Enqueueing(Looking, Steering):
     """See `client.Client`."""
 
     @overload
-    async def enqueue(self, job: Handler[None, O], /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
-    @overload
-    async def enqueue(self, job: Handler[I, O], input: I, /, **options: Unpack[EnqueueOptions]) -> Handle[O]: ...
-    @overload
-    async def enqueue(self, job: str, input: Any = None, /, **options: Unpack[EnqueueOptions]) -> Handle[Any]: ...
     async def enqueue(
-        self, job: Handler[Any, Any] | str, input: Any = None, /, **options: Unpack[EnqueueOptions]
+        self, job: Handler[None, O], /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
+    @overload
+    async def enqueue(
+        self, job: Handler[I, O], input: I, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
+    @overload
+    async def enqueue(
+        self, job: str, input: Any = None, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]: ...
+    async def enqueue(
+        self,
+        job: Handler[Any, Any] | str,
+        input: Any = None,
+        /,
+        *,
+        tx: object = None,
+        **options: Unpack[EnqueueOptions],
     ) -> Handle[Any]:
         """Store a job; once this returns it is never lost.
 
+        tx: a connection, cursor or session of yours (psycopg 3, asyncpg, SQLAlchemy 2, sqlite3, aiosqlite) in the App's
+        database. The job is then stored by your transaction: it exists once you have committed, and never if you roll back.
+        A sqlite3 connection keeps the event loop waiting for its statement. Errors of your connection are its driver's own.
+
         Raises UnknownHandler, NotJson, TooLarge (over 1 MiB), InvalidPriority, NegativeDelay, InvalidInput,
-        IdempotencyConflict, StoreUnreachable; whatever it raises, nothing was written.
+        IdempotencyConflict, StoreUnreachable; with tx also UnsupportedTransaction, NoTransaction, OtherDatabase. Whatever it
+        raises, nothing was written.
         """
+        if tx is not None:
+            [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
+            return joined
         new, output_type = self._new_job(job, input, options)
         stored = await (await self.open()).enqueue(new)
         return Handle(self, stored.id, output_type, created=stored.created)
 
-    async def enqueue_many(self, requests: Iterable[Request]) -> list[Handle[Any]]:
-        """Store several jobs in one transaction, in order: all or none. Raises as `enqueue`."""
+    async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
+        """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
+        if tx is not None:
+            joining = await self.joining(requests, tx)
+            return joining.handles(await joining.joined.soon())
+        new, outputs = self._new_jobs(requests)
+        return self._handles(await (await self.open()).enqueue_many(new), outputs)
+
+    async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
+        """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
+        in your thread. Raises as `enqueue`."""
+        new, outputs = self._new_jobs(requests)
+        joined = await (await self.open()).join(tx, new)
+        return Joining(joined, lambda stored: self._handles(stored, outputs))
+
+    def _new_jobs(self, requests: Iterable[Request]) -> tuple[list[NewJob], list[Any]]:
         built = [self._new_job(r.job, r.input, r.options or {}) for r in requests]
-        stored = await (await self.open()).enqueue_many([new for new, _ in built])
-        return [Handle(self, s.id, output, created=s.created) for s, (_, output) in zip(stored, built, strict=True)]
+        return [new for new, _ in built], [output for _, output in built]
+
+    def _handles(self, stored: list[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
+        return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
 
     def _new_job(self, job: Handler[Any, Any] | str, input: Any, options: EnqueueOptions) -> tuple[NewJob, Any]:
+        if not options.keys() <= _OPTIONS:  # tx= in the wrong place must not enqueue outside of the transaction
+            unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+            raise InvalidInput(
+                f"unknown options of an enqueue: {unknown}", hint=f"known: {', '.join(sorted(_OPTIONS))}"
+            )
         handler = job if isinstance(job, Handler) else self.registry.find(job)
         if isinstance(job, Handler):
             kind = job.name

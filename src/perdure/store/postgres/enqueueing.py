@@ -9,13 +9,13 @@ from uuid import UUID
 
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
+from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.batcher import Batcher
 from perdure.store.postgres.base import Base, HotWriter
 from perdure.store.postgres.transactions import Database, Tx
 from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
-from perdure.store.rows import Row
 from perdure.store.sizes import chunks, event_chunks, text_of_job
 
 HOT_STATEMENTS = ("enqueue_many", "find_enqueued")
@@ -62,17 +62,23 @@ def insert_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
 
 def find_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
     """The arguments of `find_enqueued`."""
-    return [j.id for j in jobs], [j.kind for j in jobs], [j.idempotency_key for j in jobs], tenant
+    return (
+        [j.id for j in jobs],
+        [j.kind for j in jobs],
+        [j.idempotency_key for j in jobs],
+        tenant,
+        [j.payload_hash for j in jobs],
+    )
 
 
-def acknowledge(job: NewJob, found: Row) -> Enqueued | PerdureError:
+def acknowledge(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
     """What a job that did not come back from its insert turns out to be: this very one, stored by a call whose answer was
-    lost, or the one that had its key first."""
-    if found["id"] == job.id:
+    lost, or the one that had its key first. `other` is that one's payload, where it is not the same text."""
+    if id == job.id:
         return Enqueued(job.id, created=True)
-    if found["payload_hash"] != job.payload_hash:
-        return idempotency_conflict(job, found["id"])
-    return Enqueued(found["id"], created=False)
+    if other is not None and not same_json(other, job.payload):
+        return idempotency_conflict(job, id)
+    return Enqueued(id, created=False)
 
 
 class EnqueueWriter(HotWriter[NewJob, Enqueued]):
@@ -92,7 +98,7 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
             if missing:
                 for row in await self._hot.fetch("find_enqueued", *find_arguments(missing, tenant)):
                     job = missing[row["n"] - 1]
-                    results[job.id] = acknowledge(job, row)
+                    results[job.id] = acknowledge(job, row["id"], row["other"])
                 # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
                 missing = [job for job in missing if job.id not in results]
         return [results[job.id] for job in items]
@@ -100,8 +106,8 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
     async def look(self, items: Sequence[NewJob]) -> Sequence[Enqueued | Exception | None]:
         """See `Writer`."""
         await self._hot.restore()
-        ids, kinds, _, tenant = find_arguments(items, self._db.tenant)
-        rows = await self._hot.fetch("find_enqueued", ids, kinds, [None] * len(items), tenant)
+        ids, kinds, _, tenant, hashes = find_arguments(items, self._db.tenant)
+        rows = await self._hot.fetch("find_enqueued", ids, kinds, [None] * len(items), tenant, hashes)
         stored = {row["id"] for row in rows}
         return [Enqueued(job.id, created=True) if job.id in stored else None for job in items]
 
@@ -132,7 +138,7 @@ async def enqueue_together(db: Database, jobs: Sequence[NewJob]) -> list[Enqueue
             missing = [job for job in chunk if job.id not in created]
             for row in await tx.rows("find_enqueued", *find_arguments(missing, db.tenant)) if missing else ():
                 job = missing[row["n"] - 1]
-                result = acknowledge(job, row)
+                result = acknowledge(job, row["id"], row["other"])
                 if isinstance(result, PerdureError):
                     raise result
                 results[job.id] = result
@@ -152,7 +158,7 @@ async def enqueue_recorded(db: Database, job: NewJob, events: Sequence[NewEvent]
             found = await tx.row("find_enqueued", *find_arguments([job], db.tenant))
             if found is None:
                 raise Restart("the job that has its key is gone")
-            result = acknowledge(job, found)
+            result = acknowledge(job, found["id"], found["other"])
             if isinstance(result, PerdureError):
                 raise result
             return result

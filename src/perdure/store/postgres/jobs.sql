@@ -14,12 +14,16 @@ from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 on conflict do nothing returning id
 
 -- name: find_enqueued
--- For ids that did not come back: the job of that id, or of that idempotency key. $1 ids, $2 kinds, $3 keys, $4 tenant
-select u.n, j.id, j.payload_hash from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality u(id, kind, key, n)
+-- For ids that did not come back: the job of that id, or of that idempotency key, and its payload where that is not the same
+-- text. $1 ids, $2 kinds, $3 keys, $4 tenant, $5 payload hashes
+select u.n, j.id, j.other
+from unnest($1::uuid[], $2::text[], $3::text[], $5::text[]) with ordinality u(id, kind, key, payload_hash, n)
 join lateral (
-  select id, payload_hash from perdure.jobs where id = u.id and tenant_id = $4
+  select id, case when payload_hash is distinct from u.payload_hash then payload::text end as other
+  from perdure.jobs where id = u.id and tenant_id = $4
   union all
-  select id, payload_hash from perdure.jobs where tenant_id = $4 and kind = u.kind and idempotency_key = u.key and id <> u.id
+  select id, case when payload_hash is distinct from u.payload_hash then payload::text end
+  from perdure.jobs where tenant_id = $4 and kind = u.kind and idempotency_key = u.key and id <> u.id
   limit 1) j on true
 
 -- name: get_job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from weakref import WeakSet
 
 import asyncpg
 
@@ -17,6 +18,7 @@ from perdure.store.postgres.connections import HotConnection, Pool, open_pool
 from perdure.store.postgres.enqueueing import Enqueueing, EnqueueWriter
 from perdure.store.postgres.explaining import Explaining
 from perdure.store.postgres.finishing import CompletionWriter, EndingWriter, Finishing
+from perdure.store.postgres.foreign import Foreign
 from perdure.store.postgres.hints import Bell
 from perdure.store.postgres.jobs import Jobs
 from perdure.store.postgres.leases import Leases
@@ -34,7 +36,7 @@ POOL_SIZE = 4
 
 
 class PostgresStore(
-    Schema, Enqueueing, Jobs, Explaining, Changes, Leases, Recording, Finishing, Approvals, Workers, Retention
+    Schema, Enqueueing, Foreign, Jobs, Explaining, Changes, Leases, Recording, Finishing, Approvals, Workers, Retention
 ):
     """See `protocol.Store`. Made by `open`; used from the event loop it was opened in."""
 
@@ -56,6 +58,8 @@ class PostgresStore(
         self._entries = Batcher(EntryWriter(recorder, self._db, self._bell, aside))
         self._completions = Batcher(CompletionWriter(finisher, self._db, self._bell, aside))
         self._endings = Batcher(EndingWriter(finisher, self._db, self._bell, aside))
+        self._place = None
+        self._trusted = WeakSet()
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,8 +63,11 @@ def span(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
-    """Open the file (None: a database in memory). Raises sqlite3.Error, StoreUnreachable."""
+def connect(path: str | None, *, writes: bool, turn: AbstractContextManager[None] | None = None) -> sqlite3.Connection:
+    """Open the file (None: a database in memory). Raises sqlite3.Error, StoreUnreachable.
+
+    turn: held while a file that is not yet shared is made so. One that is needs no lock: the caller may be writing to it.
+    """
     conn = sqlite3.connect(
         path or ":memory:",
         timeout=_BUSY_SECONDS,
@@ -76,10 +80,13 @@ def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
             conn.execute("pragma journal_mode = memory")
             conn.execute("pragma synchronous = off")
         elif writes:
-            if conn.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
-                raise StoreUnreachable(
-                    f"{path} cannot be shared: its file system has no shared memory", hint="put it on a local disk"
-                )
+            if conn.execute("pragma journal_mode").fetchone()[0] != "wal":
+                with turn or contextlib.nullcontext():
+                    if conn.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
+                        raise StoreUnreachable(
+                            f"{path} cannot be shared: its file system has no shared memory",
+                            hint="put it on a local disk",
+                        )
             conn.execute("pragma synchronous = full")  # an acknowledged commit survives a power cut
             conn.execute("pragma wal_autocheckpoint = 4000")
             conn.execute("pragma cache_size = -32768")
@@ -93,6 +100,19 @@ def connect(path: str | None, *, writes: bool) -> sqlite3.Connection:
     conn.create_function("fold", 1, _fold, deterministic=True)  # for queries; triggers must do without
     conn.row_factory = sqlite3.Row
     return conn
+
+
+def probe(conn: sqlite3.Connection) -> None:
+    """Raise sqlite3.Error unless it is a database and may be written. If somebody is writing to it just now, it is one."""
+    conn.execute("pragma busy_timeout = 0")
+    try:
+        conn.execute("begin immediate")
+        conn.execute("rollback")
+    except sqlite3.OperationalError as error:
+        if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            raise
+    finally:
+        conn.execute(f"pragma busy_timeout = {_BUSY_SECONDS * 1000:g}")
 
 
 def _fold(text: str | None) -> str | None:

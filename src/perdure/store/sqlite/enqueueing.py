@@ -9,6 +9,7 @@ from uuid import UUID
 
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
+from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.refusals import idempotency_conflict
 from perdure.store.sizes import text_of_job
@@ -27,10 +28,10 @@ def _values(job: NewJob, tenant: str, now: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _acknowledge(job: NewJob, found: sqlite3.Row) -> Enqueued | PerdureError:
-    """What a job that is not new turns out to be: stored before, or a repeated key."""
-    id = UUID(found["id"])
-    if id != job.id and found["payload_hash"] != job.payload_hash:
+def acknowledge(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
+    """What a job that is not new turns out to be: stored before, or a repeated key. `other` is the payload of the one that is
+    there, where it is not the same text."""
+    if id != job.id and other is not None and not same_json(other, job.payload):
         return idempotency_conflict(job, id)
     return Enqueued(id, created=False)
 
@@ -92,14 +93,18 @@ class Enqueueing(Base):
         return [self._enqueue_one(conn, now, job) for job in jobs]
 
     def _enqueue_one(self, conn: sqlite3.Connection, now: int, job: NewJob) -> Enqueued | PerdureError:
-        if job.idempotency_key is not None:
-            place = (self.tenant, job.kind, job.idempotency_key)
-            if found := conn.execute(SQL["find_key"], place).fetchone():
-                return _acknowledge(job, found)
+        where = {
+            "id": str(job.id),
+            "tenant": self.tenant,
+            "kind": job.kind,
+            "key": job.idempotency_key,
+            "payload_hash": job.payload_hash,
+        }
+        if job.idempotency_key is not None and (found := conn.execute(SQL["find_key"], where).fetchone()):
+            return acknowledge(job, UUID(found["id"]), found["other"])
         if conn.execute(SQL["enqueue_many"], _values(job, self.tenant, now)).rowcount == 1:
             return Enqueued(job.id, created=True)
-        where = {"id": str(job.id), "tenant": self.tenant, "kind": job.kind, "key": job.idempotency_key}
         found = conn.execute(SQL["find_enqueued"], where).fetchone()
         if found is None:
             raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
-        return _acknowledge(job, found)
+        return acknowledge(job, UUID(found["id"]), found["other"])

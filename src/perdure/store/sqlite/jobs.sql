@@ -11,15 +11,17 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
 
 -- name: find_enqueued
--- The job of that id, or of that idempotency key.
-select id, payload_hash from jobs where id = :id and tenant_id = :tenant
+-- The job of that id, or of that idempotency key, and its payload where that is not the same text.
+select id, case when payload_hash is not :payload_hash then payload end as other from jobs where id = :id and tenant_id = :tenant
 union all
-select id, payload_hash from jobs where tenant_id = :tenant and kind = :kind and idempotency_key = :key and id <> :id
+select id, case when payload_hash is not :payload_hash then payload end from jobs
+where tenant_id = :tenant and kind = :kind and idempotency_key = :key and id <> :id
 limit 1
 
 -- name: find_key
 -- only: sqlite the key is looked up before the insert; the twin lets its unique index find out
-select id, payload_hash from jobs where tenant_id = ? and kind = ? and idempotency_key = ?
+select id, case when payload_hash is not :payload_hash then payload end as other from jobs
+where tenant_id = :tenant and kind = :kind and idempotency_key = :key
 
 -- name: get_job
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,

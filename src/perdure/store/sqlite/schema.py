@@ -82,6 +82,11 @@ class Schema(Base):
 
     async def migrate(self) -> list[Migration]:
         """See `protocol.SchemaStore.migrate`."""
+        # Looking takes no lock: whoever opens the store may be writing to the file himself.
+        applied = await self._read(_applied)
+        if max(applied, default=0) == len(_MIGRATIONS):
+            _check_unchanged(applied, self._place)
+            return []
         done: list[Migration] = []
         while (migration := await self._write(self._migrate_once, NOTHING)) is not None:
             done.append(migration)
@@ -104,7 +109,7 @@ class Schema(Base):
         except sqlite3.OperationalError as error:
             raise StoreError(
                 f"migration {migration.number} ({migration.name}) of {self._place} failed: {error}",
-                hint="perdure wants a database file for itself",
+                hint="if a table of yours has a name that perdure needs, rename it or use another file",
             ) from error
         conn.execute(SQL["record_migration"], (migration.number, migration.name, migration.checksum, now))
         return dataclasses.replace(migration, applied_at=SPELLING.time(now))

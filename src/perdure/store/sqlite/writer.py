@@ -13,13 +13,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
-from perdure.store.sqlite.database import REFUSALS, apart, connect, meaning
+from perdure.store.sqlite.database import REFUSALS, apart, connect, meaning, probe
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -124,13 +124,8 @@ class Writer:
                 self._conn = connect(None, writes=True)
                 return
             self._lock_file = os.open(self._path + "-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._lock()
-            try:
-                self._conn = connect(self._path, writes=True)
-                self._conn.execute("begin immediate")  # is it a database, and may we write?
-                self._conn.execute("rollback")
-            finally:
-                self._unlock()
+            self._conn = connect(self._path, writes=True, turn=self._turn())
+            probe(self._conn)
         except (OSError, sqlite3.Error, StoreUnreachable) as error:
             self._release()
             if isinstance(error, StoreUnreachable):
@@ -162,6 +157,14 @@ class Writer:
     def _unlock(self) -> None:
         if self._lock_file >= 0:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        self._lock()
+        try:
+            yield
+        finally:
+            self._unlock()
 
     def _serve(self) -> None:
         assert self._conn is not None

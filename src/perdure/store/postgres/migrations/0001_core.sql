@@ -21,8 +21,15 @@ create type perdure.job_status as enum ('PENDING', 'RUNNING', 'RETRY', 'WAITING'
 -- Database time. Inlined into statements, so it is free; tests replace it to move leases, timers and backoff.
 create function perdure.db_now() returns timestamptz language sql stable as 'select now()';
 
+-- A UUIDv7: a random one whose first 48 bits are replaced by Unix milliseconds (PostgreSQL has uuidv7() from 18 only).
+create function perdure.uuid7() returns uuid language sql volatile set search_path = pg_catalog, pg_temp as $$
+  select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1),
+    'hex')::uuid
+$$;
+
 create table perdure.jobs (
-  id uuid primary key,
+  id uuid primary key default perdure.uuid7(),
   tenant_id text not null default 'default',
   kind text not null,
   queue text not null default 'default',
@@ -466,3 +473,110 @@ begin
 end $$;
 create trigger job_events_dense after insert on perdure.job_events referencing new table as new_t
   for each statement execute function perdure.job_events_dense();
+
+-- Enqueueing from SQL, for any language ----------------------------------------------------------------------------------
+
+-- Whether two JSON texts hold the same value, however they are spelled; what jsonb cannot hold is compared as text.
+create function perdure.same_json(one text, other text) returns boolean language plpgsql immutable strict
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  return one = other or one::jsonb = other::jsonb;
+exception when data_exception or program_limit_exceeded then
+  return false;
+end $$;
+
+-- The client's enqueue: the same checks, the same meaning, in the caller's transaction and with the caller's rights.
+create function perdure.enqueue(
+  kind text, payload text default 'null', queue text default 'default', priority int default 5, delay interval default null,
+  run_at timestamptz default null, deadline timestamptz default null, idempotency_key text default null,
+  max_retries int default 3, goal text default null, tenant text default 'default'
+) returns uuid language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp as $$
+declare
+  -- what Python's isprintable() refuses: control and format characters, blanks other than the space, private use
+  unprintable constant text := '[\u0001-\u001f\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u1680'
+    '\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff9-\ufffb'
+    '\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f'
+    '\U000f0000-\U0010ffff]';
+  job constant uuid := perdure.uuid7();
+  first constant timestamptz := '0002-01-01 00:00 UTC';
+  last constant timestamptz := '9999-01-01 00:00 UTC';
+  hash text;
+  found_id uuid;
+  found_hash text;
+  found_payload text;
+begin
+  payload := coalesce(payload, 'null');
+  queue := coalesce(queue, 'default');
+  priority := coalesce(priority, 5);
+  max_retries := coalesce(max_retries, 3);
+  tenant := coalesce(tenant, 'default');
+  if kind is null or length(kind) not between 1 and 200 or kind ~ unprintable then
+    raise exception 'a handler''s name is 1 to 200 printable characters, got %', quote_nullable(left(kind, 250))
+      using errcode = '22023';
+  elsif length(queue) not between 1 and 100 or queue ~ unprintable or queue ~ '[: ]' then
+    raise exception 'a queue''s name is 1 to 100 characters without '':'' or blanks, got %', quote_literal(left(queue, 150))
+      using errcode = '22023', hint = 'for example ''default''';
+  elsif priority not between 1 and 9 then
+    raise exception 'priority must be a whole number from 1 to 9 (9 is the most urgent), got %', priority using errcode = '22023';
+  elsif max_retries not between 0 and 100 then
+    raise exception 'max_retries must be a whole number from 0 to 100, got %', max_retries using errcode = '22023';
+  elsif extract(epoch from delay) < 0 then
+    raise exception 'delay cannot be negative, got %', delay using errcode = '22023', hint = 'leave it out to run now';
+  elsif extract(epoch from delay) > 3153600000 then
+    raise exception 'delay cannot be over 100 years, got %', delay using errcode = '22023';
+  elsif delay is not null and run_at is not null then
+    raise exception 'give either delay or run_at, not both' using errcode = '22023';
+  elsif run_at not between first and last then
+    raise exception 'run_at must be a moment of the years 2 to 9998, got %', run_at using errcode = '22023';
+  elsif deadline not between first and last then
+    raise exception 'deadline must be a moment of the years 2 to 9998, got %', deadline using errcode = '22023';
+  elsif length(idempotency_key) not between 1 and 500 then
+    raise exception 'idempotency_key must be text of 1 to 500 characters' using errcode = '22023';
+  elsif length(goal) not between 1 and 2000 then
+    raise exception 'goal must be text of 1 to 2000 characters' using errcode = '22023';
+  elsif length(tenant) = 0 then
+    raise exception 'tenant must not be empty' using errcode = '22023';
+  elsif octet_length(convert_to(payload, 'UTF8')) > 1048576 then
+    raise exception 'the payload of job ''%'' is % bytes of JSON; the limit is 1048576', kind,
+      octet_length(convert_to(payload, 'UTF8'))
+      using errcode = '54000', hint = 'store large data elsewhere and pass its address';
+  end if;
+  hash := encode(sha256(convert_to(payload, 'UTF8')), 'hex');
+  loop
+    insert into perdure.jobs (id, tenant_id, kind, queue, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+        idempotency_key, note)
+      values (job, tenant, enqueue.kind, enqueue.queue, enqueue.goal, enqueue.payload::json, hash, enqueue.priority,
+        enqueue.max_retries, coalesce(enqueue.run_at, perdure.db_now() + coalesce(delay, interval '0')), enqueue.deadline,
+        enqueue.idempotency_key, json_build_object('actor', session_user, 'door', 'sql'))
+      on conflict do nothing;
+    if found then
+      return job;
+    end if;
+    select j.id, j.payload_hash, j.payload::text into found_id, found_hash, found_payload from perdure.jobs j
+      where j.tenant_id = tenant and j.kind = enqueue.kind and j.idempotency_key = enqueue.idempotency_key;
+    continue when not found;  -- it was pruned between the two statements
+    if found_hash = hash or perdure.same_json(found_payload, payload) then
+      return found_id;
+    end if;
+    raise exception 'idempotency key ''%'' of kind ''%'' already belongs to job %, which has another payload',
+        idempotency_key, kind, found_id
+      using errcode = '23505', schema = 'perdure', table = 'jobs', constraint = 'jobs_idempotency',
+        hint = 'use another key for another payload, or send the same payload again';
+  end loop;
+end $$;
+
+-- The same for a payload that is json or jsonb already. A literal, and a parameter whose type the driver leaves open, is text.
+create function perdure.enqueue(
+  kind text, payload json, queue text default 'default', priority int default 5, delay interval default null,
+  run_at timestamptz default null, deadline timestamptz default null, idempotency_key text default null,
+  max_retries int default 3, goal text default null, tenant text default 'default'
+) returns uuid language sql volatile security invoker set search_path = pg_catalog, pg_temp as $$
+  select perdure.enqueue(kind, payload::text, queue, priority, delay, run_at, deadline, idempotency_key, max_retries, goal, tenant)
+$$;
+create function perdure.enqueue(
+  kind text, payload jsonb, queue text default 'default', priority int default 5, delay interval default null,
+  run_at timestamptz default null, deadline timestamptz default null, idempotency_key text default null,
+  max_retries int default 3, goal text default null, tenant text default 'default'
+) returns uuid language sql volatile security invoker set search_path = pg_catalog, pg_temp as $$
+  select perdure.enqueue(kind, payload::text, queue, priority, delay, run_at, deadline, idempotency_key, max_retries, goal, tenant)
+$$;

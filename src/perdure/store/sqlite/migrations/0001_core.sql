@@ -12,9 +12,15 @@
 create view clock (now) as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000;
 
 -- A default cannot read the clock. 0 (and lane '') mean "not given": jobs_born fills them in.
+-- The id's default is a UUIDv7, so that any language can enqueue by an INSERT: milliseconds, the version, the variant, noise.
 -- The big texts come last, so that reading a status does not walk through them.
 create table jobs (
-  id text not null primary key check (length(id) = 36 and id not glob '*[^0-9a-f-]*'),
+  id text not null primary key default (
+    substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 1, 8) || '-' ||
+    substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9) || '-7' ||
+    substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
+    substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))
+  ) check (length(id) = 36 and id not glob '*[^0-9a-f-]*'),
   tenant_id text not null default 'default',
   kind text not null,
   queue text not null default 'default',
