@@ -1,13 +1,14 @@
 """Enqueue: acknowledged means stored, and an idempotency key means once."""
 
 import asyncio
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from perdure.model.errors import IdempotencyConflict
 from perdure.model.ids import hash_json, uuid7
-from perdure.model.jobs import JobFilter
+from perdure.model.jobs import JobFilter, NewJob
 from perdure.store.protocol import Store
 from tests.conformance.support import (
     HOUR,
@@ -157,6 +158,31 @@ async def test_the_same_job_again_is_stored_once(store: Store) -> None:
     assert [done.id for done in await store.enqueue_many([job])] == [job.id]
     assert await everything(store) == 1
     assert len(await checked_log(store, job.id)) == 1
+
+
+async def test_jobs_that_cannot_all_be_read_are_not_stored_in_part(store: Store) -> None:
+    def jobs(most: int) -> Iterator[NewJob]:
+        for _ in range(most):
+            yield new_job()
+        raise ZeroDivisionError
+
+    for most in (0, 3, 500, 1200):
+        with pytest.raises(ZeroDivisionError):
+            await store.enqueue_many(jobs(most))
+    assert await everything(store) == 0
+    assert len(await store.enqueue_many(new_job() for _ in range(1200))) == 1200
+    assert await everything(store) == 1200
+
+
+async def test_what_some_of_many_have_is_not_given_to_all(store: Store) -> None:
+    plain = new_job()
+    rich = new_job(goal="tidy up", priority=9, queue="deep", max_retries=7, deadline=await later(store, HOUR), **KEYED)
+    for order in ([plain, rich, new_job()], [new_job(goal="same"), new_job(goal="same")]):
+        done = await store.enqueue_many(order)
+        for asked, acknowledged in zip(order, done, strict=True):
+            job = await store.get_job(acknowledged.id)
+            for field in ("goal", "priority", "queue", "max_retries", "deadline", "idempotency_key"):
+                assert getattr(job, field) == getattr(asked, field), field
 
 
 async def test_many_are_stored_in_the_given_order(store: Store) -> None:

@@ -13,7 +13,7 @@ Promises common to all methods
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,9 +117,11 @@ class JobStore(Protocol):
         """
         ...
 
-    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """As `enqueue` for all of them in one transaction, in the given order: all are stored or none.
 
+        The jobs are read once, the later ones while the earlier ones are written. What reading them raises, this raises, and
+        nothing is stored.
         Two jobs of one call may share an idempotency key: with equal payloads they are one job.
         """
         ...

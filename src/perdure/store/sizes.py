@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from perdure.model.events import NewEvent
@@ -34,7 +34,7 @@ def text_of_outcome(outcome: Outcome) -> int:
     return len(outcome.result or "") + len(outcome.error or "")
 
 
-def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+def chunks(jobs: Iterable[NewJob]) -> Iterator[Sequence[NewJob]]:
     """The jobs in order, in portions of one write each."""
     return _portions(jobs, text_of_job)
 
@@ -44,13 +44,15 @@ def event_chunks(events: Sequence[NewEvent]) -> Iterator[Sequence[NewEvent]]:
     return _portions(events, lambda event: len(event.payload))
 
 
-def _portions(items: Sequence[T], size_of: Callable[[T], int]) -> Iterator[Sequence[T]]:
-    start = text = 0
-    for n, item in enumerate(items):
+def _portions(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    portion: list[T] = []
+    text = 0
+    for item in items:
         size = size_of(item)
-        if n > start and (n - start >= MOST_ITEMS or text + size > MOST_TEXT):
-            yield items[start:n]
-            start, text = n, 0
+        if portion and (len(portion) >= MOST_ITEMS or text + size > MOST_TEXT):
+            yield portion
+            portion, text = [], 0
+        portion.append(item)
         text += size
-    if start < len(items):
-        yield items[start:]
+    if portion:
+        yield portion

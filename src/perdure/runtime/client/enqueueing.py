@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
@@ -65,6 +65,47 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class _Form:
+    """A job to be enqueued, checked, but for its input: the same for all jobs of one kind without options of their own."""
+
+    kind: str
+    handler: Handler[Any, Any] | None
+    queue: str
+    goal: str | None
+    priority: int
+    max_retries: int
+    delay: float
+    run_at: datetime | None
+    deadline: datetime | None
+    idempotency_key: str | None
+    note: str
+
+    @property
+    def output_type(self) -> Any:
+        """What its handler is annotated to return, None where that is unknown."""
+        return self.handler.output_type if self.handler else None
+
+    def filled_in(self, input: Any) -> NewJob:
+        """The job with this input. Raises NotJson, TooLarge, InvalidInput."""
+        payload = payload_of(self.kind, self.handler, input)
+        return NewJob(
+            id=uuid7(),
+            kind=self.kind,
+            payload=payload,
+            payload_hash=hash_json(payload),
+            queue=self.queue,
+            goal=self.goal,
+            priority=self.priority,
+            max_retries=self.max_retries,
+            delay=self.delay,
+            run_at=self.run_at,
+            deadline=self.deadline,
+            idempotency_key=self.idempotency_key,
+            note=self.note,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Joining:
     """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
 
@@ -109,33 +150,47 @@ class Enqueueing(Looking, Steering):
         if tx is not None:
             [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
             return joined
-        new, output_type = self._new_job(job, input, options)
-        stored = await (await self.open()).enqueue(new)
-        return Handle(self, stored.id, output_type, created=stored.created)
+        form = self._form(job, options)
+        stored = await (await self.open()).enqueue(form.filled_in(input))
+        return Handle(self, stored.id, form.output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
         """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
         if tx is not None:
             joining = await self.joining(requests, tx)
             return joining.handles(await joining.joined.soon())
-        new, outputs = self._new_jobs(requests)
-        return self._handles(await (await self.open()).enqueue_many(new), outputs)
+        store, asked = await self.open(), list(requests)
+        outputs: list[Any] = []
+
+        def built() -> Iterator[NewJob]:
+            for new, output in self._built(asked):
+                outputs.append(output)
+                yield new
+
+        return self._handles(await store.enqueue_many(built()), outputs)
 
     async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
         in your thread. Raises as `enqueue`."""
-        new, outputs = self._new_jobs(requests)
-        joined = await (await self.open()).join(tx, new)
-        return Joining(joined, lambda stored: self._handles(stored, outputs))
+        built = list(self._built(requests))
+        joined = await (await self.open()).join(tx, [new for new, _ in built])
+        return Joining(joined, lambda stored: self._handles(stored, [output for _, output in built]))
 
-    def _new_jobs(self, requests: Iterable[Request]) -> tuple[list[NewJob], list[Any]]:
-        built = [self._new_job(r.job, r.input, r.options or {}) for r in requests]
-        return [new for new, _ in built], [output for _, output in built]
+    def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
+        """The jobs of some requests, and the types of their outputs. What many have in common is checked once."""
+        plain: dict[Handler[Any, Any] | str, _Form] = {}
+        for request in requests:
+            form = None if request.options else plain.get(request.job)
+            if form is None:
+                form = self._form(request.job, request.options or {})
+                if not request.options:
+                    plain[request.job] = form
+            yield form.filled_in(request.input), form.output_type
 
     def _handles(self, stored: list[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
 
-    def _new_job(self, job: Handler[Any, Any] | str, input: Any, options: EnqueueOptions) -> tuple[NewJob, Any]:
+    def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
         if not options.keys() <= _OPTIONS:  # tx= in the wrong place must not enqueue outside of the transaction
             unknown = ", ".join(sorted(options.keys() - _OPTIONS))
             raise InvalidInput(
@@ -148,14 +203,10 @@ class Enqueueing(Looking, Steering):
             kind = job
             if handler is None and len(self.registry) and not options.get("elsewhere"):
                 self.registry.get(job)  # raises, with the nearest name
-        check_kind(kind)
         policy = handler.policy if handler else Policy()
-        payload = payload_of(kind, handler, input)
-        new = NewJob(
-            id=uuid7(),
-            kind=kind,
-            payload=payload,
-            payload_hash=hash_json(payload),
+        form = _Form(
+            kind=check_kind(kind),
+            handler=handler,
             queue=check_queue(options.get("queue", policy.queue)),
             goal=check_text(options.get("goal"), "goal", 2000),
             priority=check_priority(options.get("priority", policy.priority)),
@@ -166,9 +217,9 @@ class Enqueueing(Looking, Steering):
             idempotency_key=check_text(options.get("idempotency_key"), "idempotency_key", 500),
             note=self._note(None),
         )
-        if new.run_at is not None and new.delay:
+        if form.run_at is not None and form.delay:
             raise InvalidInput("give either delay or run_at, not both")
-        return new, handler.output_type if handler else None
+        return form
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from datetime import datetime
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -16,46 +17,28 @@ from perdure.store.postgres.base import Base, HotWriter
 from perdure.store.postgres.transactions import Database, Tx
 from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
+from perdure.store.rows import Row
 from perdure.store.sizes import chunks, event_chunks, text_of_job
 
 HOT_STATEMENTS = ("enqueue_many", "find_enqueued")
 
 
+_PLAIN = attrgetter("id", "goal", "run_at", "deadline", "idempotency_key", "origin_id", "origin_kind")
+_GIVEN = attrgetter("kind", "queue", "payload", "payload_hash", "priority", "max_retries", "delay", "note")
+
+
 def insert_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
-    """The arguments of `enqueue_many`: one array per column."""
-    ids: list[UUID] = []
-    kinds: list[str] = []
-    queues: list[str] = []
-    lanes: list[str] = []
-    goals: list[str | None] = []
-    payloads: list[str] = []
-    hashes: list[str] = []
-    priorities: list[int] = []
-    retries: list[int] = []
-    run_ats: list[datetime | None] = []
-    delays: list[float] = []
-    deadlines: list[datetime | None] = []
-    keys: list[str | None] = []
-    origins: list[UUID | None] = []
-    origin_kinds: list[str | None] = []
-    notes: list[str] = []
-    for job in jobs:
-        ids.append(job.id)
-        kinds.append(job.kind)
-        queues.append(job.queue)
-        lanes.append(lane_of(tenant, job.queue))
-        goals.append(job.goal)
-        payloads.append(job.payload)
-        hashes.append(job.payload_hash)
-        priorities.append(job.priority)
-        retries.append(job.max_retries)
-        run_ats.append(job.run_at)
-        delays.append(job.delay)
-        deadlines.append(job.deadline)
-        keys.append(job.idempotency_key)
-        origins.append(job.origin_id)
-        origin_kinds.append(job.origin_kind)
-        notes.append(job.note)
+    """The arguments of `enqueue_many`: one array per column, of one element where all are the same: the driver looks at each
+    element of each array, which is most of what a job costs here."""
+    ids, goals, run_ats, deadlines, keys, origins, origin_kinds = (
+        column if n == 0 or any(value is not None for value in column) else ()
+        for n, column in enumerate(zip(*map(_PLAIN, jobs), strict=True))
+    )
+    kinds, queues, payloads, hashes, priorities, retries, delays, notes = (
+        column[:1] if column.count(column[0]) == len(column) else column
+        for column in zip(*map(_GIVEN, jobs), strict=True)
+    )
+    lanes = [lane_of(tenant, queue) for queue in queues]
     return (ids, kinds, queues, lanes, goals, payloads, hashes, priorities, retries, run_ats, delays, deadlines, keys, origins,
             origin_kinds, notes, tenant)  # fmt: skip
 
@@ -127,27 +110,51 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         return text_of_job(item)
 
 
-async def enqueue_together(db: Database, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """All of them in one transaction, or none."""
+async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueued]:
+    """All of them in one transaction, or none. While the database works on one portion, the next one is made ready."""
+    source, read = chunks(jobs), list[Sequence[NewJob]]()
+
+    def portions() -> Iterator[Sequence[NewJob]]:
+        yield from tuple(read)  # by a former try
+        for portion in source:
+            read.append(portion)
+            yield portion
 
     async def work(tx: Tx) -> list[Enqueued]:
         acknowledged: list[Enqueued] = []
-        for chunk in chunks(jobs):
-            created = {row["id"] for row in await tx.rows("enqueue_many", *insert_arguments(chunk, db.tenant))}
-            results = {id: Enqueued(id, created=True) for id in created}
-            missing = [job for job in chunk if job.id not in created]
-            for row in await tx.rows("find_enqueued", *find_arguments(missing, db.tenant)) if missing else ():
-                job = missing[row["n"] - 1]
-                result = acknowledge(job, row["id"], row["other"])
-                if isinstance(result, PerdureError):
-                    raise result
-                results[job.id] = result
-            if any(job.id not in results for job in chunk):
-                raise Restart("the job that has one of the keys is gone")
-            acknowledged += [results[job.id] for job in chunk]
+        sent: asyncio.Task[list[Row]] | None = None
+        try:
+            before: Sequence[NewJob] = ()
+            for portion in portions():
+                arguments = insert_arguments(portion, db.tenant)
+                if sent is not None:
+                    acknowledged += await _acknowledged(tx, before, await sent)
+                sent, before = asyncio.create_task(tx.rows("enqueue_many", *arguments)), portion
+                await asyncio.sleep(0)  # off it goes
+            if sent is not None:
+                acknowledged += await _acknowledged(tx, before, await sent)
+        finally:
+            if sent is not None and not sent.done():  # the connection must be free for the rollback
+                sent.cancel()
+                await asyncio.wait([sent])
         return acknowledged
 
     return await db.transact(work)
+
+
+async def _acknowledged(tx: Tx, jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[Enqueued]:
+    """What became of a portion, of which these ids were inserted. Raises IdempotencyConflict."""
+    results = {row["id"]: Enqueued(row["id"], created=True) for row in rows}
+    missing = [job for job in jobs if job.id not in results]
+    for row in await tx.rows("find_enqueued", *find_arguments(missing, tx.tenant)) if missing else ():
+        job = missing[row["n"] - 1]
+        result = acknowledge(job, row["id"], row["other"])
+        if isinstance(result, PerdureError):
+            raise result
+        results[job.id] = result
+    if any(job.id not in results for job in missing):
+        raise Restart("the job that has one of the keys is gone")
+    return [results[job.id] for job in jobs]
 
 
 async def enqueue_recorded(db: Database, job: NewJob, events: Sequence[NewEvent], checkpoint: str | None) -> Enqueued:
@@ -187,12 +194,11 @@ class Enqueueing(Base):
         """See `protocol.JobStore.enqueue`."""
         return await self._enqueues.submit(job)
 
-    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """See `protocol.JobStore.enqueue_many`."""
-        if not jobs:
-            return []
         acknowledged = await enqueue_together(self._db, jobs)
-        self._bell.ring("work", "news")
+        if acknowledged:
+            self._bell.ring("work", "news")
         return acknowledged
 
     async def enqueue_recorded(

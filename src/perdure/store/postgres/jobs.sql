@@ -1,12 +1,14 @@
 -- What clients do with jobs.
 
 -- name: enqueue_many
--- One row per array element; an id that does not come back met its idempotency key (or itself, after a lost commit).
+-- One row per array element; an id that does not come back met its idempotency key (or itself, after a lost commit). An array of
+-- one element holds for all rows; one of none is null for all (unnest pads short arrays with nulls).
 insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, tenant_id)
-select u.id, u.kind, u.queue, u.lane, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
-  coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.key, u.origin_id, u.origin_kind,
-  u.note::json, $17
+select u.id, coalesce(u.kind, $2[1]), coalesce(u.queue, $3[1]), coalesce(u.lane, $4[1]), u.goal,
+  coalesce(u.payload, $6[1])::json, coalesce(u.payload_hash, $7[1]), coalesce(u.priority, $8[1]),
+  coalesce(u.max_retries, $9[1]), coalesce(u.run_at, perdure.db_now() + coalesce(u.delay, $11[1]) * interval '1 second'),
+  u.deadline, u.key, u.origin_id, u.origin_kind, coalesce(u.note, $16[1])::json, $17
 from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::smallint[],
   $9::smallint[], $10::timestamptz[], $11::float8[], $12::timestamptz[], $13::text[], $14::uuid[], $15::text[], $16::text[])
   u(id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, delay, deadline, key, origin_id,

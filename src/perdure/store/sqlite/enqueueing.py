@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -43,18 +43,19 @@ class Enqueueing(Base):
         """See `protocol.JobStore.enqueue`."""
         return await self._join(self._enqueue_each, job, WORK | NEWS, text_of_job(job))
 
-    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """See `protocol.JobStore.enqueue_many`."""
+        some = list(jobs)
 
         def all_or_none(conn: sqlite3.Connection, now: int) -> list[Enqueued]:
             results: list[Enqueued] = []
-            for result in self._enqueue_each(conn, now, jobs):
+            for result in self._enqueue_each(conn, now, some):
                 if isinstance(result, PerdureError):
                     raise result
                 results.append(result)
             return results
 
-        return await self._write(all_or_none, WORK | NEWS) if jobs else []
+        return await self._write(all_or_none, WORK | NEWS) if some else []
 
     async def enqueue_recorded(
         self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
