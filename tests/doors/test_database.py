@@ -200,6 +200,7 @@ class TestPrune:
             (("--status", "running"), "RUNNING is no end of a job"),
             (("--status", "nope"), "unknown status"),
             (("--batch-size", "0"), "--batch-size"),
+            (("--export", "-"), "--export needs a file"),
             (("--batch-size", "many"), "--batch-size"),
         ):
             assert says in perdure("db", "prune", "--older-than", "1d", *more, code=2).err

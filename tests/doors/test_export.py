@@ -24,7 +24,7 @@ class TestExport:
         done = anywhere("jobs", "export", two[-8:], one)
         assert jobs_in(done.out) == [two, one]
         assert jobs_in(anywhere("jobs", "export", "-", stdin=f"{one}\n").out) == [one]
-        assert jobs_in(anywhere("jobs", "export", "--all", "-o", "jsonl").out) == [two, one]
+        assert jobs_in(anywhere("jobs", "export", "--all", "-o", "jsonl", "--to", "-").out) == [two, one]
         assert jobs_in(anywhere("jobs", "export", "--kind", "greet", "--status", "completed").out) == [two, one]
         assert anywhere("jobs", "export", "--status", "failed").out == ""
         assert anywhere("jobs", "export", "--all", "-o", "none").out == ""

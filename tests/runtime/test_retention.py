@@ -29,6 +29,12 @@ from tests.conformance.support import event, new_job, passed, started
 from tests.runtime.support import NOW, PATIENCE, ended, pending, soon, until, working
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine every transaction takes long: that alone makes no batch smaller here."""
+    monkeypatch.setattr(retention, "LONG", PATIENCE)
+
+
 async def cancelled(app: App, number: int, **options: Any) -> list[UUID]:
     """Finished jobs, over in the past of the database."""
     handles = [await app.enqueue("echo", {"n": n}, elsewhere=True, **options) for n in range(number)]

@@ -188,6 +188,10 @@ async def prune(
     What is not finished is never touched. Stopped at any moment it leaves whole jobs; run it again to go on.
     With --export each job is safe in the file before it is deleted.
     """
+    if export in ("", "-"):
+        raise Usage(
+            "--export needs a file: what goes to stdout is not safe on a disk", hint="perdure jobs export prints"
+        )
     age = duration(older_than, "--older-than")
     wanted: dict[str, Any] = {
         "older_than": age,

@@ -52,6 +52,7 @@ async def export(
     The job, its runs, approvals and events, and an end. It streams: memory does not grow with the number of jobs or events.
     A file appears when it is complete.
     """
+    to = None if to == "-" else to
     wanted = filters(status, kind, queue, since, until, search)
     some = any(wanted.values())
     if (bool(ids) + some + all) != 1:
