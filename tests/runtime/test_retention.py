@@ -569,6 +569,7 @@ async def test_workers_prune_what_is_old(file_app: App, file_store_url: str) -> 
     assert await left(file_app) == sorted([*old, *strange, *young, live])
     await chores(store, "w-1").run_once()
     assert await left(file_app) == sorted([*young, live])
+    assert await file_app.prune(older_than=0) == 3, "their ends were set by hand: no log adds up to that"
 
 
 async def test_one_worker_at_a_time_and_not_too_often(file_app: App, file_store_url: str) -> None:
@@ -610,6 +611,7 @@ async def test_retention_of_some_ends_and_of_logs(file_app: App, file_store_url:
     await chores(store, "w-1", keep_logs=True).run_once()
     job: Job = await file_app.get(old)
     assert (job.payload, job.pruned_at is not None) == (None, True)
+    assert await file_app.prune(older_than=0) == 1, "its end was set by hand"
 
 
 async def test_a_worker_of_an_app_with_retention(file_app: App, file_store_url: str) -> None:
