@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
@@ -26,6 +26,7 @@ from perdure.runtime.client.base import JobId
 from perdure.runtime.client.looking import Looking
 from perdure.runtime.client.steering import Steering
 from perdure.runtime.handle import Handle
+from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
 from perdure.store.joining import Joined
 
@@ -69,7 +70,18 @@ class Joining:
     """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
 
     joined: Joined
-    handles: Callable[[list[Enqueued]], list[Handle[Any]]]
+    sending: Sending
+    handles: Callable[[Sequence[Enqueued]], list[Handle[Any]]]
+
+    def now(self) -> list[Handle[Any]]:
+        """Do it in this thread."""
+        with self.sending:
+            return self.handles(self.sending.stored(self.joined.now()))
+
+    async def soon(self) -> list[Handle[Any]]:
+        """Do it in this event loop."""
+        with self.sending:
+            return self.handles(self.sending.stored(await self.joined.soon()))
 
 
 class Enqueueing(Looking, Steering):
@@ -110,29 +122,32 @@ class Enqueueing(Looking, Steering):
             [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
             return joined
         new, output_type = self._new_job(job, input, options)
-        stored = await (await self.open()).enqueue(new)
+        stored = await self._send(new, (await self.open()).enqueue)
         return Handle(self, stored.id, output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
         """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
         if tx is not None:
-            joining = await self.joining(requests, tx)
-            return joining.handles(await joining.joined.soon())
+            return await (await self.joining(requests, tx)).soon()
         new, outputs = self._new_jobs(requests)
-        return self._handles(await (await self.open()).enqueue_many(new), outputs)
+        store = await self.open()
+        with Sending(self.observer, new) as sending:
+            return self._handles(sending.stored(await store.enqueue_many(sending.jobs)), outputs)
 
     async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
         in your thread. Raises as `enqueue`."""
         new, outputs = self._new_jobs(requests)
-        joined = await (await self.open()).join(tx, new)
-        return Joining(joined, lambda stored: self._handles(stored, outputs))
+        store = await self.open()
+        with Sending(self.observer, new) as sending:
+            joined = await store.join(tx, sending.jobs)
+        return Joining(joined, sending, lambda stored: self._handles(stored, outputs))
 
     def _new_jobs(self, requests: Iterable[Request]) -> tuple[list[NewJob], list[Any]]:
         built = [self._new_job(r.job, r.input, r.options or {}) for r in requests]
         return [new for new, _ in built], [output for _, output in built]
 
-    def _handles(self, stored: list[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
+    def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
 
     def _new_job(self, job: Handler[Any, Any] | str, input: Any, options: EnqueueOptions) -> tuple[NewJob, Any]:
@@ -177,9 +192,17 @@ class Enqueueing(Looking, Steering):
             raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
         new = again(old, payload, "rerun", self._note(reason, origin=str(old.id)))
-        stored = await (await self.open()).enqueue(new)
+        stored = await self._send(new, (await self.open()).enqueue)
         handler = self.registry.find(old.kind)
         return Handle(self, stored.id, handler.output_type if handler else None)
+
+    async def _send(self, new: NewJob, write: Callable[[NewJob], Awaitable[Enqueued]]) -> Enqueued:
+        if self.observer is None:
+            return await write(new)
+        with Sending(self.observer, [new]) as sending:
+            [job] = sending.jobs
+            [stored] = sending.stored([await write(job)])
+            return stored
 
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """A handle on a job by its full id; nothing is looked up."""
