@@ -102,6 +102,8 @@ def settings() -> Iterator[str]:
 ADVICE = {
     "malformed-setting": "Correct the setting that is named. `perdure config ls` shows where each value came from.",
     "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`.",
+    "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or switch off what asks for it.",
+    "port-taken": "Choose another `metrics_port`; 0 takes any that is free. See [observability](observability.md).",
     "store-error": "Read the message; it carries the database's own words.",
     "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
     "schema-missing": "Run `perdure db migrate`.",

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 import structlog
 
+from perdure import __version__
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError, PerdureError
 from perdure.model.retention import StoreSizes
 from perdure.model.timing import Backoff, Duration
+from perdure.observe.watching import Watching
 from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
 from perdure.runtime.client.client import Client
@@ -28,6 +31,12 @@ from perdure.runtime.retention import Retention
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, SchemaStatus, Store
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from perdure.observe.serving import StatusServer
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -52,6 +61,8 @@ class App(Client):
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
     migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up,
     and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it).
+    metrics: a prometheus_client registry of yours that perdure's metrics go into. tracer_provider: trace jobs with this one
+    (the setting `otel` does so with the program's own).
     Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
     """
 
@@ -63,6 +74,8 @@ class App(Client):
         migrate: bool | None = None,
         settings: Settings | None = None,
         door: str = "python",
+        metrics: CollectorRegistry | None = None,
+        tracer_provider: TracerProvider | None = None,
     ) -> None:
         super().__init__(None, Registry(), door=door)
         self._flags = {"database_url": database_url, "tenant": tenant}
@@ -71,6 +84,7 @@ class App(Client):
         self._stores: dict[asyncio.AbstractEventLoop, Store] = {}
         self._fitting: set[asyncio.AbstractEventLoop] = set()  # where the schema was found, or made, to fit
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._watching = Watching(metrics, tracer_provider, self.registry, __version__)
 
     @property
     def settings(self) -> Settings:
@@ -156,7 +170,7 @@ class App(Client):
     async def open(self) -> Store:
         """The store, opened and its schema checked at first use.
 
-        Raises MalformedUrl, StoreUnreachable, SchemaMissing, SchemaOutdated, SchemaTooNew, MigrationChanged.
+        Raises MalformedUrl, StoreUnreachable, SchemaMissing, SchemaOutdated, SchemaTooNew, MigrationChanged, ExtraMissing.
         """
         loop = asyncio.get_running_loop()
         if loop in self._fitting:
@@ -181,7 +195,9 @@ class App(Client):
         loop = asyncio.get_running_loop()
         if loop not in self._stores:
             await self._close_abandoned()
-            self._stores[loop] = await open_store(self.settings["database_url"], tenant=self.settings["tenant"])
+            self.observer = self._watching.begin(self.settings)
+            store = await open_store(self.settings["database_url"], tenant=self.settings["tenant"])
+            self._stores[loop] = self._watching.store(store)
         return self._stores[loop]
 
     async def _make_fit(self, store: Store) -> None:
@@ -250,6 +266,26 @@ class App(Client):
     ) -> None:
         await self.close()
 
+    # -- being watched -------------------------------------------------------------------------------------------------
+
+    def status_server(self) -> StatusServer | None:
+        """The server that `metrics_port` asks for, its port bound; None where it asks for none. Before the App is opened: so a
+        port that is taken is found before anything is changed. Close it. Raises PortTaken, ExtraMissing, ConfigError."""
+        server = self._watching.server(self.settings)
+        if server is not None and self._stores:
+            self.observer = self._watching.begin(self.settings)
+            self._stores = {loop: self._watching.store(store) for loop, store in self._stores.items()}
+        return server
+
+    @asynccontextmanager
+    async def serving(self, server: StatusServer | None, worker: Worker) -> AsyncIterator[None]:
+        """Let the server, if there is one, answer for this worker while the context is open. Raises PerdureError."""
+        if server is None:
+            yield
+            return
+        async with self._watching.serving(server, worker, await self.open()):
+            yield
+
     # -- worker --------------------------------------------------------------------------------------------------------
 
     async def worker(self, **options: Any) -> Worker:
@@ -270,10 +306,16 @@ class App(Client):
         age, ends, keep_logs = (merged[n] for n in names[len(own) :])
         retention = None if age is None else Retention(age, ends, keep_logs)
         options = {name: merged[name] for name in own}
-        return Worker(await self.open(), self.registry, WorkerOptions(**options, retention=retention))
+        return Worker(
+            await self.open(), self.registry, WorkerOptions(**options, retention=retention), observer=self.observer
+        )
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due."""
+        with _closing(self.status_server()) as server:
+            await self._work(server, once, options)
+
+    async def _work(self, server: StatusServer | None, once: bool, options: dict[str, Any]) -> None:
         worker = await self.worker(**options)
         loop = asyncio.get_running_loop()
 
@@ -292,20 +334,23 @@ class App(Client):
             ):  # not in the main thread: the caller handles signals
                 break
         try:
-            await worker.run(once=once)
+            async with self.serving(server, worker):
+                await worker.run(once=once)
         finally:
             for number in installed:
                 loop.remove_signal_handler(number)
 
     def run_worker(self, **options: Any) -> None:
         """`work` for a script: blocks, on uvloop where it is installed, and closes the store at the end. Log lines go to
-        stderr as log_level and log_format say, unless the program has configured structlog itself."""
+        stderr as log_level and log_format say, those of the standard library's logging as well, unless the program has configured
+        structlog itself (or, for the latter, its root logger)."""
         if not structlog.is_configured():
-            configure_logs(level=self.settings["log_level"], format=self.settings["log_format"])
+            configure_logs(level=self.settings["log_level"], format=self.settings["log_format"], everybody=True)
 
         async def main() -> None:
-            async with self:
-                await self.work(**options)
+            with _closing(self.status_server()) as server:
+                async with self:
+                    await self._work(server, options.pop("once", False), options)
 
         with devoted():
             run(main())
@@ -325,6 +370,10 @@ def run(main: Awaitable[O]) -> O:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(awaited())
+
+
+def _closing(server: StatusServer | None) -> AbstractContextManager[StatusServer | None]:
+    return nullcontext() if server is None else closing(server)
 
 
 def _classes(value: type[BaseException] | Sequence[type[BaseException]]) -> tuple[type[BaseException], ...]:

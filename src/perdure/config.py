@@ -41,6 +41,20 @@ def _whole(value: Any) -> int:
     return number
 
 
+def _port(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= 65535:
+        raise ValueError("must be between 0 (any that is free) and 65535")
+    return number
+
+
+def _switch(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        raise ValueError("must be true or false")
+    return word in ("1", "true", "yes", "on")
+
+
 def _names(value: Any) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else list(value)
     names = tuple(n.strip() for n in items if n.strip())
@@ -104,6 +118,9 @@ SETTINGS = (
     Setting("retention_status", ENDS, _ends, "only jobs that ended so are deleted by retention, comma-separated"),
     Setting("retention_keep_logs", False, _yes_or_no, "retention deletes payloads, results and checkpoints only"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
+    Setting("metrics_port", None, _port, "where a worker serves /metrics, /healthz and /readyz; none: it does not"),
+    Setting("metrics_host", "127.0.0.1", str, "the address it serves them on"),
+    Setting("otel", False, _switch, "true: trace jobs with the program's OpenTelemetry"),
     Setting("log_level", "info", _one_of("debug", "info", "warning", "error"), "least severe log line shown"),
 )
 BY_NAME: Mapping[str, Setting] = MappingProxyType({s.name: s for s in SETTINGS})

@@ -1,12 +1,39 @@
-"""Log lines of a program that is ours: readable or JSON, always on stderr. The library itself configures nothing."""
+"""Log lines: readable or JSON, always on stderr, each with the ids of the attempt it was written in.
+
+The library itself configures nothing. `configure_logs` is for programs that are ours (the command line) or that ask for it
+(`App.run_worker`). A program with a configuration of its own takes `add_attempt` or `AttemptFilter` into it.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+
+from perdure.model.current import attempt_ids
+
+
+def add_attempt(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001  a processor
+    """A structlog processor: adds job_id, kind, attempt and worker of the running attempt, unless the line names them."""
+    for name, value in attempt_ids().items():
+        event.setdefault(name, value)
+    return event
+
+
+class AttemptFilter(logging.Filter):
+    """A filter for a logging handler: gives every record job_id, kind, attempt and worker of the running attempt, None
+    outside of one, so that a format may name them: `%(job_id)s`. It lets every record pass."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter.filter`."""
+        ids = attempt_ids()
+        for name in ("job_id", "kind", "attempt", "worker"):
+            if not hasattr(record, name):
+                setattr(record, name, ids.get(name))
+        return True
 
 
 class _Stderr:
@@ -19,23 +46,57 @@ class _Stderr:
         sys.stderr.flush()
 
 
-def configure_logs(*, level: str, format: str, colors: bool = False) -> None:
-    """Send perdure's log lines to stderr. level: debug, info, warning or error. format: text or json.
+class _RootHandler(logging.StreamHandler[Any]):
+    """The one handler that `configure_logs` puts on the root logger, known again by its class."""
 
-    Tracebacks show code and never the values of variables.
+
+def configure_logs(*, level: str, format: str, colors: bool = False, everybody: bool = False) -> None:
+    """Send perdure's log lines, and all that are written through structlog, to stderr.
+
+    level: debug, info, warning or error. format: text or json. everybody: also what is written through the standard
+    library's logging, in the same format, unless the program has given its root logger a handler. Tracebacks show code and
+    never the values of variables.
     """
+    last: list[Any]
     if format == "json":
-        last: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
     else:
         last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    number = getattr(logging, level.upper())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            add_attempt,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            stamp,
             *last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it needs write and flush only
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    for handler in [h for h in root.handlers if isinstance(h, _RootHandler)]:
+        root.removeHandler(handler)
+    if everybody and not root.handlers:
+        root.addHandler(_root_handler(stamp, last))
+        root.setLevel(number)
+
+
+def _root_handler(stamp: Any, last: list[Any]) -> logging.Handler:
+    handler = _RootHandler(_Stderr())
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[
+                structlog.contextvars.merge_contextvars,
+                structlog.stdlib.ExtraAdder(),
+                add_attempt,
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.add_log_level,
+                stamp,
+            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    return handler

@@ -81,8 +81,7 @@ class Client:
         """See `perdure.Client.enqueue_many`. tx: as for `enqueue`."""
         if tx is None:
             return [Handle(self, h) for h in self._run(self._app.enqueue_many(requests))]
-        joining = self._run(self._app.joining(requests, tx))
-        return [Handle(self, h) for h in joining.handles(joining.joined.now())]
+        return [Handle(self, h) for h in self._run(self._app.joining(requests, tx)).now()]
 
     def get(self, job_id: JobId, *, at: int | None = None) -> Job:
         """See `perdure.Client.get`."""

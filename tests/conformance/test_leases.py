@@ -155,7 +155,7 @@ async def test_a_started_loss_costs_a_retry_and_is_due_at_once(store: Store) -> 
     lease = await started(store)
     await store.record(lease, [event()])
     await run_out(store, lease)
-    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.RETRY, WORKER)]
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.RETRY, WORKER, "echo")]
     job = await store.get_job(lease.job_id)
     assert (job.status, job.attempt, job.retry_count) == (S.RETRY, 1, 1)
     [run] = await store.list_runs(job.id)
@@ -169,7 +169,7 @@ async def test_a_started_loss_costs_a_retry_and_is_due_at_once(store: Store) -> 
 async def test_an_unstarted_loss_is_free(store: Store) -> None:
     lease = await started(store, max_retries=0)
     await run_out(store, lease, started=False)
-    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.RETRY, WORKER)]
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.RETRY, WORKER, "echo")]
     again = await claim(store, lease.job_id)
     assert (again.retry_count, again.lost_starts) == (0, 1)
     assert await store.list_runs(lease.job_id) == [], "user code never ran"
@@ -185,7 +185,7 @@ async def test_started_losses_end_in_the_dead_letters(store: Store) -> None:
         assert again.retry_count == retry_count
         lease = again.lease
     await run_out(store, lease)
-    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.DEADLETTER, WORKER)]
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.DEADLETTER, WORKER, "echo")]
     job = await store.get_job(lease.job_id)
     assert (job.status, job.error_kind, job.retry_count) == (S.DEADLETTER, "lease_lost", 2)
     assert [run.attempt for run in await store.list_runs(job.id)] == [1, 2, 3]
@@ -218,7 +218,7 @@ async def test_a_cancel_request_that_outlives_its_worker_is_honoured(store: Stor
                 await store.set_waiting(lease, True)
             assert await store.cancel(lease.job_id, note=NOTE) is (S.WAITING if waiting else S.RUNNING)
             await run_out(store, lease, started=begun)
-            assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.CANCELLED, WORKER)]
+            assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.CANCELLED, WORKER, "echo")]
             job = await store.get_job(lease.job_id)
             assert (job.status, job.note["reason"]) == (S.CANCELLED, "because")
             await checked_log(store, job.id)

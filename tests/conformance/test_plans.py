@@ -4,6 +4,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -123,6 +124,11 @@ async def housekeep(store: Store) -> None:
     await store.cancel_requests("w")
 
 
+async def show_figures(store: Store) -> None:
+    await store.figures()
+    await store.decided(await store.now() - timedelta(minutes=1))
+
+
 async def cost(url: str, act: Act) -> dict[str, int]:
     """What an act reads by scanning, and through the ready index, on connections of its own."""
     before = await postgres_scans(url)
@@ -169,6 +175,35 @@ async def test_postgres_lists_without_reading_history(old_postgres_url: str, nam
         await shell.run("analyze")
     read = await cost(old_postgres_url, lambda store: store.list_jobs(LISTS[name], limit=20))
     assert read["jobs"] == 0
+
+
+async def test_postgres_reads_no_history_for_figures(old_postgres_url: str) -> None:
+    async with open_shell(old_postgres_url) as shell:
+        await shell.run("analyze")
+    read = await cost(old_postgres_url, show_figures)
+    assert (read["jobs"], read["job_events"]) == (0, 0)
+    assert read["job_queue"] <= 2 * 30 + 20, "what is unfinished"
+
+
+async def test_postgres_needs_no_statistics_for_figures(full_postgres_url: str) -> None:
+    read = await cost(full_postgres_url, show_figures)
+    assert (read["jobs"], read["job_events"]) == (0, 0)
+
+
+FIGURES = ("live_jobs", "pending_approvals", "decided_approvals")
+
+
+async def test_sqlite_reads_no_history_for_figures(sqlite_url: str) -> None:
+    statements = load_statements("perdure.store.sqlite")
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = [line for name in FIGURES for line in plan(connection, statements[name])]
+    finally:
+        connection.close()
+    scanned = {step.split()[1] for step in steps if step.startswith("SCAN")}
+    assert not scanned & {"jobs", "j", "approvals", "a", "job_events"}, steps
+    assert {"SEARCH j", "SEARCH a"} <= {" ".join(step.split()[:2]) for step in steps}, steps
+    assert any("approvals_latest" in step for step in steps), steps
 
 
 def plan(connection: sqlite3.Connection, sql: str) -> list[str]:

@@ -16,6 +16,8 @@ CODES = {
     errors.PerdureError: 1,
     errors.ConfigError: 2,
     errors.MalformedUrl: 2,
+    errors.ExtraMissing: 2,
+    errors.PortTaken: 2,
     errors.StoreError: 1,
     errors.StoreUnreachable: 10,
     errors.SchemaMissing: 1,

@@ -12,10 +12,11 @@ from perdure.config import Settings
 
 def configure_logs(settings: Settings, flags: Flags, *, works: bool = False) -> None:
     """Obey log_format and log_level; -v shows all, -q errors only. Where nothing `works`, only warnings are of interest
-    unless log_level says otherwise."""
+    unless log_level says otherwise; where something does, the lines of its handlers are of interest as well."""
     level = settings["log_level"] if works or settings.origins["log_level"] != "default" else "warning"
     if flags.verbose:
         level = "debug"
     elif flags.quiet:
         level = "error"
-    logs.configure_logs(level=level, format=settings["log_format"], colors=wants_color(flags.color, sys.stderr))
+    colors = wants_color(flags.color, sys.stderr)
+    logs.configure_logs(level=level, format=settings["log_format"], colors=colors, everybody=works)

@@ -7,9 +7,13 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from typing import TYPE_CHECKING
 
 from perdure.cli.errors import Exit
 from perdure.cli.session import Cli
+
+if TYPE_CHECKING:
+    from perdure.app import App
 
 STEADY = 60.0
 """A child that ran this long before it died is replaced at once: it was not the start that failed."""
@@ -17,6 +21,22 @@ LONGEST_PAUSE = 30.0
 HOPELESS = 5
 """So many starts in a row that fail at once end the whole, unless it is the database that is away."""
 AT_ONCE = 5.0
+
+
+def check_ports(app: App, processes: int) -> None:
+    """See that every child will find its port for metrics free: the first has `metrics_port`, each other the next.
+
+    Raises PortTaken, ExtraMissing, ConfigError.
+    """
+    first = app.status_server()
+    if first is None:
+        return
+    first.close()
+    from perdure.observe.serving import StatusServer
+
+    host, port = app.settings["metrics_host"], app.settings["metrics_port"]
+    for other in range(1, processes if port else 1):
+        StatusServer(host, port + other).close()
 
 
 class Supervisor:
@@ -30,6 +50,7 @@ class Supervisor:
         flags = cli.flags
         options = {"db": flags.db or "", "tenant": flags.tenant or "", "app": flags.app or "", **options}
         options["color"] = flags.color or ""
+        options.pop("metrics-port", None)  # each has one of its own
         self._argv += [f"--{name}={value}" for name, value in options.items() if value]
         self._argv += ["--once"] * once + ["--quiet"] * flags.quiet + ["--verbose"] * flags.verbose
         self._children: set[Process] = set()
@@ -62,7 +83,7 @@ class Supervisor:
         pause, failures = 1.0, 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._child()
+            code = await self._child(slot)
             ran = time.monotonic() - began
             if code == 0 or self._stopping.is_set():
                 return  # it was asked to leave, or has nothing left to do
@@ -77,8 +98,10 @@ class Supervisor:
             except TimeoutError:
                 continue
 
-    async def _child(self) -> int:
-        child = await asyncio.create_subprocess_exec(*self._argv, stdin=PIPE, process_group=0)
+    async def _child(self, slot: int) -> int:
+        port = self._cli.settings["metrics_port"]
+        metrics = () if port is None else (f"--metrics-port={port and port + slot - 1}",)
+        child = await asyncio.create_subprocess_exec(*self._argv, *metrics, stdin=PIPE, process_group=0)
         self._children.add(child)
         if self._stopping.is_set():
             child.terminate()

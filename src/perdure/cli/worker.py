@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from typing import Annotated
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,9 @@ from perdure.cli.session import Cli, run_async
 from perdure.cli.usage import Usage
 from perdure.cli.words import Times
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+
+if TYPE_CHECKING:
+    from perdure.observe.serving import StatusServer
 
 app = group("Run jobs; see and stop workers.", "perdure worker start --app agents:app")
 
@@ -32,6 +36,7 @@ SomeIds = Annotated[
     example="""\
 perdure worker start --app agents:app
 perdure worker start --app agents:app --queues default,slow --processes 4
+perdure worker start --app agents:app --metrics-port 9464 --log-format json
 perdure worker start --app agents:app --once""",
 )
 def start(
@@ -54,6 +59,18 @@ def start(
             "--drain-timeout", metavar="DURATION", help="How long a stop waits for running steps; default 30s"
         ),
     ] = None,
+    metrics_port: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics-port", metavar="PORT", help="Serve /metrics, /healthz and /readyz there; 0: any that is free"
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None, typer.Option("--metrics-host", metavar="HOST", help="On this address; default 127.0.0.1")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="text|json", help="How to write log lines; default text")
+    ] = None,
     processes: Annotated[
         int, typer.Option("--processes", metavar="N", help="So many worker processes; one that dies is replaced", min=1)
     ] = 1,
@@ -63,12 +80,16 @@ def start(
     """Run a worker for the handlers of --app, until a signal or `worker stop` ends it.
 
     SIGTERM or Ctrl-C: takes no more jobs, lets running steps finish and hands the rest back; a second one does not wait.
+    With --processes the first process serves its metrics on PORT, the next on PORT + 1 and so on.
     """
     cli.more_flags = {
         "queues": queues,
         "concurrency": concurrency,
         "lease": lease,
         "drain_timeout": drain_timeout,
+        "metrics_port": metrics_port,
+        "metrics_host": metrics_host,
+        "log_format": log_format,
     }
     own = cli.own_app
     if own is None:
@@ -79,9 +100,10 @@ def start(
     if not len(own.registry):
         raise Usage(f"the App {cli.settings['app']} has no handlers", hint="a handler is a function under @app.job")
     if processes > 1:
-        from perdure.cli.supervisor import Supervisor
+        from perdure.cli.supervisor import Supervisor, check_ports
 
         options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
+        check_ports(cli.app, processes)
         return run_async(Supervisor(cli, processes, options, once=once).run())
     from perdure.runtime.process import devoted
 
@@ -90,6 +112,12 @@ def start(
 
 
 async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
+    server = cli.app.status_server()  # before anything is made: its port may be taken
+    with nullcontext() if server is None else closing(server):
+        return await _serve(cli, server, once=once, supervised=supervised)
+
+
+async def _serve(cli: Cli, server: StatusServer | None, *, once: bool, supervised: bool) -> int:
     async with cli.client(creates=True, works=True) as client:
         worker = await client.worker()
         loop = asyncio.get_running_loop()
@@ -108,7 +136,8 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
         if supervised:
             loop.add_reader(sys.stdin.fileno(), _parent_gone, stop)
         try:
-            await worker.run(once=once)
+            async with client.serving(server, worker):
+                await worker.run(once=once)
         finally:
             if supervised:
                 loop.remove_reader(sys.stdin.fileno())

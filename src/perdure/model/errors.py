@@ -2,7 +2,9 @@
 
 PerdureError
 ├── ConfigError                  malformed-setting
-│   └── MalformedUrl             malformed-url
+│   ├── MalformedUrl             malformed-url
+│   ├── ExtraMissing             extra-missing
+│   └── PortTaken                port-taken
 ├── StoreError
 │   ├── StoreUnreachable         store-unreachable
 │   ├── SchemaMissing            schema-missing
@@ -83,6 +85,18 @@ class MalformedUrl(ConfigError):
     """A database URL is not one of memory:, sqlite:///path, postgresql://..."""
 
     code = "malformed-url"
+
+
+class ExtraMissing(ConfigError):
+    """What was asked for needs a package that is not installed; the message names the extra that brings it."""
+
+    code = "extra-missing"
+
+
+class PortTaken(ConfigError):
+    """The address for metrics cannot be used: another process has the port, or it is reserved."""
+
+    code = "port-taken"
 
 
 class StoreError(PerdureError):

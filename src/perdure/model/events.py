@@ -66,6 +66,7 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",)),
         "usage_recorded": EventType(_R, "tokens and cost were added", ("tokens", "cost")),
         "step_failed": EventType(_T, "one try of a step raised", ("key", "error")),
+        "attempt_traced": EventType(_T, "an attempt that will go on later was traced; here", ("traceparent",)),
     }
 )
 

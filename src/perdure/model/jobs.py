@@ -166,6 +166,8 @@ class ClaimedJob:
     created_at: datetime
     claimed_at: datetime
     expires_at: datetime
+    waited: float = 0.0
+    """Seconds it had been due when it was claimed."""
 
     @property
     def id(self) -> UUID:
@@ -255,3 +257,4 @@ class Reaped:
     job_id: UUID
     status: Status
     worker_id: str
+    kind: str

@@ -111,6 +111,8 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
             "actor": approval.decided_by,
         }
         await run.record([NewEvent("wait_completed", json.dumps(payload))], close_waits=[question.key])
+        if run.observer is not None:
+            run.observer.approval_decided(run.claimed, approval)
     return _verdict(run, approval, question)
 
 
@@ -138,6 +140,8 @@ async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -
                 ),
             ),
         )
+        if run.observer is not None:
+            run.observer.approval_requested(run.claimed, approval)
     else:
         approval = await run.store.get_approval(known)
     if notify is None or question.key in run.history.notified or not approval.pending:

@@ -49,7 +49,11 @@ class Chores:
         while reaped := await self._store.reap(worker_id=self._worker_id, limit=BATCH):
             for job in reaped:
                 log.warning(
-                    "took a job from a lost lease", job=str(job.job_id), now=job.status, lost_worker=job.worker_id
+                    "took a job from a lost lease",
+                    worker=self._worker_id,
+                    job_id=str(job.job_id),
+                    now=job.status,
+                    lost_worker=job.worker_id,
                 )
             if len(reaped) < BATCH:
                 break

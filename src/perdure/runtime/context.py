@@ -25,6 +25,7 @@ from perdure.model.timing import Backoff, Duration
 from perdure.runtime import asking, codec
 from perdure.runtime.asking import ApprovalRequest, Decision
 from perdure.runtime.checks import check_event_type, check_names, check_seconds
+from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import call, retry_after, returned_type
 from perdure.runtime.run import Run
@@ -183,15 +184,16 @@ class JobContext:
         returns = returned_type(fn)
         found = run.history.finished.get(key)
         if found is not None and not self._changed("step", key, found["digest"], told):
+            self._replayed("step", key)
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of step '{key}'")
         codec.check_type(returns, f"the result of step '{key}'")
         with run.busy():
             started = run.steps[key] = time.monotonic()
             try:
-                if self._options.retries == 0:
+                if run.observer is None and self._options.retries == 0:
                     value, tries = await self._call(key, fn, args, kwargs), 1
                 else:
-                    value, tries = await self._tries(key, fn, args, kwargs)
+                    value, tries = await self._observed("step", key, self._tries(key, fn, args, kwargs))
             finally:
                 run.steps.pop(key, None)
             result = codec.encode(value, f"the result of step '{key}'")
@@ -226,6 +228,14 @@ class JobContext:
         finally:
             _call.reset(token)
 
+    def _observed(self, what: Call, key: str, work: Awaitable[R]) -> Awaitable[R]:
+        observer = self._run.observer
+        return work if observer is None else observer.call(self._run.claimed, what, key, work)
+
+    def _replayed(self, what: Call, key: str) -> None:
+        if self._run.observer is not None:
+            self._run.observer.replayed(self._run.claimed, what, key)
+
     @overload
     async def tool(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
@@ -244,6 +254,7 @@ class JobContext:
         returns = returned_type(fn)
         found = self._run.history.finished.get(key)
         if found is not None and not self._changed("tool", key, found["digest"], told):
+            self._replayed("tool", key)
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of tool '{key}'")
         calls = self._run.history.tools.get(key)
         if calls is not None and calls.open:
@@ -254,7 +265,7 @@ class JobContext:
                 return codec.decode(result, returns, f"the result given for tool '{key}'")
         codec.check_type(returns, f"the result of tool '{key}'")
         with self._run.busy():
-            value = await self._try_tool(key, told, fn, args, kwargs)
+            value = await self._observed("tool", key, self._try_tool(key, told, fn, args, kwargs))
             result = codec.encode(value, f"the result of tool '{key}'")
             await self._tool_event("tool_returned", key, told, f'"result":{result}')
         return codec.round_trip(value, result, returns, f"the result of tool '{key}'")
@@ -389,6 +400,8 @@ class JobContext:
             raise InvalidInput(f"usage cannot be negative or infinite, got tokens={tokens}, cost={cost}")
         event = NewEvent("usage_recorded", json.dumps({"tokens": tokens, "cost": cost}))
         await self._run.record([event], state=StatePatch(tokens=tokens, cost=cost))
+        if self._run.observer is not None:
+            self._run.observer.usage(self._run.claimed, tokens, cost)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Any
 
 from perdure.runtime.blocking import BlockingContext
@@ -21,7 +22,8 @@ async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
         return await run.handler.fn(JobContext(run), *arguments)
     loop = asyncio.get_running_loop()
     context = BlockingContext(JobContext(run), loop)
-    thread = in_thread(run.handler_threads, run.handler.fn, context, *arguments)
+    here = contextvars.copy_context()  # what marks log lines and spans as this attempt's
+    thread = in_thread(run.handler_threads, here.run, run.handler.fn, context, *arguments)
     while not thread.done():
         try:
             await asyncio.wait({thread})

@@ -31,6 +31,8 @@ class Held:
     good_until: float
     since: float
     """Monotonic time it was claimed, and after that of its start."""
+    buffered: float = 0.0
+    """Seconds it waited in the buffer before its start."""
     run: Run | None = None
     stopped_at: float | None = None
 

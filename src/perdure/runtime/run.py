@@ -19,12 +19,14 @@ from typing import Any, TypeAlias
 
 import structlog
 
+from perdure.model.current import attempt_ids
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Outcome, Recorded, StatePatch, Wait
 from perdure.model.states import Status
 from perdure.runtime import codec
 from perdure.runtime.history import NO_HISTORY, load_history
+from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler
@@ -53,6 +55,7 @@ class Run:
         threads: Executor,
         handler_threads: Executor,
         linger: float,
+        observer: Observer | None = None,
     ) -> None:
         self.store = store
         self.claimed = claimed
@@ -62,6 +65,7 @@ class Run:
         """For plain functions given to steps and tools. Plain handlers have threads of their own, or they would wait for
         steps that find no thread."""
         self.handler_threads = handler_threads
+        self.observer = observer
         self._invoke = invoke
         self.history = NO_HISTORY
         self.last_checkpoint: Any = None
@@ -170,9 +174,7 @@ class Run:
             if not isinstance(error, PerdureError):
                 log.info(
                     "handler raised",
-                    job=str(claimed.id),
-                    kind=claimed.kind,
-                    attempt=claimed.lease.attempt,
+                    **attempt_ids(),
                     # text, not exc_info: a renderer that shows local variables would show their secrets
                     exception="".join(traceback.format_exception(error)),
                 )
@@ -244,7 +246,9 @@ class Run:
     def lose(self) -> None:
         """The lease is gone: somebody else may run this job already."""
         if self.over is None:
-            log.warning("lease lost", job=str(self.claimed.id), attempt=self.lease.attempt, worker=self.lease.worker_id)
+            log.warning(
+                "lease lost", job_id=str(self.claimed.id), attempt=self.lease.attempt, worker=self.lease.worker_id
+            )
         self.stop("lease lost", None)
 
     def drain(self) -> None:
@@ -376,7 +380,7 @@ class Run:
         except LeaseLost:
             self.lose()
         except PerdureError as error:  # progress is a courtesy; the outcome that follows is not
-            log.warning("progress not written", job=str(self.claimed.id), error=str(error))
+            log.warning("progress not written", **attempt_ids(), error=str(error))
 
 
 class Busy:

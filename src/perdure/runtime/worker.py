@@ -8,6 +8,7 @@ other workers take the jobs over.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import random
 import secrets
@@ -17,17 +18,20 @@ from collections import deque
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import structlog
 
-from perdure.model.errors import LeaseLost, PerdureError, StoreError
+from perdure.model.current import attempt_ids, current_attempt
+from perdure.model.errors import PerdureError
 from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.runtime.chores import Chores
+from perdure.runtime.endings import write_end
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import Held, LeaseKeeper
-from perdure.runtime.outcomes import clean
+from perdure.runtime.observer import Observer
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.retention import Retention
@@ -70,11 +74,20 @@ class WorkerOptions:
 class Worker:
     """One worker process's engine. `run` until `stop`; everything it acknowledges is committed."""
 
-    def __init__(self, store: Store, registry: Registry, options: WorkerOptions | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        options: WorkerOptions | None = None,
+        *,
+        observer: Observer | None = None,
+    ) -> None:
         self.id = "w-" + secrets.token_hex(5)
         self.options = options or WorkerOptions()
         self._store = store
         self._registry = registry
+        self._observer = observer
+        self._context = contextvars.copy_context()
         self._keeper = LeaseKeeper(store, self.id, self.options.lease, self._cancel_buffered)
         self._prefetch = Prefetch(self.options.concurrency)
         size = max(8, self.options.concurrency)
@@ -82,11 +95,13 @@ class Worker:
         self._handler_threads = LooseThreads(size, "perdure-handler")
         self._buffer = Buffer()
         self._running: dict[asyncio.Task[None], Held] = {}
-        self._committing: set[asyncio.Task[None]] = set()
+        self._committing: set[asyncio.Task[Any]] = set()
         self._moved = asyncio.Event()
         self._stopping = asyncio.Event()
         self._now = asyncio.Event()
         self._only_once = False
+        self.working = False
+        """True while it is registered and runs jobs."""
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -98,6 +113,7 @@ class Worker:
         self._only_once = once
         info = self._info(await self._store.now())
         await self._store.register_worker(info)
+        self.working = True
         log.info("worker started", worker=self.id, queues=self.options.queues, kinds=info.kinds)
         chores = Chores(self._store, self.id, retention=self.options.retention)
         if once:
@@ -120,6 +136,7 @@ class Worker:
                 await self._work(hints)
                 await self._drain()
             finally:
+                self.working = False
                 for task in background:
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
@@ -231,8 +248,10 @@ class Worker:
             held = self._buffer.take()
             if self._keeper.held.get(held.claimed.id) is not held:
                 continue  # its lease was lost while it waited here
-            held.since = time.monotonic()
-            task = asyncio.create_task(self._run_one(held))
+            now = time.monotonic()
+            held.buffered, held.since = now - held.since, now
+            # what a handler puts into its context is gone with it: the next task does not begin in that of the last
+            task = asyncio.create_task(self._run_one(held), context=self._context.copy())
             self._running[task] = held
             task.add_done_callback(self._ended)
 
@@ -245,23 +264,30 @@ class Worker:
 
     async def _run_one(self, held: Held) -> None:
         claimed = held.claimed
+        current_attempt.set(claimed)
         handler = self._registry.find(claimed.kind)
         if handler is None:
-            log.warning("no handler for this kind: handed back", worker=self.id, kind=claimed.kind, job=str(claimed.id))
+            log.warning("no handler for this kind: handed back", **attempt_ids())
             reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
             delay = min(UNKNOWN_KIND_CAP, UNKNOWN_KIND_DELAY * 2 ** min(claimed.lease.attempt - 1, 10))
             self._commit(held, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
             return
+        if self._observer is not None:
+            await self._observer.attempt_started(claimed, self._store, waited=claimed.waited + held.buffered)
+            if self._keeper.held.get(claimed.id) is not held:
+                self._lost(held)
+                return
         must_mark = (
             claimed.lost_starts > 0 or claimed.max_retries == 0 or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
         )
         if must_mark or not self._keeper.fresh(held):
             try:
                 if not await self._keeper.renew([held], starting=must_mark):
+                    self._lost(held)
                     return
             except PerdureError as error:
-                log.warning("not started: the lease could not be renewed", job=str(claimed.id), error=str(error))
-                self._keeper.drop(held)
+                log.warning("not started: the lease could not be renewed", **attempt_ids(), error=str(error))
+                self._lost(held)
                 return
         run = held.run = Run(
             self._store,
@@ -271,6 +297,7 @@ class Worker:
             threads=self._threads,
             handler_threads=self._handler_threads,
             linger=self.options.linger,
+            observer=self._observer,
         )
         if self._stopping.is_set():
             self._commit(held, hand_back("worker_stopped", started=False))
@@ -279,19 +306,25 @@ class Worker:
         try:
             outcome = await run.execute()
         except BaseException:
-            self._keeper.drop(held)
+            self._lost(held)
             raise
         self._prefetch.observe(claimed.kind, time.monotonic() - began)
         if outcome is None:
-            self._keeper.drop(held)
+            self._lost(held)
         else:
             await self._commit_here(held, outcome)
+
+    def _lost(self, held: Held) -> None:
+        """There is nothing to write: the lease is gone."""
+        self._keeper.drop(held)
+        if self._observer is not None:
+            self._observer.attempt_ended(held.claimed, None, None)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _commit(self, held: Held, outcome: Outcome) -> None:
         """Write how an attempt ended, in the background: the slot is free already, the lease is kept until it is written."""
-        task = asyncio.create_task(self._finish(held, outcome))
+        task = asyncio.create_task(write_end(self._store, held, outcome, self._observer))
         self._committing.add(task)
         task.add_done_callback(lambda _: self._keeper.drop(held))
         task.add_done_callback(self._committed)
@@ -305,44 +338,16 @@ class Worker:
         self._start_buffered()
         self._moved.set()
         try:
-            await self._finish(held, outcome)
+            await write_end(self._store, held, outcome, self._observer)
         finally:
             self._keeper.drop(held)
             self._committing.discard(task)
 
-    def _committed(self, task: asyncio.Task[None]) -> None:
+    def _committed(self, task: asyncio.Task[Any]) -> None:
         self._committing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the end of a job could not be written", worker=self.id, exc_info=error)
         self._moved.set()
-
-    async def _finish(self, held: Held, outcome: Outcome) -> None:
-        pause = 0.1
-        while True:
-            try:
-                await self._store.finish(held.claimed.lease, outcome)
-                break
-            except LeaseLost:
-                log.warning("the lease was lost before the end was written", job=str(held.claimed.id), worker=self.id)
-                break
-            except StoreError as error:
-                if held.good_until <= time.monotonic():
-                    log.error(  # noqa: TRY400  the cause is in its message
-                        "the end of a job could not be written in time; it runs again",
-                        job=str(held.claimed.id),
-                        error=str(error),
-                    )
-                    break
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 2)
-            except PerdureError as error:
-                log.error(  # noqa: TRY400  as above
-                    "the database refuses the end of a job", job=str(held.claimed.id), error=str(error)
-                )
-                if outcome.error_kind == "refused":
-                    break
-                said = clean(f"its end could not be written: {error}")
-                outcome = Outcome(Status.FAILED, error=said, error_kind="refused", started=outcome.started)
 
     def _cancel_buffered(self, held: Held) -> None:
         if not self._buffer.remove(held):

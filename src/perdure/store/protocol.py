@@ -23,6 +23,7 @@ from uuid import UUID
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Standing
+from perdure.model.figures import Decided, Figures
 from perdure.model.jobs import (
     ClaimedJob,
     Enqueued,
@@ -372,6 +373,22 @@ class WorkerStore(Protocol):
         ...
 
 
+class FigureStore(Protocol):
+    """What dashboards and alerts ask for."""
+
+    async def figures(self) -> Figures:
+        """The jobs that are not finished, counted by kind, queue and status, and the approvals that are pending.
+
+        It costs what is unfinished, and does not read what history holds. The two counts may be a moment apart.
+        """
+        ...
+
+    async def decided(self, since: datetime, *, limit: int = 1000) -> list[Decided]:
+        """Approvals that were approved, denied or expired at `since` (UTC) or later, earliest first, at most `limit`; those
+        closed because their job ended are none of them. It costs what it returns."""
+        ...
+
+
 class Listener(Protocol):
     """Wakes up when a topic is hinted at. Hints are merged, may be lost, and are never the truth: always poll as well."""
 
@@ -388,7 +405,9 @@ class HintStore(Protocol):
         ...
 
 
-class Store(SchemaStore, JobStore, LeaseStore, ApprovalStore, WorkerStore, RetentionStore, HintStore, Protocol):
+class Store(
+    SchemaStore, JobStore, LeaseStore, ApprovalStore, WorkerStore, RetentionStore, FigureStore, HintStore, Protocol
+):
     """All roles together: what `open_store` returns."""
 
     tenant: str

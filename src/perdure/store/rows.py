@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus
 from perdure.model.events import Event
+from perdure.model.figures import Decided, Figures, LiveJobs
 from perdure.model.jobs import ClaimedJob, Job, JobState, Lease, LeaseInfo, RunRecord, Wait
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
@@ -121,6 +122,7 @@ def claimed_job_of(row: Row, sp: Spelling, *, worker_id: str, expires_at: dateti
         created_at=sp.time(row["created_at"]),
         claimed_at=sp.time(row["claimed_at"]),
         expires_at=expires_at,
+        waited=row["waited"],
     )
 
 
@@ -198,3 +200,17 @@ def worker_of(row: Row, sp: Spelling) -> WorkerInfo:
         held=row["held"],
         command=None if row["command"] is None else WorkerCommand(row["command"]),
     )
+
+
+def figures_of(jobs: Iterable[Row], approvals: Row, sp: Spelling) -> Figures:
+    """The rows of `live_jobs`, and that of `pending_approvals`."""
+    live = (
+        LiveJobs(row["kind"], row["queue"], Status(row["status"]), row["jobs"], row["oldest_ready"]) for row in jobs
+    )
+    return Figures(sp.time(approvals["now"]), tuple(live), approvals["pending"], approvals["oldest"])
+
+
+def decided_of(row: Row, sp: Spelling) -> Decided:
+    """A row of `decided_approvals`."""
+    at = sp.time(row["decided_at"])
+    return Decided(sp.uuid(row["id"]), ApprovalStatus(row["status"]), row["decided_door"], at, row["waited"])

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from perdure.model.errors import ConfigError
 from perdure.runtime.checks import check_text
+from perdure.runtime.observer import Observer
 from perdure.runtime.registry import Registry
 from perdure.store.protocol import Store
 
@@ -26,6 +27,8 @@ class Base:
         self.registry = registry if registry is not None else Registry()
         self.door = door
         self.actor = actor or _user()
+        self.observer: Observer | None = None
+        """Hears of the jobs that are enqueued here; `App` sets it where metrics or traces are wanted."""
 
     async def open(self) -> Store:
         """The open store; `App` opens it at first use."""

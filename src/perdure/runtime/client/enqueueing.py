@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
@@ -26,6 +26,7 @@ from perdure.runtime.client.base import JobId
 from perdure.runtime.client.looking import Looking
 from perdure.runtime.client.steering import Steering
 from perdure.runtime.handle import Handle
+from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
 from perdure.store.joining import Joined
 
@@ -110,7 +111,18 @@ class Joining:
     """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
 
     joined: Joined
-    handles: Callable[[list[Enqueued]], list[Handle[Any]]]
+    sending: Sending
+    handles: Callable[[Sequence[Enqueued]], list[Handle[Any]]]
+
+    def now(self) -> list[Handle[Any]]:
+        """Do it in this thread."""
+        with self.sending:
+            return self.handles(self.sending.stored(self.joined.now()))
+
+    async def soon(self) -> list[Handle[Any]]:
+        """Do it in this event loop."""
+        with self.sending:
+            return self.handles(self.sending.stored(await self.joined.soon()))
 
 
 class Enqueueing(Looking, Steering):
@@ -151,14 +163,13 @@ class Enqueueing(Looking, Steering):
             [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
             return joined
         form = self._form(job, options)
-        stored = await (await self.open()).enqueue(form.filled_in(input))
+        stored = await self._send(form.filled_in(input), (await self.open()).enqueue)
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
         """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
         if tx is not None:
-            joining = await self.joining(requests, tx)
-            return joining.handles(await joining.joined.soon())
+            return await (await self.joining(requests, tx)).soon()
         store, asked = await self.open(), list(requests)
         outputs: list[Any] = []
 
@@ -167,14 +178,19 @@ class Enqueueing(Looking, Steering):
                 outputs.append(output)
                 yield new
 
-        return self._handles(await store.enqueue_many(built()), outputs)
+        if self.observer is None:
+            return self._handles(await store.enqueue_many(built()), outputs)
+        with Sending(self.observer, list(built())) as sending:
+            return self._handles(sending.stored(await store.enqueue_many(sending.jobs)), outputs)
 
     async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
         in your thread. Raises as `enqueue`."""
         built = list(self._built(requests))
-        joined = await (await self.open()).join(tx, [new for new, _ in built])
-        return Joining(joined, lambda stored: self._handles(stored, [output for _, output in built]))
+        store = await self.open()
+        with Sending(self.observer, [new for new, _ in built]) as sending:
+            joined = await store.join(tx, sending.jobs)
+        return Joining(joined, sending, lambda stored: self._handles(stored, [output for _, output in built]))
 
     def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
         """The jobs of some requests, and the types of their outputs. What many have in common is checked once."""
@@ -187,7 +203,7 @@ class Enqueueing(Looking, Steering):
                     plain[request.job] = form
             yield form.filled_in(request.input), form.output_type
 
-    def _handles(self, stored: list[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
+    def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
 
     def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
@@ -228,9 +244,17 @@ class Enqueueing(Looking, Steering):
             raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
         new = again(old, payload, "rerun", self._note(reason, origin=str(old.id)))
-        stored = await (await self.open()).enqueue(new)
+        stored = await self._send(new, (await self.open()).enqueue)
         handler = self.registry.find(old.kind)
         return Handle(self, stored.id, handler.output_type if handler else None)
+
+    async def _send(self, new: NewJob, write: Callable[[NewJob], Awaitable[Enqueued]]) -> Enqueued:
+        if self.observer is None:
+            return await write(new)
+        with Sending(self.observer, [new]) as sending:
+            [job] = sending.jobs
+            [stored] = sending.stored([await write(job)])
+            return stored
 
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """A handle on a job by its full id; nothing is looked up."""

@@ -38,7 +38,8 @@ class Forking(Enqueueing):
         answers = {id: await store.get_approval(id) for id in approvals_in(kept)}
         told = {"origin": str(old.id), **({"from_step": step.key} if step else {})}
         new = again(old, payload, "fork", self._note(reason, **told))
-        stored = await store.enqueue_recorded(
-            new, [copied(event, answers) for event in kept], checkpoint=checkpoint_in(kept)
+        recorded = [copied(event, answers) for event in kept]
+        stored = await self._send(
+            new, lambda job: store.enqueue_recorded(job, recorded, checkpoint=checkpoint_in(kept))
         )
         return Handle(self, stored.id, handler.output_type if handler else None)

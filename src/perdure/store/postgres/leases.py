@@ -153,7 +153,7 @@ class Leases(Base):
         rows = await self._db.sweep("reap", "reapable", *arguments, limit=limit)
         if rows:
             self._bell.ring("work", "news")
-        return [Reaped(row["id"], Status(row["status"]), row["worker_id"]) for row in rows]
+        return [Reaped(row["id"], Status(row["status"]), row["worker_id"], row["kind"]) for row in rows]
 
 
 def _patience(ttl: float) -> float:

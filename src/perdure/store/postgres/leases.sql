@@ -31,7 +31,8 @@ with picked as materialized (
     ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = false,
     cancel_requested_at = null, cancel_note = null
 )
-select m.*, perdure.db_now() as claimed_at from moved m order by m.priority desc, m.run_at, m.id
+select m.*, perdure.db_now() as claimed_at, extract(epoch from perdure.db_now() - m.run_at)::float8 as waited
+from moved m order by m.priority desc, m.run_at, m.id
 
 -- name: claim_front
 -- only: postgres for the rare claim that fails as a whole: which job would come first? $1 lane, $2 tenant
@@ -251,7 +252,7 @@ with lost as materialized (
         'error', case when g.verdict = 'DEADLETTER' then 'the lease of worker ' || g.worker_id || ' ran out' end,
         'error_kind', case when g.verdict = 'DEADLETTER' then 'lease_lost' end)) end
   from judged g where j.id = any (array[g.job_id])
-  returning j.id, j.attempt, j.status, j.error_message, g.worker_id, g.started, g.claimed_at, g.expired
+  returning j.id, j.kind, j.attempt, j.status, j.error_message, g.worker_id, g.started, g.claimed_at, g.expired
 ), ran as (
   insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
   select id, attempt, worker_id, claimed_at, perdure.db_now(), status,
@@ -259,7 +260,7 @@ with lost as materialized (
     case when expired then 'lease_lost' else 'cancelled' end
   from moved where started
 )
-select id, status::text, worker_id from moved
+select id, status::text, worker_id, kind from moved
 
 -- name: expire_jobs
 -- $1 limit, $2 tenant, $3 only this job (null: any). Jobs nobody holds whose deadline has passed.

@@ -17,6 +17,7 @@ from perdure.store.postgres.changes import Changes
 from perdure.store.postgres.connections import HotConnection, Pool, open_pool
 from perdure.store.postgres.enqueueing import Enqueueing, EnqueueWriter
 from perdure.store.postgres.explaining import Explaining
+from perdure.store.postgres.figures import Counting
 from perdure.store.postgres.finishing import CompletionWriter, EndingWriter, Finishing
 from perdure.store.postgres.foreign import Foreign
 from perdure.store.postgres.hints import Bell
@@ -36,7 +37,19 @@ POOL_SIZE = 4
 
 
 class PostgresStore(
-    Schema, Enqueueing, Foreign, Jobs, Explaining, Changes, Leases, Recording, Finishing, Approvals, Workers, Retention
+    Schema,
+    Enqueueing,
+    Foreign,
+    Jobs,
+    Explaining,
+    Changes,
+    Leases,
+    Recording,
+    Finishing,
+    Approvals,
+    Workers,
+    Retention,
+    Counting,
 ):
     """See `protocol.Store`. Made by `open`; used from the event loop it was opened in."""
 

@@ -27,7 +27,7 @@ _PRIORITIES = range(9, 0, -1)
 _ASIDE = 300_000_000  # microseconds
 _CLAIMED = (
     "id", "claimable", "kind", "queue", "goal", "payload", "priority", "attempt", "version", "retry_count", "max_retries",
-    "lost_starts", "idempotency_key", "deadline", "created_at", "claimed_at",
+    "lost_starts", "idempotency_key", "deadline", "created_at", "claimed_at", "waited",
 )  # fmt: skip
 """What `claim` gives, in its order."""
 
@@ -237,4 +237,4 @@ def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, reaper: str) ->
         else:
             why = ("it did not stop when it was cancelled", "cancelled")
         conn.execute(SQL["add_run"], (id, lost["attempt"], worker, lost["claimed_at"], now, status, *why))
-    return Reaped(UUID(id), status, worker)
+    return Reaped(UUID(id), status, worker, lost["kind"])

@@ -6,12 +6,13 @@
 -- 100k delayed jobs at priority 9 cost nothing. A row of a job that cannot start is stale: it comes along to be deleted.
 -- One JSON array of arrays (see many.py); a large payload is left out of it and fetched by itself.
 select json_group_array(json_array(x.job_id, x.claimable, x.kind, x.queue, x.goal, x.payload, x.priority, x.attempt, x.version,
-  x.retry_count, x.max_retries, x.lost_starts, x.idempotency_key, x.deadline, x.created_at, x.claimed_at))
+  x.retry_count, x.max_retries, x.lost_starts, x.idempotency_key, x.deadline, x.created_at, x.claimed_at,
+  (x.claimed_at - x.run_at) / 1000000.0))
 from (
   select q.job_id, coalesce(j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL'), 0) as claimable, j.kind,
     j.queue, j.goal, case when length(j.payload) <= 8192 then j.payload end as payload, j.priority, j.attempt + 1 as attempt,
     j.version + 1 as version, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key, j.deadline, j.created_at,
-    ? as claimed_at
+    ? as claimed_at, q.run_at
   from job_queue q left join jobs j on j.id = q.job_id
   where q.lane = ? and q.priority = ? and q.run_at <= ? order by q.run_at, q.job_id limit ?) x
 
@@ -120,7 +121,7 @@ where worker_id = ? and tenant_id = ? and cancel_requested_at is not null and ex
 -- name: reap
 -- Leases that have run out, and live ones whose cancel request is old: now, asked before, tenant, limit
 select k.job_id, k.version, k.attempt, k.worker_id, k.started, k.claimed_at, k.expires_at, k.cancel_requested_at, k.cancel_note,
-  j.retry_count, j.max_retries, j.lost_starts
+  j.kind, j.retry_count, j.max_retries, j.lost_starts
 from job_claims k cross join jobs j on j.id = k.job_id
 where (k.expires_at <= ? or k.cancel_requested_at <= ?) and k.tenant_id = ? order by k.job_id limit ?
 

@@ -14,6 +14,7 @@ from perdure.store.sqlite.database import Readers, apart, check_engine, check_pl
 from perdure.store.sqlite.doorbell import Doorbell
 from perdure.store.sqlite.enqueueing import Enqueueing
 from perdure.store.sqlite.explaining import Explaining
+from perdure.store.sqlite.figures import Counting
 from perdure.store.sqlite.foreign import Foreign
 from perdure.store.sqlite.jobs import Jobs
 from perdure.store.sqlite.leases import Leases
@@ -25,7 +26,9 @@ from perdure.store.sqlite.writer import NEWS, WORK, Writer
 _TOPICS: tuple[tuple[int, Topic], ...] = ((WORK, "work"), (NEWS, "news"))
 
 
-class SqliteStore(Schema, Enqueueing, Foreign, Jobs, Explaining, Leases, Attempts, Approvals, Workers, Retention):
+class SqliteStore(
+    Schema, Enqueueing, Foreign, Jobs, Explaining, Leases, Attempts, Approvals, Workers, Retention, Counting
+):
     """See `protocol.Store`. Every `memory:` store is a database of its own and ends with it."""
 
     def __init__(self, path: str | None, tenant: str) -> None:

@@ -148,6 +148,7 @@ create table perdure.approvals (
 create unique index approvals_token on perdure.approvals (token_hash) where token_hash is not null;
 -- "not null" keeps this index from being taken for a list of all open approvals: it is for those that can expire.
 create index approvals_open on perdure.approvals (expires_at) where status = 'PENDING' and expires_at is not null;
+create index approvals_latest on perdure.approvals (decided_at) where decided_at is not null;
 
 create table perdure.job_waits (
   job_id uuid not null,

@@ -135,6 +135,7 @@ create table approvals (
 create unique index approvals_token on approvals (token_hash) where token_hash is not null;
 -- "not null" keeps this index from being taken for a list of all open approvals: it is for those that can expire.
 create index approvals_open on approvals (expires_at) where status = 'PENDING' and expires_at is not null;
+create index approvals_latest on approvals (decided_at) where decided_at is not null;
 
 create table job_waits (
   job_id text not null,
