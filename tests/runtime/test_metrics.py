@@ -33,6 +33,9 @@ from tests.runtime.support import (
     working,
 )
 
+NAP = 1.0
+"""Seconds a job sleeps for, too long for a worker that does not linger."""
+
 
 class Meters:
     """A registry and what it says."""
@@ -158,7 +161,7 @@ async def test_steps_and_tools(metered: App, meters: Meters) -> None:
         await ctx.options(key="a").step("read", str, 1)
         await ctx.options(key="b").step("read", str, 1)
         await ctx.step("one", str, 1)
-        await ctx.sleep("nap", 0.3)
+        await ctx.sleep("nap", NAP)
         await ctx.tool("post", str, 1)
         if how == "fails":
             await ctx.step("breaks", breaks)
@@ -170,7 +173,7 @@ async def test_steps_and_tools(metered: App, meters: Meters) -> None:
     async def breaks() -> None:
         raise ValueError("a bug")
 
-    async with working(app):
+    async with working(app, linger=0):
         for how in ("works", "fails", "tool", "late"):
             await ended(app, await app.enqueue(work, how))
     steps = meters.series("steps_total")

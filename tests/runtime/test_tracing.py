@@ -4,10 +4,12 @@ import asyncio
 import contextvars
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +19,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+from prometheus_client import CollectorRegistry
 
 from perdure import App, BlockingContext, Fail, JobContext, Request, Status
 from perdure.model.errors import ConfigError, IdempotencyConflict
+from perdure.sync import Client as SyncClient
 from tests.runtime.conftest import Place
 from tests.runtime.support import (
     LONG,
@@ -35,6 +39,9 @@ from tests.runtime.support import (
     until,
     working,
 )
+
+NAP = 1.0
+"""Seconds a job sleeps for, too long for a worker that does not linger."""
 
 
 class Spans:
@@ -165,7 +172,7 @@ async def test_a_job_that_waits_has_no_open_span_and_goes_on_linked(place: Place
         @app.job
         async def work(ctx: JobContext) -> str | None:
             await ctx.step("before", str, 1)
-            await ctx.sleep("nap", 0.5)
+            await ctx.sleep("nap", NAP)
             decision = await ctx.approve("ok", title="Ok?", payload={"n": 1})
             await ctx.step("after", str, 2)
             return decision.by
@@ -174,7 +181,7 @@ async def test_a_job_that_waits_has_no_open_span_and_goes_on_linked(place: Place
 
     async with traced(place, here) as app:
         work = define(app)
-        async with working(app):
+        async with working(app, linger=0):
             handle = await app.enqueue(work)
             await reached(handle, Status.WAITING_FOR_APPROVAL)
             first, second = await whole(here, "process default", 2)
@@ -390,6 +397,79 @@ async def test_a_rerun_has_a_send_of_its_own(place: Place) -> None:
         assert trace_of(one) != trace_of(two)
 
 
+async def test_a_fork_has_one_too_and_none_of_its_origins(place: Place) -> None:
+    spans = Spans()
+    async with traced(place, spans) as app:
+
+        @app.job
+        async def work(ctx: JobContext) -> None:
+            await ctx.step("one", str, 1)
+            await ctx.sleep("nap", NAP)
+            await ctx.step("two", str, 2)
+
+        async with working(app, linger=0):
+            handle = await app.enqueue(work)
+            await ended(app, handle)
+            await whole(spans, "process default", 2)
+            await ended(app, await app.fork(handle.id, "two"))
+            last = (await whole(spans, "process default", 3))[-1]
+        assert parent_of(last) == id_of(spans.of("send default")[-1])
+        assert links_of(last) == [id_of(spans.of("send default")[-1])]
+        assert [name for name, _ in told(last)] == ["perdure.step.replayed"]
+
+
+async def test_a_job_of_the_callers_own_transaction(tmp_path: Path) -> None:
+    """Its send ends when the statement is done; commit or not is the caller's."""
+    spans, registry = Spans(), CollectorRegistry()
+    url = f"sqlite:///{tmp_path}/perdure.db"
+    async with App(url, tracer_provider=spans.provider, metrics=registry) as app:
+
+        @app.job
+        async def work(ctx: JobContext, n: int) -> None:
+            return None
+
+        await app.now()
+        made = ("perdure_jobs_created_total", {"kind": "work"})
+        with closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as caller:
+            caller.execute("begin")
+            await app.enqueue_many([Request(work, n) for n in range(2)], tx=caller)
+            handle = await app.enqueue(work, 2, tx=caller, idempotency_key="k")
+            again = await app.enqueue(work, 2, tx=caller, idempotency_key="k")
+            with pytest.raises(IdempotencyConflict):
+                await app.enqueue(work, 3, tx=caller, idempotency_key="k")
+            caller.execute("commit")
+        assert again.id == handle.id
+        assert registry.get_sample_value(*made) == 3
+        async with working(app):
+            await ended(app, handle)
+            processes = await whole(spans, "process default", 3)
+        batch, single, _, refused = spans.of("send default")
+        assert [parent_of(p) for p in processes] == [id_of(batch), id_of(batch), id_of(single)]
+        assert facts(refused)["error.type"] == "idempotency-conflict"
+
+
+def test_a_synchronous_program_is_traced_too(tmp_path: Path) -> None:
+    spans = Spans()
+    tracer = spans.provider.get_tracer("mine")
+    app = App(f"sqlite:///{tmp_path}/perdure.db", tracer_provider=spans.provider)
+
+    @app.job
+    async def work(ctx: JobContext) -> None:
+        return None
+
+    with SyncClient(app) as client:
+        client.count()
+        with (
+            closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as caller,
+            tracer.start_as_current_span("the program's"),
+        ):
+            client.enqueue(work)
+            caller.execute("begin")
+            client.enqueue(work, tx=caller)
+            caller.execute("commit")
+    assert [parent_of(s) for s in spans.of("send default")] == [id_of(spans.one("the program's"))] * 2
+
+
 async def test_errors_are_told_where_they_happened(place: Place) -> None:
     spans = Spans()
     async with traced(place, spans) as app:
@@ -443,11 +523,11 @@ async def test_a_broken_exporter_breaks_no_job(place: Place, broken: type[SpanPr
 
         @app.job
         async def work(ctx: JobContext) -> str:
-            await ctx.sleep("nap", 0.3)
+            await ctx.sleep("nap", NAP)
             await ctx.step("one", str, 1)
             return await ctx.tool("two", str, 2)
 
-        async with working(app):
+        async with working(app, linger=0):
             assert await (await app.enqueue(work)).result(PATIENCE) == "2"
 
 
@@ -457,10 +537,10 @@ async def test_what_the_producer_does_not_sample_is_not_recorded(place: Place) -
 
         @app.job
         async def work(ctx: JobContext) -> str:
-            await ctx.sleep("nap", 0.3)
+            await ctx.sleep("nap", NAP)
             return await ctx.step("one", str, 1)
 
-        async with working(app):
+        async with working(app, linger=0):
             handle = await app.enqueue(work)
             await handle.result(PATIENCE)
         log = await handle.events()
@@ -508,7 +588,7 @@ async def test_a_handlers_context_variables_end_with_it(app: App) -> None:
     assert seen == [("nobody's", {})] * 5
 
 
-def test_the_setting_needs_nothing_else_and_costs_nothing_when_off(tmp_path: Any) -> None:
+def test_the_setting_needs_nothing_else_and_costs_nothing_when_off(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from perdure import App, JobContext\n"
