@@ -31,7 +31,7 @@ from perdure.runtime.outcomes import clean
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.retention import Retention
-from perdure.runtime.run import ANNOUNCE_AFTER, Run, hand_back
+from perdure.runtime.run import ANNOUNCE_AFTER, Invoke, Run, hand_back
 from perdure.runtime.threads import LooseThreads
 from perdure.store.protocol import Listener, Store
 
@@ -70,11 +70,19 @@ class WorkerOptions:
 class Worker:
     """One worker process's engine. `run` until `stop`; everything it acknowledges is committed."""
 
-    def __init__(self, store: Store, registry: Registry, options: WorkerOptions | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        options: WorkerOptions | None = None,
+        *,
+        invoke: Invoke = invoke,
+    ) -> None:
         self.id = "w-" + secrets.token_hex(5)
         self.options = options or WorkerOptions()
         self._store = store
         self._registry = registry
+        self._invoke = invoke
         self._keeper = LeaseKeeper(store, self.id, self.options.lease, self._cancel_buffered)
         self._prefetch = Prefetch(self.options.concurrency)
         size = max(8, self.options.concurrency)
@@ -172,6 +180,7 @@ class Worker:
     async def _idle(self, hints: Listener) -> None:
         """Wait for a hint, for the next job to fall due, or for the poll: the poll is the truth."""
         pause = POLL * random.uniform(0.75, 0.95)  # what nobody hinted at, as after a caller's commit, starts within it
+        self._moved.clear()
         try:
             due = await self._store.next_due(self.options.queues)
         except PerdureError as error:
@@ -182,7 +191,8 @@ class Worker:
         if self._only_once:
             pause = min(pause, 0.05)
         hint = asyncio.ensure_future(hints.wait(pause))
-        stop = asyncio.ensure_future(self._stopping.wait())
+        # a worker that is to end when nothing runs looks again whenever a run has ended; `stop` sets both
+        stop = asyncio.ensure_future((self._moved if self._only_once else self._stopping).wait())
         try:
             await asyncio.wait({hint, stop}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -190,7 +200,7 @@ class Worker:
             stop.cancel()
 
     async def _claim(self, queue: str, limit: int) -> int:
-        asked_at = time.monotonic()
+        asked_at = self._store.clock.monotonic()
         try:
             claimed = await self._store.claim(worker_id=self.id, queue=queue, limit=limit, ttl=self.options.lease)
         except PerdureError as error:
@@ -267,7 +277,7 @@ class Worker:
             self._store,
             claimed,
             handler,
-            invoke=invoke,
+            invoke=self._invoke,
             threads=self._threads,
             handler_threads=self._handler_threads,
             linger=self.options.linger,
@@ -326,7 +336,7 @@ class Worker:
                 log.warning("the lease was lost before the end was written", job=str(held.claimed.id), worker=self.id)
                 break
             except StoreError as error:
-                if held.good_until <= time.monotonic():
+                if held.good_until <= self._store.clock.monotonic():
                     log.error(  # noqa: TRY400  the cause is in its message
                         "the end of a job could not be written in time; it runs again",
                         job=str(held.claimed.id),
