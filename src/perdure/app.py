@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
@@ -18,16 +18,20 @@ from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError, PerdureError
+from perdure.model.jobs import Job
 from perdure.model.retention import StoreSizes
 from perdure.model.timing import Backoff, Duration
 from perdure.observe.watching import Watching
 from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
+from perdure.runtime.client.base import JobId
 from perdure.runtime.client.client import Client
 from perdure.runtime.context import JobContext
+from perdure.runtime.invoke import invoke
 from perdure.runtime.process import devoted
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
+from perdure.runtime.run import Invoke
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, SchemaStatus, Store
@@ -66,6 +70,8 @@ class App(Client):
     Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
     """
 
+    _invoke: Invoke = staticmethod(invoke)
+
     def __init__(
         self,
         database_url: str | None = None,
@@ -85,6 +91,7 @@ class App(Client):
         self._fitting: set[asyncio.AbstractEventLoop] = set()  # where the schema was found, or made, to fit
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._watching = Watching(metrics, tracer_provider, self.registry, __version__)
+        self._replacement: App | None = None
 
     @property
     def settings(self) -> Settings:
@@ -175,6 +182,8 @@ class App(Client):
         loop = asyncio.get_running_loop()
         if loop in self._fitting:
             return self._stores[loop]
+        if self._replacement is not None:
+            return await self._replacement.open()
         async with self._turn():
             store = await self._connected()
             if loop not in self._fitting:
@@ -192,6 +201,8 @@ class App(Client):
 
     async def _connected(self) -> Store:
         """The store, whatever its schema; called in turn."""
+        if self._replacement is not None:
+            return await self._replacement.open()
         loop = asyncio.get_running_loop()
         if loop not in self._stores:
             await self._close_abandoned()
@@ -257,6 +268,17 @@ class App(Client):
         if store is not None:
             await store.close()
 
+    @contextmanager
+    def replaced_by(self, other: App) -> Iterator[None]:
+        """While this is open, whoever uses this App, in whatever event loop, uses the store and the workers of another one, and
+        waits as that one does: for tests of code that has this one at hand. Stores that are open already stay so, unused."""
+        before = self._stores, self._fitting, self._replacement
+        self._stores, self._fitting, self._replacement = {}, set(), other
+        try:
+            yield
+        finally:
+            self._stores, self._fitting, self._replacement = before
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -265,6 +287,12 @@ class App(Client):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
+        """See `Client.wait`."""
+        if self._replacement is not None:
+            return await self._replacement.wait(job_id, timeout=timeout)
+        return await super().wait(job_id, timeout=timeout)
 
     # -- being watched -------------------------------------------------------------------------------------------------
 
@@ -290,6 +318,8 @@ class App(Client):
 
     async def worker(self, **options: Any) -> Worker:
         """A worker for this app's handlers; options named as the settings, which are their defaults."""
+        if self._replacement is not None:
+            return await self._replacement.worker(**options)
         own = ("queues", "concurrency", "lease", "linger", "drain_timeout")
         names = (*own, "retention", "retention_status", "retention_keep_logs")
         known = {n: self.settings[n] for n in names}
@@ -306,9 +336,8 @@ class App(Client):
         age, ends, keep_logs = (merged[n] for n in names[len(own) :])
         retention = None if age is None else Retention(age, ends, keep_logs)
         options = {name: merged[name] for name in own}
-        return Worker(
-            await self.open(), self.registry, WorkerOptions(**options, retention=retention), observer=self.observer
-        )
+        worker_options = WorkerOptions(**options, retention=retention)
+        return Worker(await self.open(), self.registry, worker_options, invoke=self._invoke, observer=self.observer)
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due."""

@@ -10,6 +10,7 @@ import pytest
 from perdure import App
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.runtime import lease, worker
+from perdure.testing import TestApp
 from tests.postgres_server import PostgresServer
 from tests.runtime.support import check_every_job
 
@@ -51,6 +52,14 @@ def place(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], str])
 async def app(place: Place) -> AsyncIterator[App]:
     """An App without handlers; the test runs over memory, SQLite and PostgreSQL."""
     async with App(place.url, tenant=place.tenant, migrate=True) as app:
+        yield app
+        await check_every_job(app)
+
+
+@pytest.fixture
+async def timed_app() -> AsyncIterator[TestApp]:
+    """An App in memory, on a clock that the test moves: for what the stores have no part in, or are held to elsewhere."""
+    async with TestApp() as app:
         yield app
         await check_every_job(app)
 

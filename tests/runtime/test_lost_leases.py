@@ -1,6 +1,7 @@
 """A worker that lost its lease: the handler is stopped at once, and nothing it still does is written."""
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,12 +10,12 @@ from perdure import App, Handle, JobContext, Status, Suspended
 from perdure.model.errors import LeaseLost
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Outcome
+from perdure.testing import TestApp
 from tests.conformance.shell import open_shell
 from tests.runtime.support import (
     NOW,
     PATIENCE,
     chores,
-    ended,
     keys,
     lease_of,
     only,
@@ -199,11 +200,12 @@ async def test_a_status_changed_by_hand_stops_the_handler(file_app: App, file_st
 
 
 async def test_a_database_that_does_not_answer_costs_the_lease(
-    app: App, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    timed_app: TestApp, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A heartbeat that hangs is no heartbeat: by its own clock the worker stops the handler before others take over."""
     answering = asyncio.Event()
     answering.set()
+    app = timed_app
     store = await app.open()
 
     def hanging(name: str) -> None:
@@ -224,9 +226,13 @@ async def test_a_database_that_does_not_answer_costs_the_lease(
             await stage.hold()
         return ctx.attempt
 
-    async with working(app, lease=1.5):
+    async with working(app, lease=30):
         handle = await started(app, handler, stage)
         answering.clear()
+        app.clock.advance(29)
+        await asyncio.sleep(0.05)
+        assert not stage.cancelled.is_set()
+        app.clock.advance(1)
         try:
             await until(stage.cancelled.is_set)
         finally:
@@ -237,19 +243,31 @@ async def test_a_database_that_does_not_answer_costs_the_lease(
             return (await handle.get()).status.terminal
 
         await until(over)
-        assert await handle.result(PATIENCE) == 2
+    assert await handle.result() == 2
 
 
-async def test_a_lease_is_renewed_as_long_as_it_takes(app: App) -> None:
-    @app.job(max_retries=0)
+async def test_a_lease_is_renewed_as_long_as_it_takes(timed_app: TestApp, stage: Stage) -> None:
+    """Real clocks are in tests/crash/test_clocks.py."""
+
+    @timed_app.job(max_retries=0)
     async def long(ctx: JobContext) -> str:
-        await asyncio.sleep(2.5)
+        await stage.hold()
         return "done"
 
-    async with working(app, lease=1):
-        handle = await app.enqueue(long)
-        job = await ended(app, handle)
-    assert (job.status, job.attempt) == (Status.COMPLETED, 1)
+    async with working(timed_app, lease=30):
+        handle = await started(timed_app, long, stage)
+        for _ in range(20):
+            timed_app.clock.advance(10)  # a third of the lease
+            renewed = timed_app.clock.now() + timedelta(seconds=30)
+
+            async def beaten(at: datetime = renewed) -> bool:
+                lease = (await handle.get()).lease
+                return lease is not None and lease.expires_at == at
+
+            await until(beaten, what="the heartbeat")
+        stage.release.set()
+        await reached(handle, Status.COMPLETED)
+    assert (await handle.get()).attempt == 1
 
 
 async def test_a_job_whose_workers_keep_dying_ends_in_the_dead_letters(app: App) -> None:

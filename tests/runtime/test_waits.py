@@ -8,13 +8,12 @@ import pytest
 
 from perdure import App, JobContext, Status
 from perdure.model.errors import InvalidInput
+from perdure.testing import TestApp
 from tests.runtime.support import (
     LINGER,
     LONG,
     NOW,
     PATIENCE,
-    chores,
-    ended,
     keys,
     only,
     pending,
@@ -169,26 +168,31 @@ async def test_bad_durations_are_refused(app: App) -> None:
 # -- several waits at once --------------------------------------------------------------------------------------------------
 
 
-async def test_the_earliest_of_several_sleeps_wakes_the_job(app: App) -> None:
+async def test_the_earliest_of_several_sleeps_wakes_the_job(timed_app: TestApp) -> None:
     woken: list[str] = []
 
-    @app.job
+    @timed_app.job
     async def naps(ctx: JobContext) -> int:
         async def nap(name: str, seconds: float) -> None:
             await ctx.sleep(name, seconds)
             woken.append(f"{name} in attempt {ctx.attempt}")
 
-        await asyncio.gather(nap("long", A_WHILE * 3), nap("short", A_WHILE))
+        await asyncio.gather(nap("long", 300), nap("short", 100))
         return ctx.attempt
 
-    async with working(app):
-        handle = await app.enqueue(naps)
-        parked = await reached(handle, Status.PARKED)
-        if parked.attempt == 1:  # on a busy machine it may have gone on before we looked
-            assert {w.key for w in parked.waits} == {"long", "short"}
-        assert parked.due_at == min(w.until for w in parked.waits if w.until)
-        assert await handle.result(PATIENCE) == 3
+    began = timed_app.clock.now()
+    handle = await timed_app.enqueue(naps)
+    await timed_app.run_until_idle()
+    parked = await handle.get()
+    assert parked.status is Status.PARKED
+    assert {w.key: w.until for w in parked.waits} == {
+        "long": began + timedelta(seconds=300),
+        "short": began + timedelta(seconds=100),
+    }
+    assert parked.due_at == began + timedelta(seconds=100)
+    assert await handle.result() == 3
     assert woken == ["short in attempt 2", "short in attempt 3", "long in attempt 3"]
+    assert timed_app.clock.now() == began + timedelta(seconds=300)
 
 
 async def test_a_job_is_not_parked_while_a_step_runs_beside_its_sleep(app: App) -> None:
@@ -345,20 +349,20 @@ async def test_a_worker_lost_during_a_short_wait_loses_nothing(app: App) -> None
     assert (await handle.get()).retry_count == 1
 
 
-async def test_a_sleep_past_the_deadline_fails(app: App) -> None:
-    @app.job
+async def test_a_sleep_past_the_deadline_fails(timed_app: TestApp) -> None:
+    @timed_app.job
     async def nap(ctx: JobContext) -> None:
         await ctx.sleep("nap", LONG)
 
-    async with working(app):
-        handle = await app.enqueue(nap, deadline=await (await app.open()).now() + timedelta(seconds=A_WHILE))
-        parked = await reached(handle, Status.PARKED, Status.FAILED)
-        if parked.status is Status.PARKED:
-            assert parked.due_at == parked.deadline
-        await asyncio.sleep(A_WHILE)
-        await chores(app)
-        job = await ended(app, handle)
+    deadline = timed_app.clock.now() + timedelta(minutes=1)
+    handle = await timed_app.enqueue(nap, deadline=deadline)
+    await timed_app.run_until_idle()
+    parked = await handle.get()
+    assert (parked.status, parked.due_at) == (Status.PARKED, deadline)
+    await timed_app.run_until_idle(advance=True)
+    job = await handle.get()
     assert (job.status, job.error_kind, job.retry_count) == (Status.FAILED, "timeout", 0)
+    assert job.finished_at == deadline
 
 
 async def test_many_sleepers_all_wake(app: App) -> None:

@@ -28,6 +28,7 @@ from perdure import (
 from perdure.model.jobs import Page, RunRecord
 from perdure.sync import Client as SyncClient
 from perdure.sync import Handle as SyncHandle
+from perdure.testing import CrashReport, ManualClock, Step, TestApp
 
 
 @dataclass
@@ -219,3 +220,35 @@ def sync_client() -> None:
 def a_handler_is_still_a_function() -> None:
     assert_type(research.name, str)
     assert_type(research.policy.max_retries, int)
+
+
+# -- the testing kit --------------------------------------------------------------------------------------------------------
+
+
+async def decide(app: App, approval: Approval) -> None:
+    await app.deny(approval.id)
+
+
+async def test_kit() -> None:
+    async with TestApp(app, clock=ManualClock(), stubs={"search": search, "count": count}, lease="1m") as t:
+        assert_type(t, TestApp)
+        assert_type(await t.enqueue(research, Brief("x")), Handle[Report])
+        assert_type(await t.run_until_idle(), int)
+        assert_type(await t.run_until_idle(advance="1h"), int)
+        assert_type(await t.steps("0123abcd"), list[Step])
+        assert_type(await t.approve_pending(edited={"a": 1}), list[Approval])
+        t.clock.advance(timedelta(hours=1))
+        assert_type(await t.crash_after_each_step(research, Brief("x"), decide=decide, effects=[]), CrashReport)
+        assert_type(await t.crash_after_each_step(without_input, max_retries=5), CrashReport)
+        await t.crash_after_each_step(research, "x")  # type: ignore[misc]
+        await t.crash_after_each_step(research)  # type: ignore[arg-type]
+        await t.crash_after_each_step(without_input, urgency=9)  # type: ignore[call-overload]
+        await t.run_until_idle(advance=None)  # type: ignore[arg-type]
+    TestApp(stubs={"search": 1})  # type: ignore[dict-item]
+
+
+def test_kit_without_async() -> None:
+    with TestApp(app) as t:
+        handle = t.run(t.enqueue(research, Brief("x")))
+        assert_type(t.run(handle.result()), Report)
+        t.run(7)  # type: ignore[arg-type]

@@ -1,12 +1,16 @@
-"""Durations, read and shown, and backoff: pure functions of numbers, seconds throughout."""
+"""Durations, read and shown, and backoff, pure functions of numbers, seconds throughout; and the clock that measures waits."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TypeAlias
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeAlias
 
 Duration: TypeAlias = float | int | str | timedelta
 """Seconds as a number, a timedelta, or text such as `90s`, `15m`, `2h`, `3d`, `250ms`, `1h30m`."""
@@ -101,3 +105,63 @@ class Backoff:
         ceiling = self.ceiling(retry)
         draw = (rng or random).random()
         return ceiling * (1 - self.jitter + self.jitter * draw)
+
+
+class Timer(Protocol):
+    """A call that a clock will make."""
+
+    def cancel(self) -> None:
+        """Make it not happen, if it has not."""
+        ...
+
+
+class Timeout(AbstractAsyncContextManager[Any], Protocol):
+    """As `asyncio.Timeout`: cancels what runs inside it when the time is up, and raises TimeoutError in its place."""
+
+    def expired(self) -> bool:
+        """True once the time was up."""
+        ...
+
+
+class Clock(Protocol):
+    """How the runtime measures what is judged by database time: leases, sleeps, backoff, timeouts. Every store has the clock
+    that goes with its database. What follows real work (polls, settling, drains) is measured on the machine's own."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Call back in the running event loop after so many seconds."""
+        ...
+
+    def timeout(self, seconds: float | None) -> Timeout:
+        """Limit the block it is entered for to so many seconds; None means no limit."""
+        ...
+
+
+class SettableClock(Clock, Protocol):
+    """A clock that tests can set; a store that is given one takes database time from it."""
+
+    def now(self) -> datetime:
+        """Database time, UTC, in whole milliseconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock, as the standard library has it."""
+
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(asyncio.sleep)
+    timeout = staticmethod(asyncio.timeout)
+
+    def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """See `Clock.call_later`."""
+        return asyncio.get_running_loop().call_later(seconds, callback, *args)
+
+
+SYSTEM_CLOCK: Clock = SystemClock()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 import hashlib
@@ -27,7 +26,7 @@ from perdure.runtime.asking import ApprovalRequest, Decision
 from perdure.runtime.checks import check_event_type, check_names, check_seconds
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
-from perdure.runtime.registry import call, retry_after, returned_type
+from perdure.runtime.registry import retry_after, returned_type
 from perdure.runtime.run import Run
 
 P = ParamSpec("P")
@@ -41,6 +40,11 @@ _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _TAKEN = re.compile(r"#\d+$|\[.*\]$")
 
 _call: contextvars.ContextVar[tuple[UUID, str]] = contextvars.ContextVar("perdure_call")
+
+
+def current_call() -> tuple[UUID, str]:
+    """The job and the key of the step or tool call this code runs in. Raises LookupError outside."""
+    return _call.get()
 
 
 def idempotency_key() -> str:
@@ -215,16 +219,16 @@ class JobContext:
                     raise
                 await self._run.record([NewEvent("step_failed", payload)])
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
-                await asyncio.sleep(options.backoff.delay(tried) if asked is None else asked)
+                await self._run.clock.sleep(options.backoff.delay(tried) if asked is None else asked)
         raise AssertionError("unreachable")
 
     async def _call(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         token = _call.set((self._run.lease.job_id, key))
         try:
             if self._options.timeout is None:
-                return await call(fn, args, kwargs, self._run.threads)
-            async with asyncio.timeout(self._options.timeout):
-                return await call(fn, args, kwargs, self._run.threads)
+                return await self._run.call(fn, args, kwargs, self._run.threads)
+            async with self._run.clock.timeout(self._options.timeout):
+                return await self._run.call(fn, args, kwargs, self._run.threads)
         finally:
             _call.reset(token)
 
@@ -284,7 +288,7 @@ class JobContext:
                 if tried == self._options.retries or isinstance(error, Fail | Snooze | Denied):
                     raise
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
-                await asyncio.sleep(self._options.backoff.delay(tried) if asked is None else asked)
+                await self._run.clock.sleep(self._options.backoff.delay(tried) if asked is None else asked)
         raise AssertionError("unreachable")
 
     async def _tool_event(self, type: str, key: str, told: str, rest: str) -> None:

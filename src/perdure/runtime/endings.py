@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -52,7 +51,7 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
             )
             return None
         except StoreError as error:
-            if held.good_until <= time.monotonic():
+            if held.good_until <= store.clock.monotonic():
                 log.error(  # noqa: TRY400  the cause is in its message
                     "the end of a job could not be written in time; it runs again",
                     job_id=str(lease.job_id),

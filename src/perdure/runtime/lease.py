@@ -24,13 +24,13 @@ STUBBORN_AFTER = 10.0
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A leased job: waiting in the worker's buffer (run is None) or running. `good_until` is on the monotonic clock and
+    """A leased job: waiting in the worker's buffer (run is None) or running. `good_until` is on the store's clock and
     counted from before the request that renewed it, so it is never later than the database's own expiry."""
 
     claimed: ClaimedJob
     good_until: float
     since: float
-    """Monotonic time it was claimed, and after that of its start."""
+    """Monotonic time (the machine's) it was claimed, and after that of its start."""
     buffered: float = 0.0
     """Seconds it waited in the buffer before its start."""
     run: Run | None = None
@@ -43,12 +43,13 @@ class LeaseKeeper:
     def __init__(self, store: Store, worker_id: str, ttl: float, cancel_buffered: Callable[[Held], None]) -> None:
         self._cancel_buffered = cancel_buffered
         self._store = store
+        self._clock = store.clock
         self._worker_id = worker_id
         self._ttl = ttl
         self.held: dict[UUID, Held] = {}
 
     def add(self, claimed: ClaimedJob, asked_at: float) -> Held:
-        """Take charge of a claimed job; `asked_at` is the monotonic time before the claim was sent."""
+        """Take charge of a claimed job; `asked_at` is the time before the claim was sent, on the store's clock."""
         before = self.held.get(claimed.id)
         if (
             before is not None
@@ -64,11 +65,11 @@ class LeaseKeeper:
 
     def fresh(self, held: Held) -> bool:
         """True while more than a third of the lease is left: only such a job may be started."""
-        return held.good_until - time.monotonic() > self._ttl / 3
+        return held.good_until - self._clock.monotonic() > self._ttl / 3
 
     async def renew(self, some: list[Held], *, starting: bool = False) -> list[Held]:
         """Renew these now, marking them started if they are about to start; return those that are still ours."""
-        asked_at = time.monotonic()
+        asked_at = self._clock.monotonic()
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
         kept = await self._store.heartbeat(leases, ttl=self._ttl, started=started)
@@ -84,7 +85,7 @@ class LeaseKeeper:
     async def beat_forever(self) -> None:
         """The heartbeat: runs until cancelled, survives a database that is away."""
         while True:
-            await asyncio.sleep(self._ttl / 3)
+            await self._clock.sleep(self._ttl / 3)
             try:
                 if self.held:
                     async with asyncio.timeout(self._ttl / 2):
@@ -96,7 +97,7 @@ class LeaseKeeper:
         """Give up the leases that could not be renewed, also while the database does not answer at all."""
         while True:
             first = min((h.good_until for h in self.held.values()), default=float("inf"))
-            await asyncio.sleep(min(max(first - time.monotonic(), 0.01), self._ttl / 10))
+            await self._clock.sleep(min(max(first - self._clock.monotonic(), 0.01), self._ttl / 10))
             self._give_up_stale()
 
     async def watch_cancels_forever(self) -> None:
@@ -131,6 +132,6 @@ class LeaseKeeper:
             held.run.lose()
 
     def _give_up_stale(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         for held in [h for h in self.held.values() if h.good_until <= now]:
             self._lost(held)

@@ -91,25 +91,26 @@ class Registry:
 
     def add(self, handler: Handler[Any, Any]) -> None:
         """Raises DuplicateHandler if the name is taken."""
-        if handler.name in self._handlers:
-            other = self._handlers[handler.name].fn
+        other = self.find(handler.name)
+        if other is not None:
             raise DuplicateHandler(
-                f"two handlers are named '{handler.name}': {_where(other)} and {_where(handler.fn)}",
+                f"two handlers are named '{handler.name}': {_where(other.fn)} and {_where(handler.fn)}",
                 hint='give one of them another name: @app.job(name="...")',
             )
         self._handlers[handler.name] = handler
 
     def get(self, name: str) -> Handler[Any, Any]:
         """Raises UnknownHandler, with the nearest name."""
-        try:
-            return self._handlers[name]
-        except KeyError:
-            near = difflib.get_close_matches(name, self._handlers, 1)
-            known = ", ".join(sorted(self._handlers)) or "none"
+        handler = self.find(name)
+        if handler is None:
+            names = sorted(h.name for h in self)
+            near = difflib.get_close_matches(name, names, 1)
             raise UnknownHandler(
                 f"no handler is named '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""),
-                hint=f"known handlers: {known}. For one that lives in another process: enqueue(..., elsewhere=True)",
-            ) from None
+                hint=f"known handlers: {', '.join(names) or 'none'}. "
+                "For one that lives in another process: enqueue(..., elsewhere=True)",
+            )
+        return handler
 
     def find(self, name: str) -> Handler[Any, Any] | None:
         """The handler, or None."""

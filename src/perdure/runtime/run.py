@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -24,12 +23,13 @@ from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspende
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Outcome, Recorded, StatePatch, Wait
 from perdure.model.states import Status
+from perdure.model.timing import Timeout
 from perdure.runtime import codec
 from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of
 from perdure.runtime.progress import Progress
-from perdure.runtime.registry import Handler
+from perdure.runtime.registry import Handler, call
 from perdure.runtime.waits import Waits
 from perdure.store.protocol import Store
 
@@ -45,6 +45,9 @@ Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
 class Run:
     """State shared by the worker (which may stop it), the context (which writes through it) and the waits (which park it)."""
 
+    call = staticmethod(call)
+    """Calls the functions given to steps and tools; a test may put something between."""
+
     def __init__(
         self,
         store: Store,
@@ -58,6 +61,7 @@ class Run:
         observer: Observer | None = None,
     ) -> None:
         self.store = store
+        self.clock = store.clock
         self.claimed = claimed
         self.lease = claimed.lease
         self.handler = handler
@@ -86,9 +90,9 @@ class Run:
         """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
         self._busy = 0
         self._refusals = 0
-        self._claimed_mono = time.monotonic()
+        self._claimed_mono = self.clock.monotonic()
         self._ending = False
-        self._scope: asyncio.Timeout | None = None
+        self._scope: Timeout | None = None
 
     # Most attempts neither wait nor report progress: what that takes is made when it is first asked for.
 
@@ -120,7 +124,7 @@ class Run:
         """Run the handler and say how the attempt ends; None means the lease is gone and there is nothing to write."""
         self._task = asyncio.current_task()
         assert self._task is not None
-        started = time.monotonic()
+        started = self.clock.monotonic()
         self.began = True
         try:
             outcome = await self._attempt()
@@ -148,10 +152,10 @@ class Run:
             await self._progress.flush()
         if self._forced is None and self.over == "lease lost":
             return None
-        return outcome if outcome.ran else replace(outcome, ran=time.monotonic() - started)
+        return outcome if outcome.ran else replace(outcome, ran=self.clock.monotonic() - started)
 
     async def _attempt(self) -> Outcome:
-        claimed, handler, started = self.claimed, self.handler, time.monotonic()
+        claimed, handler, started = self.claimed, self.handler, self.clock.monotonic()
         try:
             # after 1 (created) and 2 (claimed) comes what earlier attempts recorded, or before them what a fork brought along
             if claimed.lease.attempt > 1 or claimed.version > 2:
@@ -181,7 +185,7 @@ class Run:
             return outcome_of(error, handler.policy, claimed.retry_count)
         if self._waits is not None:
             await self._waits.leave_waiting()
-        return Outcome(Status.COMPLETED, result=text, ran=time.monotonic() - started)
+        return Outcome(Status.COMPLETED, result=text, ran=self.clock.monotonic() - started)
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)
@@ -195,7 +199,7 @@ class Run:
         said = "the deadline passed" if final else f"the attempt ran longer than {timeout:g} s"
         if left == 0:
             raise AttemptTimeout(said, final=final)
-        self._scope = asyncio.timeout(left if final else timeout)
+        self._scope = self.clock.timeout(left if final else timeout)
         result: Any = None
         try:
             async with self._scope:
@@ -351,11 +355,11 @@ class Run:
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds of database time until `moment`, told from the claim's own time and a monotonic clock."""
-        return (moment - self.claimed.claimed_at).total_seconds() - (time.monotonic() - self._claimed_mono)
+        return (moment - self.claimed.claimed_at).total_seconds() - (self.clock.monotonic() - self._claimed_mono)
 
     def database_now(self) -> datetime:
         """Database time as far as this attempt can tell without asking."""
-        return self.claimed.claimed_at + timedelta(seconds=time.monotonic() - self._claimed_mono)
+        return self.claimed.claimed_at + timedelta(seconds=self.clock.monotonic() - self._claimed_mono)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A call made from a thread: cancelled when the attempt stops."""

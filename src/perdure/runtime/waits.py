@@ -112,7 +112,7 @@ class Waits:
         if left <= 0:
             return
         async with self._opened(key, moment) as wait:
-            timer = asyncio.get_running_loop().call_later(left, _resolve, wait.done)
+            timer = self._run.store.clock.call_later(left, _resolve, wait.done)
             try:
                 await wait.done
             finally:

@@ -35,7 +35,7 @@ from perdure.runtime.observer import Observer
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.retention import Retention
-from perdure.runtime.run import ANNOUNCE_AFTER, Run, hand_back
+from perdure.runtime.run import ANNOUNCE_AFTER, Invoke, Run, hand_back
 from perdure.runtime.threads import LooseThreads
 from perdure.store.protocol import Listener, Store
 
@@ -81,6 +81,7 @@ class Worker:
         options: WorkerOptions | None = None,
         *,
         observer: Observer | None = None,
+        invoke: Invoke = invoke,
     ) -> None:
         self.id = "w-" + secrets.token_hex(5)
         self.options = options or WorkerOptions()
@@ -88,6 +89,7 @@ class Worker:
         self._registry = registry
         self._observer = observer
         self._context = contextvars.copy_context()
+        self._invoke = invoke
         self._keeper = LeaseKeeper(store, self.id, self.options.lease, self._cancel_buffered)
         self._prefetch = Prefetch(self.options.concurrency)
         size = max(8, self.options.concurrency)
@@ -189,6 +191,7 @@ class Worker:
     async def _idle(self, hints: Listener) -> None:
         """Wait for a hint, for the next job to fall due, or for the poll: the poll is the truth."""
         pause = POLL * random.uniform(0.75, 0.95)  # what nobody hinted at, as after a caller's commit, starts within it
+        self._moved.clear()
         try:
             due = await self._store.next_due(self.options.queues)
         except PerdureError as error:
@@ -199,7 +202,8 @@ class Worker:
         if self._only_once:
             pause = min(pause, 0.05)
         hint = asyncio.ensure_future(hints.wait(pause))
-        stop = asyncio.ensure_future(self._stopping.wait())
+        # a worker that is to end when nothing runs looks again whenever a run has ended; `stop` sets both
+        stop = asyncio.ensure_future((self._moved if self._only_once else self._stopping).wait())
         try:
             await asyncio.wait({hint, stop}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -207,7 +211,7 @@ class Worker:
             stop.cancel()
 
     async def _claim(self, queue: str, limit: int) -> int:
-        asked_at = time.monotonic()
+        asked_at = self._store.clock.monotonic()
         try:
             claimed = await self._store.claim(worker_id=self.id, queue=queue, limit=limit, ttl=self.options.lease)
         except PerdureError as error:
@@ -293,7 +297,7 @@ class Worker:
             self._store,
             claimed,
             handler,
-            invoke=invoke,
+            invoke=self._invoke,
             threads=self._threads,
             handler_threads=self._handler_threads,
             linger=self.options.linger,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from perdure.model.errors import MalformedUrl
+from perdure.model.errors import InvalidInput, MalformedUrl
 from perdure.model.jobs import DEFAULT_TENANT
+from perdure.model.timing import SettableClock
 from perdure.store.protocol import Store
 
 _FORMS = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://user@host:5432/database"
 
 
-async def open_store(url: str, *, tenant: str = DEFAULT_TENANT) -> Store:
+async def open_store(url: str, *, tenant: str = DEFAULT_TENANT, clock: SettableClock | None = None) -> Store:
     """Connect to the store a URL names. The schema is not looked at here: `check_schema` or `migrate` follows.
 
-    Raises MalformedUrl for anything else than the three forms, StoreUnreachable if the database does not answer.
+    clock: database time of a memory: store, for tests; the others have their database's own.
+    Raises MalformedUrl for anything else than the three forms, StoreUnreachable if the database does not answer, InvalidInput
+    for a clock that the store cannot take.
     """
     scheme, _, rest = url.strip().partition(":")
+    if clock is not None and scheme != "memory":
+        raise InvalidInput("only a memory: store can be given a clock: the others have their database's own")
     if scheme == "memory" and not rest:
         from perdure.store.sqlite.store import SqliteStore
 
-        return await SqliteStore.open(None, tenant=tenant)
+        return await SqliteStore.open(None, tenant=tenant, clock=clock)
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from perdure.store.sqlite.store import SqliteStore
 

@@ -41,6 +41,7 @@ from perdure.model.jobs import (
 )
 from perdure.model.retention import StoreSizes
 from perdure.model.states import Status
+from perdure.model.timing import Clock
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.joining import Joined
 from perdure.store.retention import RetentionStore
@@ -411,6 +412,8 @@ class Store(
     """All roles together: what `open_store` returns."""
 
     tenant: str
+    clock: Clock
+    """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
 
 
 async def follow(store: Store, job_id: UUID, *, after: int = 0) -> AsyncIterator[Event]:

@@ -10,6 +10,7 @@ import asyncpg
 
 from perdure.model.errors import MalformedUrl
 from perdure.model.jobs import DEFAULT_TENANT
+from perdure.model.timing import SYSTEM_CLOCK, Clock
 from perdure.store.batcher import Batcher
 from perdure.store.postgres import enqueueing, finishing, leases, recording
 from perdure.store.postgres.approvals import Approvals
@@ -56,6 +57,7 @@ class PostgresStore(
     def __init__(self, url: str, where: str, pool: Pool, tenant: str) -> None:
         statements = load_statements(PACKAGE)
         self.tenant = tenant
+        self.clock: Clock = SYSTEM_CLOCK
         self._url = url
         self._where = where
         self._db = Database(pool, statements, tenant)

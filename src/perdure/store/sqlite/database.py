@@ -23,10 +23,13 @@ from perdure.model.errors import (
     StoreError,
     StoreUnreachable,
 )
+from perdure.model.timing import SettableClock
 
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_JULIAN = 2440587.5
+_DAY = timedelta(days=1)
 _MICROSECOND = timedelta(microseconds=1)
 _BUSY_SECONDS = 5.0  # for strangers; perdure's own processes queue up at the lock file
 _CACHED_STATEMENTS = 256
@@ -113,6 +116,12 @@ def probe(conn: sqlite3.Connection) -> None:
             raise
     finally:
         conn.execute(f"pragma busy_timeout = {_BUSY_SECONDS * 1000:g}")
+
+
+def keep_time(conn: sqlite3.Connection, clock: SettableClock) -> None:
+    """Let a clock be database time: all that the schema knows of time comes from julianday('now')."""
+    conn.execute("pragma trusted_schema = on")  # it is called from a view, from triggers and from defaults
+    conn.create_function("julianday", 1, lambda _: (clock.now() - _EPOCH) / _DAY + _EPOCH_JULIAN)
 
 
 def _fold(text: str | None) -> str | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from perdure.model.timing import SYSTEM_CLOCK, Clock, SettableClock
 from perdure.store.hints import LocalHints
 from perdure.store.protocol import Listener, Topic
 from perdure.store.sqlite.approvals import Approvals
@@ -31,18 +32,20 @@ class SqliteStore(
 ):
     """See `protocol.Store`. Every `memory:` store is a database of its own and ends with it."""
 
-    def __init__(self, path: str | None, tenant: str) -> None:
+    def __init__(self, path: str | None, tenant: str, clock: SettableClock | None) -> None:
         """Use `open`."""
         self.tenant = tenant
+        self.clock: Clock = clock or SYSTEM_CLOCK
         self._path = path
-        self._writer = Writer(path, self._told)
+        self._writer = Writer(path, self._told, clock)
         self._readers = None if path is None else Readers(path)
         self._hints = LocalHints()
         self._bell = None if path is None else Doorbell(path, self._hints.ring)
 
     @classmethod
-    async def open(cls, path: str | None, *, tenant: str) -> SqliteStore:
-        """Open the database in this file, made where there is none, or (None) a new one in memory.
+    async def open(cls, path: str | None, *, tenant: str, clock: SettableClock | None = None) -> SqliteStore:
+        """Open the database in this file, made where there is none, or (None) a new one in memory, whose time a clock may
+        be.
 
         Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written; StoreError if
         this Python's SQLite is too old.
@@ -51,7 +54,7 @@ class SqliteStore(
         if path is not None:
             path = os.path.abspath(path)  # noqa: ASYNC240, PTH100  no I/O, and no resolving of links
             check_place(path)
-        store = cls(path, tenant)
+        store = cls(path, tenant, clock)
         await store._writer.open()
         return store
 

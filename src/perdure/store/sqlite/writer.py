@@ -18,8 +18,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from perdure.model.errors import PerdureError, StoreUnreachable
+from perdure.model.timing import SettableClock
 from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
-from perdure.store.sqlite.database import REFUSALS, apart, connect, meaning, probe
+from perdure.store.sqlite.database import REFUSALS, apart, connect, keep_time, meaning, probe
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -61,11 +62,12 @@ class Writer:
     """Runs callers' statements in the order they came, several callers to a commit.
 
     path: the database file, None for one in memory. told: called in the loop that made the writer after each commit that
-    changed something, with the topics of that commit.
+    changed something, with the topics of that commit. clock: database time, None for the machine's.
     """
 
-    def __init__(self, path: str | None, told: Callable[[int], None]) -> None:
+    def __init__(self, path: str | None, told: Callable[[int], None], clock: SettableClock | None = None) -> None:
         self._path = path
+        self._clock = clock
         self._where = path or "the database in memory"
         self._told = told
         self._home = asyncio.get_running_loop()
@@ -122,6 +124,8 @@ class Writer:
         try:
             if self._path is None:
                 self._conn = connect(None, writes=True)
+                if self._clock is not None:
+                    keep_time(self._conn, self._clock)
                 return
             self._lock_file = os.open(self._path + "-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._conn = connect(self._path, writes=True, turn=self._turn())

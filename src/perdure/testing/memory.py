@@ -1,0 +1,324 @@
+"""An App in memory, on a manual clock, whose workers run when they are told to and stop when there is nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, cast
+from uuid import UUID
+
+from perdure.app import App
+from perdure.config import SETTINGS, Settings
+from perdure.model.approvals import Approval
+from perdure.model.errors import ConfigError, WaitTimeout
+from perdure.model.jobs import DEFAULT_QUEUE, Job
+from perdure.model.states import Status
+from perdure.model.steps import Step, steps_of
+from perdure.model.timing import MAX_DURATION, Duration
+from perdure.runtime.checks import check_seconds
+from perdure.runtime.chores import Chores
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.enqueueing import EnqueueOptions
+from perdure.runtime.registry import Handler, Registry
+from perdure.runtime.worker import Worker, WorkerOptions
+from perdure.store.open import open_store
+from perdure.store.protocol import Store
+from perdure.testing.clock import BACKGROUND, ManualClock, sleeper
+from perdure.testing.mortal import Fate, MortalStore, StrangersStore
+from perdure.testing.watch import Watch
+
+SETTLE = 0.02
+"""Seconds of real time without any activity before a sleeping attempt counts as asleep: lets parallel branches begin."""
+
+MOST_ATTEMPTS = 10_000
+"""In one run; more are taken for jobs that go on for ever."""
+
+_LIVE = tuple(status for status in Status if not status.terminal)
+
+
+class _Handlers(Registry):
+    """The handlers of another App, also those that it will yet get, and those that a test adds to them for itself."""
+
+    def __init__(self, base: Registry) -> None:
+        super().__init__()
+        self._base = base
+
+    def find(self, name: str) -> Handler[Any, Any] | None:
+        return super().find(name) or self._base.find(name)
+
+    def __iter__(self) -> Iterator[Handler[Any, Any]]:
+        return itertools.chain(self._base, super().__iter__())
+
+    def __len__(self) -> int:
+        return len(self._base) + super().__len__()
+
+
+class MemoryApp(App):
+    """See `TestApp`."""
+
+    def __init__(
+        self,
+        app: App | None = None,
+        *,
+        clock: ManualClock | None = None,
+        stubs: Mapping[str, Callable[..., Any]] | None = None,
+        lease: Duration = "30s",
+    ) -> None:
+        values: dict[str, Any] = {s.name: s.default for s in SETTINGS} | {"database_url": "memory:"}
+        origins = dict.fromkeys(values, "default") | {"database_url": "test"}
+        super().__init__(settings=Settings(MappingProxyType(values), MappingProxyType(origins)))
+        if app is not None:
+            self.registry = _Handlers(app.registry)
+        self.clock = clock or ManualClock()
+        self.fate: Fate | None = None
+        self.watched = Watch(self.clock, stubs or {})
+        self._invoke = self.watched.invoke
+        self._original = app
+        self._lease = check_seconds(lease, "lease")
+        self._home: tuple[asyncio.AbstractEventLoop, Store] | None = None
+        self._home_lock = threading.Lock()
+        self._working = threading.Lock()
+        self._replacing = contextlib.ExitStack()
+        self._entered = False
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._original is not None:
+            self._replacing.enter_context(self._original.replaced_by(self))
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered = False
+        self._replacing.close()
+        if self._home is not None:
+            # whatever loop it was used from may be running or closed: another thread has one of its own
+            closing = threading.Thread(target=asyncio.run, args=(self._home[1].close(),), name="perdure-test-close")
+            closing.start()
+            closing.join()
+            self._home = None
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    async def open(self) -> Store:
+        """The store in memory, made at first use; it belongs to the event loop that makes it, and others may use it too.
+        Raises ConfigError outside of `with` or `async with`."""
+        if not self._entered:
+            raise ConfigError("a TestApp is open inside `with` or `async with` only")
+        loop = asyncio.get_running_loop()
+        if self._home is None:
+            store = await open_store("memory:", clock=self.clock)
+            await store.migrate()
+            with self._home_lock:
+                if self._home is None:
+                    self._home = loop, store
+            if self._home[1] is not store:  # somebody was faster
+                await store.close()
+        home, store = self._home
+        return store if home is loop else cast("Store", StrangersStore(store))
+
+    async def _connected(self) -> Store:
+        return await self.open()
+
+    async def close(self) -> None:
+        """Nothing: what is in memory stays until the end of the `with` block, whoever believes to be done with it."""
+
+    async def enqueue_as(self, job_id: UUID, job: Handler[Any, Any], input: Any, options: EnqueueOptions) -> None:
+        """As `enqueue`, under an id that is given."""
+        new = self._form(job, options).filled_in(input)
+        await (await self.open()).enqueue(replace(new, id=job_id))
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    async def run_until_idle(self, *, advance: bool | Duration = False) -> int:
+        """Run a worker, here, until no job is due; return how many attempts it ran.
+
+        advance: True moves the clock on to the next moment at which anything is due (a sleep, a retry, a delayed job, an
+        expiry, a deadline, the lease of a dead worker), and so on until nothing will ever be due by itself; a duration lets
+        that much time pass, likewise moment by moment. Nothing waits in real time, except for what handlers really do. Time
+        that passes inside an attempt (the backoff of a step's own retries, a fake that sleeps on the clock) passes in any case.
+        Raises AssertionError if that takes more than 10,000 attempts, RuntimeError inside of a handler, InvalidInput.
+        """
+        until = None if isinstance(advance, bool) else self._after(check_seconds(advance, "advance"))
+        return await self._go(advance=advance is not False, until=until)
+
+    async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
+        """As `Client.wait`, with the worker that this takes: `timeout` is time of the clock, which is moved on until the job is
+        finished. Raises WaitTimeout, also where nothing will ever happen by itself."""
+        id = await self._id(job_id)
+        until = None if timeout is None else self._after(check_seconds(timeout, "timeout"))
+        if not await self._wait_beside_worker(id, until):
+            await self._go(advance=True, until=until, job_id=id)
+        job = await self.get(id)
+        if job.status.terminal:
+            return job
+        waits = "".join(f"; it waits for {w.kind} '{w.key}'" for w in job.waits)
+        raise WaitTimeout(
+            f"job …{job.short_id} {job.kind} is still {job.status} at {self.clock.now().isoformat()}"
+            + (", and nothing will ever move it by itself" if until is None else "")
+            + waits
+        )
+
+    async def _wait_beside_worker(self, job_id: UUID, until: datetime | None) -> bool:
+        """While a worker runs already (somebody else waits as well, or the caller is run by it), wait for what it does. True
+        where that was enough: the job is finished, or the time is up."""
+        async with (await self.open()).listen("news") as news:
+            while self._working.locked():
+                left = None if until is None else (until - self.clock.now()).total_seconds()
+                try:
+                    with self.clock.sleeping():
+                        async with self.clock.timeout(left):
+                            await news.wait(SETTLE)
+                except TimeoutError:
+                    return True
+                if (await self.get(job_id)).status.terminal:
+                    return True
+        return False
+
+    def _after(self, seconds: float) -> datetime:
+        return self.clock.now() + timedelta(seconds=seconds)
+
+    async def _go(self, *, advance: bool, until: datetime | None, job_id: UUID | None = None) -> int:
+        """Run until idle, or until this job is finished."""
+        if sleeper.get() is not None:
+            raise RuntimeError("this is run by a worker of this TestApp: it cannot run another one inside of that")
+        while not self._working.acquire(blocking=False):  # noqa: ASYNC110  a thread may hold it, and it must not block
+            await asyncio.sleep(SETTLE)
+        before = self.watched.attempts
+        try:
+            for _ in range(MOST_ATTEMPTS):
+                so_far = self.watched.attempts
+                await self._run_worker(before + MOST_ATTEMPTS)
+                if job_id is not None and (await self.get(job_id)).status.terminal:
+                    break
+                if self.watched.attempts > so_far and await self._anything_due():
+                    continue  # in a queue that was not served yet
+                if not advance or not await self.move_on(until):
+                    break
+            else:
+                raise _endless()
+        finally:
+            self._working.release()
+        return self.watched.attempts - before
+
+    async def _anything_due(self) -> bool:
+        now = self.clock.now()
+        return any(moment <= now for moment in await self._moments())
+
+    async def move_on(self, until: datetime | None = None) -> bool:
+        """Move the clock to the next moment at which something happens by itself, and return True; False if there is none, or
+        if it comes after `until`, and then the clock is moved up to that."""
+        now = self.clock.now()
+        later = min((m for m in await self._moments() if m > now), default=None)
+        if later is not None and (until is None or later <= until):
+            self.clock.advance_to(later)
+            return True
+        if until is not None and until > now:
+            self.clock.advance_to(until)
+        return False
+
+    async def _run_worker(self, most_attempts: int) -> None:
+        """Run a worker until nothing is due, or until fate kills it."""
+        home = await self.open()
+        counted = await self.count(by="queue", status=_LIVE)
+        queues = {DEFAULT_QUEUE, *(h.policy.queue for h in self.registry), *counted}
+        store = MortalStore(home, self.watched, self.fate, died=lambda: worker.stop(now=True))
+        # it lives as long as it runs, so its leases never run out, however far the clock jumps
+        options = WorkerOptions(queues=tuple(sorted(queues)), lease=MAX_DURATION, linger=0.0)
+        worker = Worker(cast("Store", store), self.registry, options, invoke=self._invoke)
+        context = contextvars.copy_context()
+        context.run(sleeper.set, BACKGROUND)
+        working = asyncio.create_task(worker.run(once=True), context=context)
+        try:
+            while not working.done():
+                stirs = self.watched.stirs
+                await asyncio.wait({working}, timeout=SETTLE)
+                if self.watched.attempts > most_attempts:
+                    store.die()
+                elif self.watched.stirs == stirs and self.watched.all_sleep:
+                    await self._let_time_pass(home)
+        finally:
+            if not working.done():  # the test itself is cut off
+                store.die()
+            await working
+            if store.doomed:
+                await store.bury(self._lease)
+        if self.watched.attempts > most_attempts:
+            raise _endless()
+
+    async def _let_time_pass(self, store: Store) -> None:
+        """Move the clock to what comes first: a timer inside an attempt, or something that is due in the database, unless the
+        worker is about to take that up."""
+        now = self.clock.now()
+        moments = await self._moments()
+        timer = self.clock.next_timer()
+        if not any(moment <= now for moment in moments) and (moments or timer is not None):
+            self.clock.advance_to(min([*moments, timer] if timer is not None else moments))
+            await Chores(store, "test").run_once()
+
+    async def _moments(self) -> list[datetime]:
+        """When something happens by itself to the jobs that this app has handlers for, and to approvals."""
+        found: list[datetime | None] = []
+        cursor: str | None = None
+        while True:
+            jobs = await self.list(status=_LIVE, limit=1000, cursor=cursor)
+            for job in jobs.items:
+                if self.registry.find(job.kind) is not None:
+                    found += [job.due_at, job.deadline, None if job.lease is None else job.lease.expires_at]
+            if (cursor := jobs.next_cursor) is None:
+                break
+        found += [approval.expires_at for approval in await self._pending(None)]
+        return [moment for moment in found if moment is not None]
+
+    # -- looking and deciding ------------------------------------------------------------------------------------------
+
+    async def steps(self, job_id: JobId) -> list[Step]:
+        """What a job has recorded and waits for, in order: steps, tools, timers and approvals. Raises JobNotFound."""
+        return steps_of(await self.events(job_id))
+
+    async def approve_pending(self, job_id: JobId | None = None, **decision: Any) -> list[Approval]:
+        """Approve whatever is pending, of one job or of all; options as in `Client.approve`. Raises AssertionError if nothing
+        is pending; the job goes on in the next run."""
+        return [await self.approve(a.id, **decision) for a in await self._surely_pending(job_id)]
+
+    async def deny_pending(self, job_id: JobId | None = None, **decision: Any) -> list[Approval]:
+        """As `approve_pending`; options as in `Client.deny`."""
+        return [await self.deny(a.id, **decision) for a in await self._surely_pending(job_id)]
+
+    async def _surely_pending(self, job_id: JobId | None) -> list[Approval]:
+        pending = await self._pending(job_id)
+        if not pending:
+            raise AssertionError("nothing waits for approval" + ("" if job_id is None else f" in job {job_id}"))
+        return pending
+
+    async def _pending(self, job_id: JobId | None) -> list[Approval]:
+        found: list[Approval] = []
+        cursor: str | None = None
+        while True:
+            page = await self.approvals(job_id=job_id, limit=1000, cursor=cursor)
+            found += page.items
+            if (cursor := page.next_cursor) is None:
+                return found
+
+
+def _endless() -> AssertionError:
+    return AssertionError(
+        f"{MOST_ATTEMPTS:,} turns and no end: some job sleeps or snoozes for ever; "
+        'say how far to go: run_until_idle(advance="1d")'
+    )
