@@ -20,6 +20,7 @@ from perdure.cli.main import root
 from perdure.cli.options import GLOBALS
 from perdure.config import SETTINGS, shown
 from perdure.model import errors
+from perdure.model.checking import FAULTS
 from perdure.model.errors import PerdureError
 from perdure.model.events import EVENT_TYPES, REPLAY_TYPES, RESERVED_TYPES, EventClass
 from perdure.model.states import CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
@@ -99,6 +100,18 @@ def settings() -> Iterator[str]:
         yield from row(f"`{setting.name}`", f"`{setting.variable}`", f"`{default}`" if default else "", setting.help)
 
 
+def faults() -> Iterator[str]:
+    """Every fault that fsck knows."""
+    yield from row("Code", "What it means", "What `--fix` does")
+    yield RULE * 3 + "|"
+    for code, kind in FAULTS.items():
+        yield from row(f"`{code}`", kind.says, kind.repair or "nothing")
+    yield from ("", "What you can do about those that are not repaired:", "")
+    for advice in dict.fromkeys(kind.advice for kind in FAULTS.values() if kind.advice):
+        codes = [f"`{code}`" for code, kind in FAULTS.items() if kind.advice == advice]
+        yield f"- {', '.join(codes)}: {advice[0].lower()}{advice[1:]}"
+
+
 ADVICE = {
     "malformed-setting": "Correct the setting that is named. `perdure config ls` shows where each value came from.",
     "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`.",
@@ -107,6 +120,7 @@ ADVICE = {
     "store-error": "Read the message; it carries the database's own words.",
     "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
     "schema-missing": "Run `perdure db migrate`.",
+    "foreign-database": "Name perdure's own database. To keep its tables beside others: `perdure db migrate`.",
     "schema-outdated": "Run `perdure db migrate`.",
     "schema-too-new": "Upgrade perdure on this machine.",
     "migration-changed": "Install the perdure that made this schema, or restore the schema; never edit a migration.",
@@ -292,6 +306,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "events": events,
     "settings": settings,
     "errors": error_pages,
+    "faults": faults,
     "commands": commands,
 }
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.approvals import Approval, ApprovalStatus
+    from perdure.model.checking import Finding
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
         Denied,
@@ -60,6 +61,7 @@ __all__ = [
     "Event",
     "Explanation",
     "Fail",
+    "Finding",
     "Handle",
     "Handler",
     "Job",
@@ -84,6 +86,7 @@ __all__ = [
 _HOMES = {
     "perdure.app": "App",
     "perdure.model.approvals": "Approval ApprovalStatus",
+    "perdure.model.checking": "Finding",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": "Denied Fail JobCancelled JobFailed PerdureError Retry Snooze Suspended WaitTimeout",
     "perdure.model.events": "Event",

@@ -64,7 +64,8 @@ class App(Client):
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
     migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up,
-    and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it).
+    and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it). False refuses every database that
+    does not have our schema, and leaves it as it is.
     metrics: a prometheus_client registry of yours that perdure's metrics go into. tracer_provider: trace jobs with this one
     (the setting `otel` does so with the program's own).
     Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
@@ -177,7 +178,8 @@ class App(Client):
     async def open(self) -> Store:
         """The store, opened and its schema checked at first use.
 
-        Raises MalformedUrl, StoreUnreachable, SchemaMissing, SchemaOutdated, SchemaTooNew, MigrationChanged, ExtraMissing.
+        Raises MalformedUrl, StoreUnreachable, SchemaMissing, ForeignDatabase, SchemaOutdated, SchemaTooNew, MigrationChanged,
+        ExtraMissing.
         """
         loop = asyncio.get_running_loop()
         if loop in self._fitting:
@@ -185,7 +187,7 @@ class App(Client):
         if self._replacement is not None:
             return await self._replacement.open()
         async with self._turn():
-            store = await self._connected()
+            store = await self._connected(creates=self._migrate is not False)
             if loop not in self._fitting:
                 try:
                     await self._make_fit(store)
@@ -199,15 +201,16 @@ class App(Client):
     def _turn(self) -> asyncio.Lock:
         return self._opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
-    async def _connected(self) -> Store:
-        """The store, whatever its schema; called in turn."""
+    async def _connected(self, *, creates: bool = True) -> Store:
+        """The store, whatever its schema; called in turn. creates: see `open_store`."""
         if self._replacement is not None:
             return await self._replacement.open()
         loop = asyncio.get_running_loop()
         if loop not in self._stores:
             await self._close_abandoned()
             self.observer = self._watching.begin(self.settings)
-            store = await open_store(self.settings["database_url"], tenant=self.settings["tenant"])
+            url, tenant = self.settings["database_url"], self.settings["tenant"]
+            store = await open_store(url, tenant=tenant, creates=creates)
             self._stores[loop] = self._watching.store(store)
         return self._stores[loop]
 

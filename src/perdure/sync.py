@@ -12,6 +12,7 @@ from uuid import UUID
 
 from perdure.app import App
 from perdure.model.approvals import Approval
+from perdure.model.checking import Finding
 from perdure.model.comparison import JobDiff
 from perdure.model.errors import StoreUnreachable
 from perdure.model.events import Event
@@ -178,6 +179,16 @@ class Client:
     def command_worker(self, worker_id: str, command: WorkerCommand) -> None:
         """See `perdure.Client.command_worker`."""
         self._run(self._app.command_worker(worker_id, command))
+
+    def fsck(self, *, fix: bool = False) -> Iterator[Finding]:
+        """See `perdure.Client.fsck`."""
+        findings = self._app.fsck(fix=fix)
+
+        async def following() -> Finding | None:
+            return await anext(findings, None)
+
+        while (finding := self._run(following())) is not None:
+            yield finding
 
     def close(self) -> None:
         """Close the store and stop the loop. Calling it twice is fine."""

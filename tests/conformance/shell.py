@@ -113,4 +113,5 @@ async def dump(shell: Shell) -> dict[str, str]:
     else:
         names = "select name from sqlite_master where type = 'table'"
     tables = [str(row["name"]) for row in await shell.run(names)]
-    return {name: "\n".join(repr(row) for row in await shell.run(f"select * from {name}")) for name in tables}
+    rows = "select row_to_json(t)::text as row from {} t" if shell.postgres else "select * from {}"
+    return {name: "\n".join(repr(row) for row in await shell.run(rows.format(name))) for name in tables}

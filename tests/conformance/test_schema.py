@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from perdure.model.errors import (
+    ForeignDatabase,
     MalformedUrl,
     MigrationChanged,
     PerdureError,
@@ -51,6 +54,51 @@ async def test_an_empty_database_says_so(empty: Store) -> None:
     assert all(m.applied_at is None and m.sql and len(m.checksum) == 64 for m in status.migrations)
     assert status.server
     assert (await empty.schema_status()).current == 0, "looking creates nothing"
+
+
+async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: str) -> None:
+    if empty_url == "memory:":
+        pytest.skip("nobody else gets in there")
+    async with open_shell(empty_url) as shell:
+        if shell.postgres:
+            await shell.run("create table public.jobs (id integer primary key)")
+            with pytest.raises(SchemaMissing, match="no perdure schema"):
+                await empty.check_schema()
+            await shell.run("create schema perdure")
+        await shell.run("create table schema_migrations (version text)")  # as other tools name theirs
+        await shell.run("create table orders (id integer primary key)")
+        for look in (empty.check_schema, empty.check):
+            with pytest.raises(
+                ForeignDatabase, match=r"tables \(orders, schema_migrations\), and no perdure"
+            ) as refused:
+                await look()
+            assert "perdure config ls" in str(refused.value.hint)
+        await shell.run("drop table schema_migrations")
+        await empty.migrate()
+        await empty.check_schema()
+        assert (await empty.check()).findings == (), "ours may stand beside theirs"
+
+
+async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as connection:
+        connection.execute("create table orders (id integer primary key)")
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "letter.db").write_text("Dear Ann, this is no database, however long it is. " * 50)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name, error in (
+        ("theirs", ForeignDatabase),
+        ("empty", SchemaMissing),
+        ("letter", StoreUnreachable),
+        ("nowhere", StoreUnreachable),
+    ):
+        with pytest.raises(error):
+            await open_store(f"sqlite:///{tmp_path}/{name}.db", creates=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    for number in (1, 2):
+        store = await open_store(f"sqlite:///{tmp_path}/ours.db", creates=number == 1)
+        await store.migrate()
+        await enqueue(store)
+        await store.close()
 
 
 async def test_migrating_applies_everything_once(empty: Store) -> None:

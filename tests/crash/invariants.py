@@ -1,7 +1,7 @@
 """What must hold for every job at every moment, whoever was killed: proved from the database's own rows alone.
 
-Nothing of perdure's stores is used here: asyncpg and sqlite3 read the tables in one snapshot, so a check may run while
-workers work.
+Nothing of perdure's stores is used for that: asyncpg and sqlite3 read the tables in one snapshot, so a check may run while
+workers work. Then perdure's own fsck must agree: two judges that know nothing of each other.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from uuid import UUID
 
 import asyncpg
 
+from perdure import App, Finding
 from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transition_event
 
 Row = dict[str, Any]
@@ -186,11 +187,13 @@ def _grouped(rows: list[Row]) -> dict[UUID, list[Row]]:
     return groups
 
 
-async def check(url: str, acknowledged: Collection[UUID] = (), *, at_rest: bool = False) -> Snapshot:
+async def check(
+    url: str, acknowledged: Collection[UUID] = (), *, at_rest: bool = False, by_fsck: bool = True
+) -> Snapshot:
     """Read the database and prove every invariant; the snapshot is returned for further questions.
 
     acknowledged: ids of jobs whose enqueue returned. at_rest: there is nothing to do now, each job has ended or waits for
-    a moment to come or for somebody.
+    a moment to come or for somebody. by_fsck: False where the schema is not one that fsck knows.
     """
     snapshot = await look(url)
     missing = set(acknowledged) - set(snapshot.jobs)
@@ -203,7 +206,16 @@ async def check(url: str, acknowledged: Collection[UUID] = (), *, at_rest: bool 
         if at_rest and not case.status.terminal and not _waits_legitimately(case):
             wrong.append(f"there is nothing to do any more, and it is {case.status}")
         assert not wrong, "\n".join([*wrong, case.log()])
+    if by_fsck:
+        found = await fsck(url)
+        assert not found, "\n".join(map(str, found))
     return snapshot
+
+
+async def fsck(url: str) -> list[Finding]:
+    """What perdure itself says is wrong."""
+    async with App(url, migrate=False) as app:
+        return [finding async for finding in app.fsck() if not finding.note]
 
 
 def problems(case: Case) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from perdure import App, Status
 from tests.crash.apps import Errand, Op, make_app
-from tests.crash.invariants import check
+from tests.crash.invariants import check, fsck
 
 ERRANDS = {
     "completed": [Op("step", "one"), Op("tool", "two"), Op("usage", "three"), Op("stumble", "four")],
@@ -74,7 +74,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 async def test_a_healthy_database_passes(healthy: tuple[Path, dict[str, UUID]]) -> None:
     path, ids = healthy
-    snapshot = await check(f"sqlite:///{path}", ids.values())
+    snapshot = await check(f"sqlite:///{path}", ids.values(), by_fsck=False)
+    assert {finding.code for finding in await fsck(f"sqlite:///{path}")} == {"schema-lost"}, "but for its triggers"
     assert snapshot.statuses() == {"COMPLETED": 1, "PARKED": 1, "WAITING_FOR_APPROVAL": 1, "RUNNING": 1, "PENDING": 1}
 
 
@@ -123,8 +124,10 @@ async def test_damage_is_found(healthy: tuple[Path, dict[str, UUID]], tmp_path: 
         damaged.execute("pragma ignore_check_constraints = on")
         changed = damaged.execute(damage.format_map({name: f"'{id}'" for name, id in ids.items()})).rowcount
         assert changed > 0
+    url = f"sqlite:///{tmp_path}/damaged.db"
     with pytest.raises(AssertionError, match=told):
-        await check(f"sqlite:///{tmp_path}/damaged.db", ids.values())
+        await check(url, ids.values(), by_fsck=False)
+    assert any(finding.job_id in ids.values() for finding in await fsck(url)), "and fsck finds it as well"
 
 
 async def test_rest_and_rows_without_a_job_are_found(healthy: tuple[Path, dict[str, UUID]], tmp_path: Path) -> None:
@@ -136,4 +139,5 @@ async def test_rest_and_rows_without_a_job_are_found(healthy: tuple[Path, dict[s
             await check(url, at_rest=True)
         damaged.execute("insert into job_events (job_id, version, type) values (?, 1, 'x')", (str(uuid4()),))
         with pytest.raises(AssertionError, match="rows of jobs that do not exist"):
-            await check(url, ids.values())
+            await check(url, ids.values(), by_fsck=False)
+    assert "job-missing" in {finding.code for finding in await fsck(url)}

@@ -100,7 +100,7 @@ async def test_an_old_worker_refuses_a_newer_schema(crew: Crew) -> None:
     assert first.startswith("error: ")
     assert "schema version 9999, newer than" in first
     assert "Traceback" not in done.stderr
-    snapshot = await check(crew.url, [job.id])
+    snapshot = await check(crew.url, [job.id], by_fsck=False)
     assert snapshot.jobs[job.id]["status"] == "PENDING"
     async with open_shell(crew.url) as shell:
         await shell.run("delete from schema_migrations where number = 9999")

@@ -21,6 +21,7 @@ CODES = {
     errors.StoreError: 1,
     errors.StoreUnreachable: 10,
     errors.SchemaMissing: 1,
+    errors.ForeignDatabase: 1,
     errors.SchemaOutdated: 1,
     errors.SchemaTooNew: 1,
     errors.MigrationChanged: 1,

@@ -38,7 +38,7 @@ def test_every_option_has_a_help_text() -> None:
     assert silent == []
 
 
-COMMANDS = ["dev", "demo", "jobs", "approvals", "worker", "db", "config", "doctor", "completion", "version"]
+COMMANDS = ["dev", "demo", "jobs", "approvals", "worker", "db", "config", "fsck", "doctor", "completion", "version"]
 OPTIONS = ["--db", "--tenant", "--app", "--output", "--json", "--fields", "--quiet", "--verbose", "--color"]
 
 

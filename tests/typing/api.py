@@ -16,6 +16,7 @@ from perdure import (
     Decision,
     Event,
     Explanation,
+    Finding,
     Handle,
     Handler,
     Job,
@@ -190,6 +191,7 @@ async def client() -> None:
     assert_type(await app.approve(token="pdt_x", edited={"a": 1}), Approval)
     assert_type(await app.deny("0123abcd", by="ann", comment="no"), Approval)
     assert_type(await app.worker(concurrency=5), Worker)
+    assert_type([finding async for finding in app.fsck(fix=True)], list[Finding])
     await app.count(by="colour")  # type: ignore[arg-type]
     await app.append(handle.id, "3", "note")  # type: ignore[arg-type]
 
@@ -213,6 +215,7 @@ def sync_client() -> None:
         assert_type(client.diff(handle.id, handle.id), JobDiff)
         assert_type(client.fork(handle.id, "search"), SyncHandle[Any])
         assert_type(client.events(handle.id), list[Event])
+        assert_type(list(client.fsck()), list[Finding])
         client.enqueue(research, "x")  # type: ignore[misc]
         client.enqueue(research, Brief("x"), urgency=9)  # type: ignore[call-overload]
 

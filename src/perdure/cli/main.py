@@ -42,6 +42,7 @@ class Root(LazyGroup):
         "worker": ("perdure.cli.worker", "Run jobs; see and stop workers"),
         "db": ("perdure.cli.db", "Look after the database"),
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),
+        "fsck": ("perdure.cli.fsck", "Prove that every job fits its log, and repair what is safe"),
         "doctor": ("perdure.cli.doctor", "Find out what is wrong, if anything"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),

@@ -118,6 +118,16 @@ class Cli:
         finally:
             await app.close()
 
+    @asynccontextmanager
+    async def existing(self) -> AsyncIterator[App]:
+        """An App over a database that is there and is ours: any other is refused and left as it is. It has no handlers."""
+        from perdure.app import App
+        from perdure.cli.logs import configure_logs
+
+        configure_logs(self.settings, self.flags)
+        async with App(settings=self.settings, migrate=False, door="cli") as app:
+            yield app
+
     def _note_about_place(self, creates: bool) -> None:
         url = self.settings["database_url"].strip()
         if url == "memory:":

@@ -8,6 +8,7 @@ PerdureError
 ├── StoreError
 │   ├── StoreUnreachable         store-unreachable
 │   ├── SchemaMissing            schema-missing
+│   │   └── ForeignDatabase      foreign-database
 │   ├── SchemaOutdated           schema-outdated
 │   ├── SchemaTooNew             schema-too-new
 │   └── MigrationChanged         migration-changed
@@ -115,6 +116,12 @@ class SchemaMissing(StoreError):
     """The database has no perdure schema yet."""
 
     code = "schema-missing"
+
+
+class ForeignDatabase(SchemaMissing):
+    """The database has tables, and they are not perdure's; it was not touched."""
+
+    code = "foreign-database"
 
 
 class SchemaOutdated(StoreError):

@@ -43,6 +43,7 @@ from perdure.model.retention import StoreSizes
 from perdure.model.states import Status
 from perdure.model.timing import Clock
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.store.fsck import CheckStore
 from perdure.store.joining import Joined
 from perdure.store.retention import RetentionStore
 
@@ -407,7 +408,16 @@ class HintStore(Protocol):
 
 
 class Store(
-    SchemaStore, JobStore, LeaseStore, ApprovalStore, WorkerStore, RetentionStore, FigureStore, HintStore, Protocol
+    SchemaStore,
+    JobStore,
+    LeaseStore,
+    ApprovalStore,
+    WorkerStore,
+    RetentionStore,
+    FigureStore,
+    HintStore,
+    CheckStore,
+    Protocol,
 ):
     """All roles together: what `open_store` returns."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from perdure.model.errors import (
     ApprovalChanged,
     ApprovalExpired,
     ApprovalNotFound,
+    ForeignDatabase,
     IdempotencyConflict,
     IllegalTransition,
     InvalidInput,
@@ -203,6 +205,16 @@ def check_schema_version(current: int, needed: int, where: str) -> None:
         raise SchemaTooNew(
             f"{where} has schema version {current}, newer than the {needed} this perdure knows: it will not touch it",
             hint="upgrade perdure on this machine",
+        )
+
+
+def check_ours(current: int, tables: Sequence[str], where: str) -> None:
+    """Raise ForeignDatabase where there is no schema of ours, but the tables of somebody else."""
+    if current == 0 and tables:
+        shown = ", ".join(tables[:5]) + (", ..." if len(tables) > 5 else "")
+        raise ForeignDatabase(
+            f"{where} is not perdure's: it has tables ({shown}), and no perdure schema",
+            hint="check the URL with perdure config ls; to keep perdure's tables beside them: perdure db migrate",
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from perdure.runtime.client.approving import Approving
+from perdure.runtime.client.checking import Checking
 from perdure.runtime.client.forking import Forking
 from perdure.runtime.client.retaining import Retaining
 
 
-class Client(Forking, Approving, Retaining):
+class Client(Forking, Approving, Retaining, Checking):
     """Everything a program does with jobs. `door` and `actor` go into the audit of what it changes."""

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import asyncpg
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Isolation: TypeAlias = Literal["repeatable_read"]
 Prepared: TypeAlias = "Mapping[str, PreparedStatement[asyncpg.Record]]"
 
 COMMON = {
@@ -101,9 +102,11 @@ def breaks(error: BaseException) -> bool:
 
 
 @asynccontextmanager
-async def transaction(connection: AnyConnection) -> AsyncIterator[None]:
+async def transaction(
+    connection: AnyConnection, *, isolation: Isolation | None = None, readonly: bool = False
+) -> AsyncIterator[None]:
     """One transaction; a connection that broke is not asked for a rollback, its owner cuts it."""
-    running = connection.transaction()
+    running = connection.transaction(isolation=isolation, readonly=readonly)
     await running.start()
     try:
         yield

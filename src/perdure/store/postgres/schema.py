@@ -12,7 +12,7 @@ from perdure.store.postgres.base import Base
 from perdure.store.postgres.connections import COMMON, Connection, close_quietly, connect
 from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
 from perdure.store.protocol import Migration, SchemaStatus
-from perdure.store.refusals import check_schema_version
+from perdure.store.refusals import check_ours, check_schema_version
 from perdure.store.sqlfiles import load_migrations
 
 PACKAGE = "perdure.store.postgres"
@@ -41,6 +41,9 @@ class Schema(Base):
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
         status = await self.schema_status()
+        if status.current == 0:
+            strangers = await self._db.rows("strangers")
+            check_ours(0, [row["name"] for row in strangers], f"the schema perdure of {self._where}")
         check_schema_version(status.current, status.needed, self._where)
         _check_unchanged(status.migrations, self._where)
 

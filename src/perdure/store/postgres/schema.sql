@@ -8,8 +8,14 @@ select pg_notify(channel, $2) from unnest($1::text[]) channel
 select current_setting('server_version') as version
 
 -- name: has_schema
--- only: postgres SQLite has no schemas; asking to_regclass needs no right on the schema
-select to_regclass('perdure.schema_migrations') is not null as has_migrations, to_regnamespace('perdure') is not null as has_schema
+-- only: postgres SQLite has no schemas; asking the catalog needs no right on the schema. Other tools keep tables of this name.
+select to_regnamespace('perdure') is not null as has_schema, exists (select 1 from pg_attribute
+  where attrelid = to_regclass('perdure.schema_migrations') and attname = 'checksum') as has_migrations
+
+-- name: strangers
+-- Tables where ours should be.
+select relname::text as name from pg_class where relnamespace = to_regnamespace('perdure') and relkind in ('r', 'p', 'v', 'm')
+order by relname
 
 -- name: applied_migrations
 select number, name, checksum, applied_at from perdure.schema_migrations order by number

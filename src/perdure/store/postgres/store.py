@@ -15,6 +15,7 @@ from perdure.store.batcher import Batcher
 from perdure.store.postgres import enqueueing, finishing, leases, recording
 from perdure.store.postgres.approvals import Approvals
 from perdure.store.postgres.changes import Changes
+from perdure.store.postgres.checking import Checking
 from perdure.store.postgres.connections import HotConnection, Pool, open_pool
 from perdure.store.postgres.enqueueing import Enqueueing, EnqueueWriter
 from perdure.store.postgres.explaining import Explaining
@@ -51,6 +52,7 @@ class PostgresStore(
     Workers,
     Retention,
     Counting,
+    Checking,
 ):
     """See `protocol.Store`. Made by `open`; used from the event loop it was opened in."""
 

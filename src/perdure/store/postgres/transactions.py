@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -20,12 +20,15 @@ from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease
 from perdure.model.states import Status
 from perdure.store.batcher import CLASHES, Trouble
-from perdure.store.postgres.connections import AnyConnection, Backoff, Pool, borrowed, transaction
+from perdure.store.postgres.connections import AnyConnection, Backoff, Isolation, Pool, borrowed, transaction
 from perdure.store.postgres.troubles import DAMAGED, Restart, out_of_reach, translated, trouble_of
 from perdure.store.refusals import job_not_found
 from perdure.store.rows import Row
 
 T = TypeVar("T")
+
+STREAMED = 500
+"""Rows of a stream that travel together."""
 
 log = structlog.get_logger("perdure.store")
 
@@ -79,6 +82,12 @@ class Tx:
             raise Restart("claimed between the two locks")  # asking for the claim now would turn the order round
         return Held(job_id, status, job["version"] if claim is None else claim["version"], claim)
 
+    async def stream(self, name: str, *arguments: Any) -> AsyncIterator[Row]:
+        """The rows of a named statement, few at a time."""
+        rows: Any = self.connection.cursor(self.statements[name], *arguments, prefetch=STREAMED)
+        async for row in rows:
+            yield row
+
     async def write_event(self, job: Held, type: str, payload: str, event_id: UUID | None = None) -> int:
         """Append perdure's own event at the head of a held job's log, leased or not; return its version."""
         id = event_id or uuid7()
@@ -130,14 +139,17 @@ class Database:
                 log.error("a damaged job is left alone", by=name, job_id=str(due["job_id"]), error=str(error))  # noqa: TRY400
         return rows
 
-    async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+    async def transact(
+        self, work: Callable[[Tx], Awaitable[T]], *, isolation: Isolation | None = None, readonly: bool = False
+    ) -> T:
         """Run `work` in one transaction and return what it returns after the commit.
 
-        It is run again if it loses a deadlock, or if the connection breaks: then `tx.again` tells it to look first.
+        It is run again if it loses a deadlock (or, in one snapshot, against a change), or if the connection breaks: then
+        `tx.again` tells it to look first.
         """
 
         async def run(connection: AnyConnection, again: bool) -> T:
-            async with transaction(connection):
+            async with transaction(connection, isolation=isolation, readonly=readonly):
                 return await work(Tx(connection, self.statements, self.tenant, again=again))
 
         return await self._patiently(run)

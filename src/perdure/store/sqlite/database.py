@@ -124,6 +124,23 @@ def keep_time(conn: sqlite3.Connection, clock: SettableClock) -> None:
     conn.create_function("julianday", 1, lambda _: (clock.now() - _EPOCH) / _DAY + _EPOCH_JULIAN)
 
 
+def peek(path: str, look: Callable[[sqlite3.Connection, str], None]) -> None:
+    """Call `look` with a connection to a file that is there, and with its path; nothing of the file is changed.
+
+    Raises what `look` raises, SQLite's errors translated.
+    """
+    if not Path(path).exists():
+        raise StoreUnreachable(f"there is no database at {path}", hint="check the URL with perdure config ls")
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+        ) as conn:
+            conn.row_factory = sqlite3.Row
+            look(conn, path)
+    except REFUSALS as error:
+        raise meaning(error, path) from error
+
+
 def _fold(text: str | None) -> str | None:
     return None if text is None else text.casefold()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from perdure.model.errors import MigrationChanged, StoreError
 from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.protocol import Migration, SchemaStatus
-from perdure.store.refusals import check_schema_version
+from perdure.store.refusals import check_ours, check_schema_version
 from perdure.store.sqlfiles import load_migrations
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING
@@ -44,6 +44,16 @@ def _check_unchanged(applied: dict[int, Migration], where: str) -> None:
                 "its checksum differs",
                 hint="use the perdure that made it, or start a new database",
             )
+
+
+def check_fits(conn: sqlite3.Connection, where: str) -> None:
+    """Raise unless the database has exactly the schema that this perdure ships; see `protocol.SchemaStore.check_schema`."""
+    applied = _applied(conn)
+    current = max(applied, default=0)
+    if current == 0:
+        check_ours(0, [row["name"] for row in conn.execute(SQL["strangers"])], where)
+    check_schema_version(current, len(_MIGRATIONS), where)
+    _check_unchanged(applied, where)
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -116,9 +126,7 @@ class Schema(Base):
 
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
-        applied = await self._read(_applied)
-        check_schema_version(max(applied, default=0), len(_MIGRATIONS), self._place)
-        _check_unchanged(applied, self._place)
+        await self._read(lambda conn: check_fits(conn, self._place))
 
     async def now(self) -> datetime:
         """See `protocol.SchemaStore.now`."""

@@ -15,8 +15,13 @@ create table if not exists schema_migrations (
 select sqlite_version() as version
 
 -- name: has_migrations
--- only: sqlite an empty file has no table to ask
+-- only: sqlite an empty file has no table to ask. Other tools keep tables of this name.
 select 1 from sqlite_master where type = 'table' and name = 'schema_migrations'
+  and exists (select 1 from pragma_table_info('schema_migrations') where name = 'checksum')
+
+-- name: strangers
+-- Tables where ours should be.
+select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%' order by name
 
 -- name: applied_migrations
 select number, name, checksum, applied_at from schema_migrations order by number

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 from perdure.model.timing import SYSTEM_CLOCK, Clock, SettableClock
 from perdure.store.hints import LocalHints
 from perdure.store.protocol import Listener, Topic
 from perdure.store.sqlite.approvals import Approvals
 from perdure.store.sqlite.attempts import Attempts
-from perdure.store.sqlite.database import Readers, apart, check_engine, check_place
+from perdure.store.sqlite.checking import Checking
+from perdure.store.sqlite.database import Readers, apart, check_engine, check_place, peek
 from perdure.store.sqlite.doorbell import Doorbell
 from perdure.store.sqlite.enqueueing import Enqueueing
 from perdure.store.sqlite.explaining import Explaining
@@ -20,7 +22,7 @@ from perdure.store.sqlite.foreign import Foreign
 from perdure.store.sqlite.jobs import Jobs
 from perdure.store.sqlite.leases import Leases
 from perdure.store.sqlite.retention import Retention
-from perdure.store.sqlite.schema import Schema
+from perdure.store.sqlite.schema import Schema, check_fits
 from perdure.store.sqlite.workers import Workers
 from perdure.store.sqlite.writer import NEWS, WORK, Writer
 
@@ -28,7 +30,7 @@ _TOPICS: tuple[tuple[int, Topic], ...] = ((WORK, "work"), (NEWS, "news"))
 
 
 class SqliteStore(
-    Schema, Enqueueing, Foreign, Jobs, Explaining, Leases, Attempts, Approvals, Workers, Retention, Counting
+    Schema, Enqueueing, Foreign, Jobs, Explaining, Leases, Attempts, Approvals, Workers, Retention, Counting, Checking
 ):
     """See `protocol.Store`. Every `memory:` store is a database of its own and ends with it."""
 
@@ -43,17 +45,22 @@ class SqliteStore(
         self._bell = None if path is None else Doorbell(path, self._hints.ring)
 
     @classmethod
-    async def open(cls, path: str | None, *, tenant: str, clock: SettableClock | None = None) -> SqliteStore:
+    async def open(
+        cls, path: str | None, *, tenant: str, clock: SettableClock | None = None, creates: bool = True
+    ) -> SqliteStore:
         """Open the database in this file, made where there is none, or (None) a new one in memory, whose time a clock may
         be.
 
+        creates=False: only a file that is there and has our schema, looked at before anything of it is touched.
         Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written; StoreError if
-        this Python's SQLite is too old.
+        this Python's SQLite is too old; with creates=False as `check_schema`.
         """
         check_engine()
         if path is not None:
             path = os.path.abspath(path)  # noqa: ASYNC240, PTH100  no I/O, and no resolving of links
             check_place(path)
+            if not creates:
+                await apart(partial(peek, path, check_fits))
         store = cls(path, tenant, clock)
         await store._writer.open()
         return store

@@ -236,8 +236,8 @@ create trigger jobs_lane_moved before update on perdure.jobs for each row
 
 create function perdure.jobs_born() returns trigger language plpgsql as $$
 begin
-  insert into perdure.job_events (job_id, version, type, to_status, payload)
-    select id, 1, 'job_created', status, note from new_t;
+  insert into perdure.job_events (job_id, version, created_at, type, to_status, payload)
+    select id, 1, created_at, 'job_created', status, note from new_t;
   insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
     select id, lane, priority, run_at, deadline from new_t;
   return null;

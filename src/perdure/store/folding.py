@@ -1,0 +1,227 @@
+"""What the events of one job add up to: read in order, one row at a time, so that a log of any length may stream through."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from perdure.model.events import LIFECYCLE_TYPES, REPLAY_TYPES
+from perdure.model.states import TRANSITIONS, Status, transition_event
+from perdure.store.rows import Row
+
+HOLDERS = REPLAY_TYPES | {"node_started", "step_failed", "checkpoint_saved", "usage_recorded"}
+"""What only the worker that holds a job writes. Other types may also come from `append`."""
+
+HEAD = 4000
+"""Characters of a payload that are read."""
+
+# A payload may be huge, and PostgreSQL cannot take one apart that holds \u0000. So only its beginning is read, and there
+# perdure itself writes the key first: {"key": ..., "digest": ...}.
+_KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*:\s*"(\w*)")?')
+_APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
+_KIND = re.compile(r'"kind"\s*:\s*"(\w+)"')
+_RETRIES = re.compile(r'"retry_count"\s*:\s*(\d+)')
+_WORKER = re.compile(r'"(?:lost_)?worker"\s*:')
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWait:
+    """A wait that the log has seen begin and not end."""
+
+    kind: str
+    until: datetime | None = None
+    approval: UUID | None = None
+
+
+class Log:
+    """The log of one job, folded.
+
+    `inherits`: the job is a fork, which begins with events that it got from another job.
+    """
+
+    def __init__(self, *, inherits: bool = False) -> None:
+        self.count = 0
+        self.head = 0
+        self.moved = 0
+        """The version of the last transition."""
+        self.created_at: Any = None
+        """The time of version 1, as the dialect spells it."""
+        self.status: Status | None = None
+        self.attempt = 0
+        self.began = False
+        """Whether this attempt has written anything."""
+        self.ends: dict[int, Status] = {}
+        """The status each attempt ended in."""
+        self.ran: set[int] = set()
+        """The attempts that ended after they had written something, by a worker's or a reaper's hand."""
+        self.retries: int | None = 0
+        """The retries that were counted; None where that cannot be read."""
+        self.waits: dict[str, OpenWait] = {}
+        self.asked: set[UUID] = set()
+        self.decided: Counter[UUID] = Counter()
+        self.tokens = 0
+        self.cost = 0.0
+        self.checkpoint: int | None = None
+        """The version of the last checkpoint."""
+        self.kept = False
+        """Whether there must be a row of `job_state`."""
+        self.blurred = False
+        """Whether a payload could not be read, so that waits and approvals are not known."""
+        self._inherits = inherits
+        self._recorded: dict[str, tuple[int, str | None]] = {}
+        self._ids: set[Any] = set()
+        self._faults: dict[str, list[str]] = {}
+        self._more: Counter[str] = Counter()
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Code and text of what is wrong with the log itself; of many alike the first one."""
+        for code, [text] in self._faults.items():
+            more = self._more[code] - 1
+            yield code, text + (f" (and {more} more like it)" if more else "")
+
+    def read(self, row: Row) -> None:
+        """The next event: version, type, from_status, to_status, attempt, event_id, created_at, and the head of its payload."""
+        version: int = row["version"]
+        if version != self.head + 1:
+            self._fault("log-gap", f"its log has no version {self.head + 1}")
+        if version == 1:
+            self.created_at = row["created_at"]
+        if row["created_at"] is None:
+            self._fault("log-time", f"version {version} is of a time beyond the years 2 to 9998, and cannot be read")
+        begins = (row["type"], row["from_status"], row["to_status"])
+        if self.count == 0 and begins != ("job_created", None, "PENDING"):
+            self._fault("log-first", f"its log begins with {row['type']}")
+        if self.status is not None and self.status.terminal:
+            self._fault("log-after-end", f"version {version} ({row['type']}) was written after it was {self.status}")
+        self.head = version
+        self.count += 1
+        if row["event_id"] is not None:
+            if row["event_id"] in self._ids:
+                self._fault("event-twice", f"version {version} ({row['type']}) stands in its log twice")
+            self._ids.add(row["event_id"])
+        inherited = self._inherits and self.attempt == 0
+        if row["to_status"] is not None:
+            self._move(row)
+        elif row["type"] in LIFECYCLE_TYPES:
+            self._fault("log-type", f"version {version} is called {row['type']} and moves nothing")
+        elif row["type"] in HOLDERS and not inherited and self.status is not None and not self.status.leased:
+            self._fault("log-unleased", f"version {version} ({row['type']}) was written while it was {self.status}")
+        if row["attempt"] is not None and row["attempt"] != self.attempt and not inherited:
+            self._fault(
+                "log-attempt", f"version {version} ({row['type']}) is of attempt {row['attempt']}, not {self.attempt}"
+            )
+        self.began = self.began or row["type"] in HOLDERS
+        self._add_up(row["type"], version, row["head"] or "", inherited)
+
+    def _fault(self, code: str, text: str) -> None:
+        self._faults.setdefault(code, [text])
+        self._more[code] += 1
+
+    def _move(self, row: Row) -> None:
+        old, new = status_of(row["from_status"]), status_of(row["to_status"])
+        if self.count > 1:
+            self._check_move(row, old, new)
+        if new is Status.RUNNING and old is not Status.WAITING:
+            self.attempt += 1
+            self.began = False
+        if self.status is not None and self.status.leased and new is not None and not new.leased:
+            self.ends[self.attempt] = new
+            if self.began and _WORKER.search(row["head"] or ""):
+                self.ran.add(self.attempt)
+            if row["type"] == "job_retrying":
+                self._retry(row["head"] or "")
+        self.status = new
+        self.moved = row["version"]
+
+    def _retry(self, head: str) -> None:
+        """Ad-hoc SQL counts no retry, and says nothing of them; of a very long error the rest may be cut off."""
+        told = _RETRIES.search(head)
+        if told is not None:
+            self.retries = int(told[1])
+        elif len(head) >= HEAD:
+            self.retries = None
+
+    def _check_move(self, row: Row, old: Status | None, new: Status | None) -> None:
+        version, type = row["version"], row["type"]
+        if row["from_status"] != self.status:
+            self._fault("log-chain", f"version {version} leaves {row['from_status']}, and it was {self.status}")
+        elif old is None or new is None or new not in TRANSITIONS[old]:
+            self._fault("log-illegal", f"version {version} goes from {row['from_status']} to {row['to_status']}")
+        elif type != transition_event(old, new):
+            self._fault("log-type", f"version {version} goes from {old} to {new} and is called {type}")
+
+    def _add_up(self, type: str, version: int, head: str, inherited: bool) -> None:
+        match type:
+            case "node_finished" | "tool_returned":
+                self._record(version, head, inherited)
+            case "checkpoint_saved":
+                self.checkpoint = version
+                self.kept = True
+            case _ if inherited:
+                pass
+            case "wait_started" | "wait_completed" | "approval_requested" | "approval_decided":
+                try:
+                    self._coordinate(type, head)
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    self._unreadable(type, version, head)
+            case "usage_recorded":
+                self.kept = True
+                try:
+                    used = json.loads(head)
+                    self.tokens += int(used["tokens"])
+                    self.cost += float(used["cost"])
+                except (ValueError, TypeError, KeyError):
+                    self._unreadable(type, version, head)
+            case _:
+                pass
+
+    def _unreadable(self, type: str, version: int, head: str) -> None:
+        self.blurred = True
+        if len(head) < HEAD:
+            self._fault("log-payload", f"version {version} ({type}) lacks what such an event always has")
+
+    def _record(self, version: int, head: str, inherited: bool) -> None:
+        """The same step again is legitimate where a later attempt came with other arguments (on_change="rerun")."""
+        found = _KEY.match(head)
+        if found is None:
+            return
+        key, told = json.loads(found[1]), found[2]
+        before = self._recorded.get(key)
+        if before is not None and not inherited and (before[0] == self.attempt or before[1] == told):
+            self._fault("step-twice", f"version {version} records '{key}' again")
+        self._recorded[key] = (self.attempt, told)
+
+    def _coordinate(self, type: str, head: str) -> None:
+        if type == "approval_decided":
+            self.decided[UUID(_found(_APPROVAL, head))] += 1
+            return
+        key = json.loads(_found(_KEY, head))
+        match type:
+            case "wait_started":
+                wait = json.loads(head)
+                until = wait.get("until")
+                self.waits[key] = OpenWait(str(wait["kind"]), until and datetime.fromisoformat(until))
+            case "wait_completed":
+                self.waits.pop(key, None)
+            case _:
+                approval = UUID(_found(_APPROVAL, head))
+                self.asked.add(approval)
+                self.waits[key] = OpenWait(_found(_KIND, head), None, approval)
+
+
+def status_of(text: str | None) -> Status | None:
+    """The status of this name; None where there is no such state."""
+    return Status(text) if text is not None and text in Status.__members__ else None
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    if match is None:
+        raise ValueError(text)
+    return match[1]

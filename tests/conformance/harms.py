@@ -1,0 +1,272 @@
+"""What somebody may do to a healthy database who is stronger than its triggers, and what `check` and `mend` make of it.
+
+`{completed}` is the literal of a job's id, `{stranger}` that of no job, `{ago}` and `{ahead}` are moments hours away, `{beyond}`
+and `{before}` those that nobody can read.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Harm:
+    """SQL, statements separated by semicolons; what is found of it, as code and job; and whether that is repaired.
+
+    `left`: what repairs leave; None: nothing if `fixed`, else all of it.
+    """
+
+    expected: set[str]
+    sql: str
+    fixed: bool = True
+    left: frozenset[str] | None = None
+
+    @property
+    def remains(self) -> set[str]:
+        """What is found after repairs."""
+        return set(self.left if self.left is not None else () if self.fixed else self.expected)
+
+
+def each(code: str, *names: str) -> set[str]:
+    """One fault of several jobs."""
+    return {f"{code} {name}" for name in names}
+
+
+def in_the_queue(name: str) -> str:
+    return f"insert into job_queue (job_id, lane, priority, run_at) values ({{{name}}}, 'default', 5, {{ago}})"
+
+
+def claimed(name: str, expires: str) -> str:
+    return (
+        "insert into job_claims (job_id, attempt, version, worker_id, expires_at) "
+        f"values ({{{name}}}, 1, 3, 'w', {{{expires}}})"
+    )
+
+
+def ran(name: str, attempt: int) -> str:
+    return (
+        "insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome) "
+        f"values ({{{name}}}, {attempt}, 'w', {{ago}}, {{ago}}, 'COMPLETED')"
+    )
+
+
+def listed(name: str) -> str:
+    return f"insert into job_failures (job_id, status, finished_at) values ({{{name}}}, 'FAILED', {{ago}})"
+
+
+def waiting(name: str) -> str:
+    return f"insert into job_waits (job_id, key, kind) values ({{{name}}}, 'x', 'timer')"
+
+
+STEP = (
+    "select {} from job_events e where e.job_id = {{completed}} and e.type = 'node_finished' order by e.version limit 1"
+)
+
+OF_THE_LOG = [
+    Harm({"log-missing pending"}, "delete from job_events where job_id = {pending}", fixed=False),
+    Harm(
+        {"log-gap completed"},
+        "delete from job_events where job_id = {completed} and type = 'waypoint' and attempt = 1",
+        fixed=False,
+    ),
+    Harm(
+        {"log-gap failed", "log-first failed"},
+        "delete from job_events where job_id = {failed} and version = 1",
+        fixed=False,
+    ),
+    Harm(
+        {"log-first pending"},
+        "update job_events set type = 'hello' where job_id = {pending} and version = 1",
+        fixed=False,
+    ),
+    Harm(
+        {"log-chain failed"},
+        "update job_events set from_status = 'PARKED' where job_id = {failed} and to_status = 'FAILED'",
+        fixed=False,
+    ),
+    Harm(
+        {"log-illegal never", "row-status never"},
+        "update job_events set to_status = 'RETRY', type = 'job_retrying' where job_id = {never} and version = 2",
+        fixed=False,
+    ),
+    Harm(
+        {"log-type failed"},
+        "update job_events set type = 'job_completed' where job_id = {failed} and to_status = 'FAILED'",
+        fixed=False,
+    ),
+    Harm(
+        {"log-type failed", "row-version failed", "log-after-end failed"},
+        "insert into job_events (job_id, version, type, attempt) "
+        "select {failed}, 1 + max(version), 'job_completed', 1 from job_events where job_id = {failed}",
+        fixed=False,
+    ),
+    Harm(
+        {"log-time parked"},
+        "update job_events set created_at = {before} where job_id = {parked} and version = 2",
+        fixed=False,
+    ),
+    Harm(
+        {"log-payload asking"},
+        "update job_events set payload = '{{}}' where job_id = {asking} and type = 'approval_requested'",
+        fixed=False,
+    ),
+    Harm(
+        {"log-after-end never"},
+        "insert into job_events (job_id, version, type) values ({never}, 3, 'waypoint');"
+        "update jobs set version = 3 where id = {never}",
+        fixed=False,
+    ),
+    Harm(
+        {"log-attempt completed"},
+        "update job_events set attempt = 1 where job_id = {completed} and type = 'waypoint';"
+        "update job_events set attempt = 2 where job_id = {completed} and type = 'tool_called'",
+        fixed=False,
+    ),
+    Harm(
+        {"log-unleased parked"},
+        "insert into job_events (job_id, version, type, attempt) "
+        "select id, version + 1, 'step_failed', attempt from jobs where id = {parked};"
+        "update jobs set version = version + 1 where id = {parked}",
+        fixed=False,
+    ),
+    Harm(
+        {"step-twice completed"},
+        f"update job_events set type = 'node_finished', payload = ({STEP.format('e.payload')})"
+        " where job_id = {completed} and type = 'waypoint' and attempt = 2",
+        fixed=False,
+    ),
+    Harm(
+        {"event-twice completed"},
+        f"update job_events set event_id = ({STEP.format('e.event_id')})"
+        " where job_id = {completed} and type = 'waypoint' and attempt = 1",
+        fixed=False,
+    ),
+]
+OF_THE_ROW = [
+    Harm({"row-time pending"}, "update jobs set deadline = {beyond} where id = {pending}", fixed=False),
+    Harm({"row-time parked"}, "update jobs set created_at = {before} where id = {parked}", fixed=False),
+    Harm({"row-status running"}, "update jobs set status = 'WAITING' where id = {running}", fixed=False),
+    Harm(
+        each("row-version", "completed", "running"),
+        "update jobs set version = version + 1 where id in ({completed}, {running})",
+        fixed=False,
+    ),
+    Harm({"row-attempt parked"}, "update jobs set attempt = attempt + 1 where id = {parked}", fixed=False),
+    Harm({"row-retries completed"}, "update jobs set retry_count = 0 where id = {completed}", fixed=False),
+    Harm({"row-created parked"}, "update jobs set created_at = {ago} where id = {parked}", fixed=False),
+]
+WITHOUT_A_JOB = [
+    Harm({"job-missing asking", "orphan asking"}, "delete from jobs where id = {asking}", fixed=False),
+    Harm(
+        {"orphan ?"},
+        f"{in_the_queue('stranger')}; {waiting('stranger')}; {listed('stranger')}; {claimed('another', 'ahead')};"
+        "insert into job_state (job_id, tokens, updated_at) values ({stranger}, 5, {ago})",
+    ),
+    Harm({"orphan ?"}, ran("stranger", 1), fixed=False),
+    Harm({"prune-left"}, "insert into prune_batch (job_id) values ({completed})"),
+]
+OF_THE_CLAIM = [
+    Harm(each("claim-missing", "running", "waiting"), "delete from job_claims"),
+    Harm(each("claim-stale", "parked", "completed"), f"{claimed('parked', 'ahead')}; {claimed('completed', 'ago')}"),
+    Harm(
+        each("claim-differs", "running", "waiting"),
+        "update job_claims set version = version + 1 where job_id = {running};"
+        "update job_claims set tenant_id = 'x' where job_id = {waiting}",
+    ),
+    Harm({"claim-differs running"}, "update job_claims set expires_at = {ahead} where job_id = {running}"),
+    Harm({"claim-differs running"}, "update job_claims set expires_at = {beyond} where job_id = {running}"),
+    Harm({"claim-differs running"}, "update job_claims set attempt = attempt + 1 where job_id = {running}"),
+    Harm({"lease-overdue running"}, "update job_claims set expires_at = {ago} where job_id = {running}", fixed=False),
+]
+OF_THE_WAITS = [
+    Harm({"wait-stale completed"}, waiting("completed")),
+    Harm({"wait-missing asking", "queue-missing asking"}, "delete from job_waits where job_id = {asking}"),
+    Harm({"wait-missing parked", "queue-differs parked"}, "delete from job_waits where job_id = {parked}"),
+    Harm({"wait-missing waiting"}, "delete from job_waits where job_id = {waiting}"),
+    Harm({"wait-unknown running"}, waiting("running")),
+    Harm({"wait-differs waiting"}, "update job_waits set until = {beyond} where job_id = {waiting}"),
+    Harm({"wait-differs waiting"}, "update job_waits set until = {ahead} where job_id = {waiting}"),
+    Harm({"wait-differs parked", "queue-differs parked"}, "update job_waits set until = {ago} where job_id = {parked}"),
+    Harm(
+        {"wait-differs asking", "wait-unknown asking"},
+        f"update job_waits set approval_id = null where job_id = {{asking}}; {waiting('asking')}",
+    ),
+]
+OF_THE_APPROVALS = [
+    Harm({"approval-stale gone"}, "update approvals set status = 'PENDING', decided_at = null where job_id = {gone}"),
+    Harm({"approval-missing asking"}, "delete from approvals where job_id = {asking}", fixed=False),
+    Harm(
+        {"approval-unknown running"},
+        "insert into approvals (id, job_id, key, title, payload, payload_digest, requester) "
+        "values ({stranger}, {running}, 'x', 'x', 'null', 'x', 'x')",
+        fixed=False,
+    ),
+    Harm(
+        {"approval-differs asking", "queue-missing asking"},
+        "update approvals set status = 'APPROVED', decided_at = {now} where job_id = {asking}",
+        left=frozenset({"approval-differs asking"}),
+    ),
+    Harm(
+        {"approval-differs decided"},
+        "update approvals set status = 'PENDING', decided_at = null where job_id = {decided}",
+        fixed=False,
+    ),
+    Harm({"approval-differs asking"}, "update approvals set tenant_id = 'x' where job_id = {asking}", fixed=False),
+]
+OF_THE_QUEUE = [
+    Harm(
+        each("queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided"),
+        "delete from job_queue",
+    ),
+    Harm(
+        each("queue-differs", "pending", "delayed", "snoozing", "retrying", "parked", "decided"),
+        "update job_queue set lane = 'x' where job_id = {pending};"
+        "update job_queue set priority = 1 where job_id = {delayed};"
+        "update job_queue set deadline = {ago} where job_id = {snoozing};"
+        "update job_queue set run_at = {ahead} where job_id in ({retrying}, {parked}, {decided})",
+    ),
+    Harm(
+        each("queue-differs", "delayed", "parked", "decided"),
+        "update job_queue set run_at = {beyond} where job_id = {delayed};"
+        "update job_queue set run_at = {before} where job_id in ({parked}, {decided})",
+    ),
+    Harm({"queue-differs delayed"}, "update job_queue set run_at = {ago} where job_id = {delayed}"),
+    Harm(
+        each("queue-stale", "running", "waiting", "completed", "dead"),
+        ";".join(map(in_the_queue, ("running", "waiting", "completed", "dead"))),
+    ),
+]
+OF_THE_REST = [
+    Harm(each("failure-missing", "failed", "dead", "late"), "delete from job_failures"),
+    Harm({"failure-stale completed"}, listed("completed")),
+    Harm({"failure-differs dead"}, "update job_failures set status = 'FAILED' where job_id = {dead}"),
+    Harm(
+        each("state-missing", "completed", "pruned", "fork"),
+        "delete from job_state where job_id in ({completed}, {pruned}, {fork})",
+    ),
+    Harm({"state-differs pruned"}, "update job_state set checkpoint = '1' where job_id = {pruned}"),
+    Harm({"state-differs completed"}, "update job_state set tokens = tokens + 1 where job_id = {completed}"),
+    Harm(
+        each("state-differs", "completed", "running"),
+        "update job_state set checkpoint = null where job_id = {completed};"
+        "update job_state set cost = 1 where job_id = {running}",
+    ),
+    Harm(
+        each("run-unknown", "running", "parked", "pending"),
+        f"{ran('running', 1)}; {ran('parked', 2)}; {ran('pending', 1)}",
+    ),
+    Harm(
+        each("run-missing", "completed", "parked"),
+        "delete from job_runs where job_id in ({completed}, {parked}, {taken}, {dead})",
+        fixed=False,
+    ),
+    Harm({"run-differs failed"}, "update job_runs set outcome = 'COMPLETED' where job_id = {failed}", fixed=False),
+]
+HARMS = [
+    *OF_THE_LOG,
+    *OF_THE_ROW,
+    *WITHOUT_A_JOB,
+    *OF_THE_CLAIM,
+    *OF_THE_WAITS,
+    *OF_THE_APPROVALS,
+    *OF_THE_QUEUE,
+    *OF_THE_REST,
+]

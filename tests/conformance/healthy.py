@@ -1,0 +1,209 @@
+"""A database with a job of every kind in every state, in which all is well; and what somebody does to it who is stronger than its
+triggers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from perdure import App, Backoff, Fail, JobContext, Snooze, Status
+from perdure.model.checking import Finding
+from perdure.model.events import NewEvent
+from perdure.model.jobs import StatePatch, Wait
+from perdure.runtime.client.checking import Fsck
+from perdure.store.protocol import Store
+from tests.conformance.shell import PostgresShell, Shell, SqliteShell
+from tests.conformance.support import HOUR, NOTE, S, enqueue, later, run_out, run_to, started
+
+PATIENCE = 30.0
+
+S_OF = {
+    "completed": S.COMPLETED,
+    "pruned": S.COMPLETED,
+    "rerun": S.COMPLETED,
+    "forked": S.COMPLETED,
+    "fork": S.PENDING,
+    "asked": S.COMPLETED,
+    "parked": S.PARKED,
+    "asking": S.WAITING_FOR_APPROVAL,
+    "failed": S.FAILED,
+    "dead": S.DEADLETTER,
+    "retrying": S.RETRY,
+    "snoozing": S.RETRY,
+    "gone": S.CANCELLED,
+    "running": S.RUNNING,
+    "waiting": S.WAITING,
+    "pending": S.PENDING,
+    "delayed": S.PENDING,
+    "never": S.CANCELLED,
+    "decided": S.WAITING_FOR_APPROVAL,
+    "taken": S.RETRY,
+    "late": S.FAILED,
+}
+"""Every job of a healthy database by its name, and the state it is in."""
+
+
+def make_app(url: str) -> App:
+    """Handlers that between them write every type of event."""
+    app = App(url)
+    once = Backoff(base=HOUR, cap=HOUR, jitter=0)
+
+    @app.job(max_retries=3, backoff=Backoff(base=0, cap=0))
+    async def completed(ctx: JobContext) -> int:
+        await ctx.step("one", lambda: 1)
+        await ctx.step("one", lambda: 2)
+        await ctx.step("slow", asyncio.sleep, 0.12)
+        await ctx.tool("post", lambda: 3)
+        await ctx.checkpoint({"at": '\u0000 and \\ and " are legal', "n": 1})
+        await ctx.usage(tokens=7, cost=0.1)
+        await ctx.usage(tokens=5, cost=0.2)
+        await ctx.progress(0.5, "half")
+        await ctx.emit("waypoint", {"key": "one"})
+        await ctx.sleep("moment", 0.05)
+        if ctx.retry_count < 1:
+            raise RuntimeError("once")
+        await ctx.checkpoint([2, "the last one"])
+        return 42
+
+    @app.job(max_retries=3, backoff=Backoff(base=0, cap=0))
+    async def rerun(ctx: JobContext) -> None:
+        again = ctx.options(on_change="rerun")
+        await again.step("changing", lambda n: n, ctx.retry_count % 2)  # A, B, A
+        await again.tool("effect", lambda n: n, ctx.retry_count % 2)
+        if ctx.retry_count < 2:
+            raise RuntimeError("again")
+
+    @app.job
+    async def asked(ctx: JobContext) -> None:
+        await ctx.approve("ok", title='He said "kind": "x"', payload=None, notify=lambda _: None)
+
+    @app.job
+    async def parked(ctx: JobContext) -> None:
+        await ctx.step('quoted "key" \\ é', lambda: None)
+        await ctx.sleep("night", HOUR)
+
+    @app.job
+    async def asking(ctx: JobContext) -> None:
+        await ctx.approve("ok", title="May I?", payload={"n": 1})
+
+    @app.job
+    async def failed(ctx: JobContext) -> None:
+        raise Fail("no")
+
+    @app.job(max_retries=0)
+    async def dead(ctx: JobContext) -> None:
+        raise ValueError("no")
+
+    @app.job(backoff=once)
+    async def retrying(ctx: JobContext) -> None:
+        raise ValueError("later")
+
+    @app.job
+    async def snoozing(ctx: JobContext) -> None:
+        raise Snooze("1h")
+
+    return app
+
+
+async def fill(url: str) -> dict[str, UUID]:
+    """Make the jobs, most of them by a worker that runs them, and return their ids by name."""
+    async with make_app(url) as app:
+        handles = {
+            name: await app.enqueue(name) for name in ("completed", "rerun", "asked", "parked", "asking", "failed")
+        }
+        handles |= {name: await app.enqueue(name) for name in ("dead", "retrying", "snoozing")}
+        handles["pruned"] = await app.enqueue("completed")
+        handles |= {name: await app.enqueue("asking") for name in ("gone", "decided")}
+        worker = await app.worker(linger=0.2, lease=60)
+        task = asyncio.create_task(worker.run())
+        suspended = {"asked": S.WAITING_FOR_APPROVAL, "gone": S.WAITING_FOR_APPROVAL}
+        for name, handle in handles.items():
+            await _reached(app, handle.id, suspended.get(name, S_OF[name]))
+        await app.approve((await app.approvals(job_id=handles["asked"].id)).items[0].id)
+        await _reached(app, handles["asked"].id, S.COMPLETED)
+        handles["forked"] = await app.fork(handles["rerun"].id)
+        await _reached(app, handles["forked"].id, S.COMPLETED)
+        worker.stop(now=True)
+        await task
+        handles["fork"] = await app.fork(handles["completed"].id)
+        await app.cancel(handles["gone"].id, "no need")
+        await app.approve((await app.approvals(job_id=handles["decided"].id)).items[0].id)
+        store = await app.open()
+        assert await store.prune([handles["pruned"].id], keep_logs=True) == 1
+        ids = {name: handle.id for name, handle in handles.items()} | await _by_hand(store)
+        for name, id in ids.items():
+            assert (await store.get_job(id)).status is S_OF[name], name
+        return ids
+
+
+async def _by_hand(store: Store) -> dict[str, UUID]:
+    """What no worker leaves behind: jobs in the middle of something."""
+    running = await started(store)
+    await store.record(running, [NewEvent("node_started", '{"key": "now"}')], state=StatePatch(progress=0.25))
+    await store.cancel(running.job_id, note=NOTE)
+    waiting = await started(store)
+    await store.heartbeat([running, waiting], ttl=HOUR)
+    until = await later(store, HOUR)
+    began = NewEvent("wait_started", f'{{"key": "nap", "kind": "timer", "until": "{until.isoformat()}"}}')
+    await store.record(waiting, [began], open_waits=[Wait("nap", "timer", until)])
+    await store.set_waiting(waiting, True)
+    taken = await started(store)
+    await run_out(store, taken)
+    await store.reap(worker_id="reaper")
+    late = await enqueue(store, delay=HOUR, deadline=await later(store, 0.05))
+    async with asyncio.timeout(PATIENCE):
+        while not await store.expire():
+            await asyncio.sleep(0.005)
+    delayed = await enqueue(store, delay=HOUR, priority=9, deadline=await later(store, 2 * HOUR))
+    never = await enqueue(store)
+    await store.cancel(never, note=NOTE)
+    return {
+        "running": running.job_id,
+        "waiting": waiting.job_id,
+        "taken": taken.job_id,
+        "late": late,
+        "pending": await run_to(store, S.PENDING),
+        "delayed": delayed,
+        "never": never,
+    }
+
+
+async def _reached(app: App, id: UUID, status: Status) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (await app.get(id)).status is not status:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def stronger(shell: Shell) -> AsyncIterator[None]:
+    """While this lasts no trigger fires, and no constraint holds where one can do without it."""
+    if isinstance(shell, PostgresShell):
+        await shell.run("set session_replication_role = replica")
+        yield
+        await shell.run("set session_replication_role = origin")
+        return
+    assert isinstance(shell, SqliteShell)
+    await shell.run("pragma ignore_check_constraints = on")
+    triggers = await shell.run("select name, sql from sqlite_master where type = 'trigger' order by rowid")
+    for trigger in triggers:
+        await shell.run(f"drop trigger {trigger['name']}")
+    yield
+    for trigger in triggers:
+        await shell.run(trigger["sql"])
+    await shell.run("pragma ignore_check_constraints = off")
+
+
+async def fsck(store: Store, *, fix: bool = False) -> list[Finding]:
+    """All findings, by way of the client's own loop."""
+
+    async def opened() -> Store:
+        return store
+
+    return [finding async for finding in Fsck(opened, fix=fix)]
+
+
+def told(findings: Sequence[Finding], ids: dict[str, UUID]) -> set[Any]:
+    """Code and name of the job of each finding; the code alone where there is no job of ours."""
+    names = {id: name for name, id in ids.items()}
+    return {f"{f.code} {names.get(f.job_id, '?')}" if f.job_id else f.code for f in findings}
