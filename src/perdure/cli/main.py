@@ -43,6 +43,7 @@ class Root(LazyGroup):
         "db": ("perdure.cli.db", "Look after the database"),
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),
         "doctor": ("perdure.cli.doctor", "Find out what is wrong, if anything"),
+        "chaos": ("perdure.cli.chaos", "Kill workers by the thousand, and prove that nothing was lost"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),
     }

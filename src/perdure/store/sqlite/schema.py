@@ -120,6 +120,10 @@ class Schema(Base):
         check_schema_version(max(applied, default=0), len(_MIGRATIONS), self._place)
         _check_unchanged(applied, self._place)
 
+    async def kinds(self) -> list[str]:
+        """See `protocol.SchemaStore.kinds`."""
+        return [row["kind"] for row in await self._rows("list_kinds")]
+
     async def now(self) -> datetime:
         """See `protocol.SchemaStore.now`."""
         row = await self._row("db_now")
