@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 
 ENTRY = "perdure.chaos.worker:obey"
 """What a worker's process does."""
+LOST = "lost"
+"""What a worker says when it learns that a lease is no longer its own."""
 LINGER = 0.15
 CHORES = 0.3
 DRAIN = 1.0

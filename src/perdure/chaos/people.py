@@ -119,21 +119,21 @@ class Clerk:
             return
         chance = asked.id.int
         try:
-            await self._decide(asked, chance)
+            await self._decide(asked, chance, by="clerk")
         except (Conflict, LookupError):
             return  # decided, expired or cancelled this moment
         if chance % 5:
             return
         try:
-            await self._decide(asked, chance)
+            await self._decide(asked, chance, by="another clerk")
         except Conflict:
             return
         self._report.faults.append(f"approval {asked.id} of job {asked.job_id} was decided twice")
 
-    async def _decide(self, asked: Approval, chance: int) -> None:
+    async def _decide(self, asked: Approval, chance: int, *, by: str) -> None:
         if asked.kind == "question":
             outcome = "happened" if chance % 2 else "retry"
-            await self._app.approve(asked.id, by="clerk", edited={"outcome": outcome, "result": asked.payload["tool"]})
+            await self._app.approve(asked.id, by=by, edited={"outcome": outcome, "result": asked.payload["tool"]})
             return
         who: dict[str, Any] = {"approval_id": asked.id}
         link = self._place / f"token-{asked.id}"
@@ -141,12 +141,12 @@ class Clerk:
             who = {"token": token}
         match asked.payload["says"]:
             case "no":
-                await self._app.deny(by="clerk", **who)
+                await self._app.deny(by=by, **who)
             case "edit":
                 changed = {**asked.payload, "value": f"{asked.payload['value']} edited"}
-                await self._app.approve(by="clerk", edited=changed, **who)
+                await self._app.approve(by=by, edited=changed, **who)
             case _:
-                await self._app.approve(by="clerk", **who)
+                await self._app.approve(by=by, **who)
 
 
 class Meddler:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 _KEY_DATA = b"K\x00\x00\x00\x0c"
 """How PostgreSQL's message begins that tells a client its backend's process id."""
 _GREETING = 8192
+_MESSAGES = b"BCDEFHPQSXcdfp"
+"""What a message to PostgreSQL begins with, once a connection is greeted; anything else is encrypted, or the rest of one."""
+_CHANGES = re.compile(rb"\b(insert|update|delete)\b", re.IGNORECASE)
 _HIGH_WATER = 256 * 1024
 
 
@@ -34,10 +38,13 @@ class Line:
         """The process id of the server's backend, if it could be read (no TLS)."""
         self.lost = 0
         """Answers that were swallowed: at most one."""
+        self.writes = 0.0
+        """About how many requests went through lately that may have changed something."""
         self._greeting = b""
         self._near: asyncio.Transport | None = None
         self._far: asyncio.Transport | None = None
         self._early: list[bytes] = []
+        self._changing: set[bytes] = set()
         self._swallowing = self._asked = False
 
     @property
@@ -52,7 +59,7 @@ class Line:
                 end.abort()
 
     def swallow(self) -> None:
-        """Let the next request through, and cut where its answer should come: was it done or not?"""
+        """Let the next request through that changes something, and cut where its answer should come: was it done or not?"""
         self._swallowing = True
 
     # -- the ends ---------------------------------------------------------------------------------------------------------
@@ -74,7 +81,9 @@ class Line:
     def carry(self, data: bytes, *, near: bool) -> None:
         """Pass on what one end sent."""
         if near:
-            self._asked = self._swallowing
+            if self._changes(data):
+                self.writes += 1
+                self._asked = self._swallowing
             if self._far is None:
                 self._early.append(data)
             else:
@@ -88,6 +97,24 @@ class Line:
             self._read_greeting(data)
         if self._near is not None:
             self._near.write(data)
+
+    def _changes(self, data: bytes) -> bool:
+        """Whether a request runs a statement that changes something, or commits. True where it cannot be read (TLS)."""
+        if self.pid is None:
+            return True
+        found = False
+        while len(data) >= 5 and data[0] in _MESSAGES:
+            end = 1 + int.from_bytes(data[1:5])
+            kind, body = data[:1], data[5:end]
+            first, _, rest = body.partition(b"\0")
+            if kind == b"P" and _CHANGES.search(rest):  # a statement is prepared: its name and its text
+                self._changing.add(first)
+            elif kind == b"B":  # it is run: the portal's name and the statement's
+                found = found or rest.partition(b"\0")[0] in self._changing
+            elif kind == b"Q":
+                found = found or b"COMMIT" in body
+            data = data[end:]
+        return found
 
     def _read_greeting(self, data: bytes) -> None:
         self._greeting += data
@@ -169,6 +196,18 @@ class Proxy:
             self._lines.discard(line)
             self._lost += line.lost
         return list(self._lines)
+
+    def busy_line(self, choice: float) -> Line | None:
+        """One of the connections that write, the more likely the more it wrote lately; choice: 0 to 1."""
+        lines = self.lines()
+        left = choice * sum(line.writes for line in lines)
+        found = None
+        for line in lines:
+            left -= line.writes
+            line.writes /= 2
+            if found is None and left < 0:
+                found = line
+        return found
 
     @property
     def answers_lost(self) -> int:

@@ -24,9 +24,9 @@ SKEWS = (0.0, HOUR, 0.0, -HOUR)
 
 
 End = Literal["kill", "stop", "freeze", "term", "term2"]
-ENDS: dict[End, int] = {"kill": 89, "stop": 4, "freeze": 2, "term": 3, "term2": 2}
+ENDS: dict[End, int] = {"kill": 89, "stop": 5, "freeze": 1, "term": 3, "term2": 2}
 Harm = Literal["cut", "swallow", "end", "cancel", "force", "hurry"]
-HARMS: dict[Harm, int] = {"cut": 4, "swallow": 6, "end": 3, "cancel": 2, "force": 1, "hurry": 2}
+HARMS: dict[Harm, int] = {"cut": 4, "swallow": 9, "end": 3, "cancel": 2, "force": 1, "hurry": 2}
 SAYS: dict[Says, int] = {"yes": 6, "edit": 2, "no": 1, "nothing": 1}
 ON_UNKNOWN: dict[OnUnknown, int] = {"ask": 5, "retry": 5, "fail": 1}
 ON_DENY: dict[OnDeny, int] = {"fail": 1, "resume": 1}
@@ -54,7 +54,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something else that goes wrong, `after` seconds after the last one. `choice` picks a job or connection: 0 to 1."""
+    """Something else that goes wrong, `after` seconds after the last one. `choice` picks a job or a connection: 0 to 1."""
 
     after: float
     what: Harm
@@ -68,7 +68,8 @@ def fates(seed: int, place: int) -> Iterator[Fate]:
         early = rng.random() < 0.08
         life = rng.uniform(0.0, 0.06) if early else rng.choice((rng.uniform(0.02, 0.2), rng.uniform(0.05, 0.5)))
         end = _one_of(rng, ENDS)
-        yield Fate(life, end, early, rng.uniform(0.1, 2.2) * LEASE, rng.choice((2, 10)))
+        pause = rng.choice((rng.uniform(0.2, 0.8), rng.uniform(1.2, 2.5), rng.uniform(1.4, 2.5)))
+        yield Fate(life, end, early, pause * LEASE, rng.choice((2, 10)))
 
 
 def troubles(seed: int) -> Iterator[Trouble]:
@@ -76,7 +77,7 @@ def troubles(seed: int) -> Iterator[Trouble]:
     rng = Random(f"{seed} trouble")
     while True:
         what = _one_of(rng, HARMS)
-        yield Trouble(rng.uniform(0.03, 0.35), what, rng.random())
+        yield Trouble(rng.uniform(0.05, 0.4), what, rng.random())
 
 
 def requests(seed: int) -> Iterator[Request]:

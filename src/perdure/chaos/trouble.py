@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from perdure.chaos.people import Meddler
-from perdure.chaos.proxy import Line, Proxy
+from perdure.chaos.proxy import Proxy
 from perdure.chaos.report import Report
-from perdure.chaos.script import Harm, troubles
+from perdure.chaos.script import Trouble, troubles
 from perdure.model.errors import StoreUnreachable
 
 KILLS_PER_RESTART = 400
@@ -46,17 +46,22 @@ class Troublemaker:
             await asyncio.sleep(trouble.after)
             if trouble.what in ("cancel", "force", "hurry"):
                 await self._meddler.meddle(trouble.what, trouble.choice)
-            elif self._proxy is not None and (lines := self._proxy.lines()):
-                await self._drop(lines[int(trouble.choice * len(lines))], trouble.what)
+            elif self._proxy is not None:
+                await self._drop(self._proxy, trouble)
             if self._restart is not None and self._restarts_at and self._report.kills >= self._restarts_at[0]:
                 del self._restarts_at[0]
                 await self._restart()
                 self._report.done["restarts"] += 1
 
-    async def _drop(self, line: Line, how: Harm) -> None:
-        if how == "swallow":
+    async def _drop(self, proxy: Proxy, trouble: Trouble) -> None:
+        lines = proxy.lines()
+        line = proxy.busy_line(trouble.choice) if trouble.what == "swallow" or not lines else None
+        line = line or (lines[int(trouble.choice * len(lines))] if lines else None)
+        if line is None:
+            return
+        if trouble.what == "swallow":
             line.swallow()  # counted when it has swallowed something
-        elif how == "cut":
+        elif trouble.what == "cut":
             line.cut()
             self._report.done["cuts"] += 1
         elif line.pid is not None:

@@ -8,15 +8,20 @@ import logging
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import structlog
+from structlog.typing import EventDict
 
 from perdure.app import App, run
 from perdure.chaos.jobs import QUEUE, Doom, Errand, make_app
 from perdure.chaos.nursery import Say
-from perdure.chaos.orders import CHORES, DRAIN, LINGER, Orders
+from perdure.chaos.orders import CHORES, DRAIN, LINGER, LOST, Orders
 from perdure.model.errors import StoreUnreachable
 from perdure.runtime import codec
+
+LEASE_LOST = ("lease lost", "the lease was lost before the end was written")
+"""The log lines of `runtime.run` and `runtime.worker` that say so."""
 
 
 def prepare() -> None:
@@ -31,8 +36,16 @@ def prepare() -> None:
 def obey(text: str, say: Say) -> None:
     """Work until told to stop; says `ready` when it begins."""
     orders = Orders.read(text)
+
+    def listen(logger: Any, method: str, event: EventDict) -> EventDict:
+        del logger, method
+        if event["event"] in LEASE_LOST:
+            say(LOST)
+        return event
+
     structlog.configure(
         processors=[
+            listen,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.KeyValueRenderer(),

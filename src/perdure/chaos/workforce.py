@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from perdure.chaos.errors import ChaosFailed
-from perdure.chaos.orders import DRAIN, ENTRY, Orders
+from perdure.chaos.orders import DRAIN, ENTRY, LOST, Orders
 from perdure.chaos.processes import PATIENCE, Child, Nursery
 from perdure.chaos.report import Report
 from perdure.chaos.script import LEASE, SKEWS, Fate, fates
@@ -20,7 +20,9 @@ from perdure.chaos.tasks import unless_broken
 QUICK_START = 0.08
 """Seconds a worker takes to be ready on a machine with nothing else to do; where it takes longer, it lives longer, so that
 jobs get somewhere."""
-SLOWEST = 3.0
+SLOWEST = 5.0
+AWAKE = 0.15
+"""Seconds that one who was stopped has at least to do what it believes it may."""
 TERMINATED = (0, -signal.SIGTERM)
 """How a worker may end after SIGTERM: by itself, or before it knew what to do about signals."""
 
@@ -72,6 +74,9 @@ class Workforce:
                 self._broken.set_exception(error)
 
     def _told(self, child: Child) -> None:
+        if child.said and child.said[-1] == LOST:
+            child.said.pop()
+            self._report.done["leases lost"] += 1
         if child in self._news:
             self._news[child].set()
 
@@ -150,7 +155,7 @@ class Workforce:
             await self._until(child, lambda: self._calm, fate.pause)
             if fate.end == "stop" or self._calm:
                 child.go_on()
-                await self._until(child, lambda: self._calm, fate.life)
+                await self._until(child, lambda: self._calm, max(fate.life, AWAKE))
         if done["kills"] < self._kills:
             done["kills"] += 1
             child.signal(signal.SIGKILL)

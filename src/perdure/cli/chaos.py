@@ -179,7 +179,8 @@ def _facts(report: Report, plan: Plan) -> dict[str, Any]:
 
 
 DONE = (
-    "workers", "kills", "stops", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels", "hurries", "refused",
+    "workers", "kills", "stops", "leases lost", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels",
+    "hurries", "refused",
 )  # fmt: skip
 FOUND = ("attempts", "taken over", "steps", "tool calls", "approvals decided", "approvals expired", "events")
 
@@ -199,7 +200,7 @@ def page(report: Report, plan: Plan) -> Text:
         "time": f"{span(report.took)}, {report.kill_rate:.1f} kills a second",
         "workers": f"{plan.workers} at a time, {done['workers']} in all",
         "kills": f"{report.kills} by SIGKILL",
-        "stops": f"{done['stops']} by SIGSTOP, some past their lease",
+        "stops": f"{done['stops']} by SIGSTOP, most past their lease; {done['leases lost']} times a worker lived on without one",
         "terms": f"{done['terms']} by SIGTERM",
         "drops": f"{_drops(report)}: {dropped}",
         "restarts": f"{done['restarts']} of the server",
