@@ -161,6 +161,8 @@ async def test_real_jobs_are_refused_and_left_alone(file_store_url: str) -> None
         assert report.faults == []
         assert await job.get() == before
         assert await store.kinds() == ["research"], "its own jobs are deleted"
+    async with App(file_store_url, tenant=report.tenant) as app:
+        assert await app.workers(include_stopped=True) == []
 
 
 async def test_a_restart_command_is_not_run_over_real_jobs(postgres_url: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from perdure.chaos.jobs import KINDS
 from perdure.chaos.people import OPEN
 from perdure.model.errors import ConfigError, Conflict, RealJobs
-from perdure.model.states import TERMINAL
 from perdure.runtime.client.client import Client
 from perdure.store.open import open_store
 
@@ -47,11 +46,7 @@ async def end_all(client: Client) -> None:
                 continue
 
 
-async def clear(url: str, tenant: str) -> None:
-    """Delete the finished jobs of a run, with all that belongs to them."""
-    store = await open_store(url, tenant=tenant)
-    try:
-        while await store.prune(older_than=0, statuses=list(TERMINAL), limit=BATCH):
-            continue
-    finally:
-        await store.close()
+async def clear(client: Client) -> None:
+    """Delete the finished jobs of a run, with all that belongs to them, and its workers."""
+    await client.prune(older_than=0)
+    await (await client.open()).forget_workers(0)

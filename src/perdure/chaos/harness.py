@@ -80,7 +80,8 @@ class Chaos:
             await self._run(url, real=real)
             kept = self._plan.keep or bool(self.report.faults)
             if not kept:
-                await clear(url, self.report.tenant)
+                async with self._client(url) as client:
+                    await clear(client)
         except asyncio.CancelledError:
             if kept and not self._plan.keep:
                 kept = not await self._clean_up(url)
@@ -107,7 +108,7 @@ class Chaos:
         with suppress(PerdureError, TimeoutError):
             async with asyncio.timeout(10), self._client(url) as client:
                 await end_all(client)
-                await clear(url, self.report.tenant)
+                await clear(client)
                 return True
         return False
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perdure.app import App
+from perdure.config import load_settings
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import Denied, Fail, Snooze
 from perdure.model.states import Status
@@ -270,7 +271,10 @@ class Errands:
 
 def make_app(url: str, tenant: str, place: Path) -> App:
     """The App, as every process of a run has it."""
-    app = App(url, tenant=tenant, migrate=False, door="chaos")
+    own = load_settings(
+        {"database_url": url, "tenant": tenant}, environ={}, directory=place
+    )  # nobody else's perdure.toml
+    app = App(settings=own, migrate=False, door="chaos")
     errands = Errands(Witness(place))
     quick = Backoff(base=0.02, cap=0.4)
     app.job(name="chaos.errand", queue=QUEUE, max_retries=STUBBORN, backoff=quick)(errands.run)
