@@ -40,8 +40,8 @@ lint: $(STAMP) ## Check style, types and the direction of imports
 bench: $(STAMP) ## Measure, and compare with the yardstick of this machine
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(STAMP) ## Kill real processes for five minutes
-	@PERDURE_SOAK_SECONDS=$${PERDURE_SOAK_SECONDS:-300} $(BIN)/python -m pytest tests/crash $(ARGS)
+soak: $(STAMP) ## Kill 2,000 workers on SQLite and 2,000 on PostgreSQL
+	@$(BIN)/python -m tests.crash.soak $(ARGS)
 
 docs: $(STAMP) ## Regenerate the reference pages (commands, settings, states)
 	@$(BIN)/python docs/generate.py

@@ -148,6 +148,7 @@ ADVICE = {
     "already-decided": "Nothing to do: the first decision stands.",
     "approval-expired": "Nothing to do: the job has gone on without the answer, or failed, as it asked for.",
     "approval-changed": "Look at the approval again and decide on what it says now.",
+    "real-jobs": "Give it a database of its own, or allow it: `perdure chaos --allow-real-jobs`. See [chaos](chaos.md).",
     "not-permitted": "Ask somebody who may.",
     "wrong-token": "Ask for a fresh link: a newer token replaces an older one.",
     "not-assigned": "Decide as one of the assignees, or with the link's token.",

@@ -326,8 +326,10 @@ class App(Client):
         own = ("queues", "concurrency", "lease", "linger", "drain_timeout")
         names = (*own, "retention", "retention_status", "retention_keep_logs")
         known = {n: self.settings[n] for n in names}
-        if unknown := set(options) - set(names):
-            raise ConfigError(f"unknown worker options: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+        if unknown := set(options) - {*names, "chores"}:
+            raise ConfigError(
+                f"unknown worker options: {', '.join(sorted(unknown))}; known: {', '.join(names)}, chores"
+            )
         merged = {**known, **{k: v for k, v in options.items() if v is not None}}
         for name in names:
             try:
@@ -336,9 +338,13 @@ class App(Client):
                 raise ConfigError(f"worker option {name} makes no sense: {error}") from None
         for queue in merged["queues"]:
             check_queue(queue)
+        if "chores" in merged:
+            merged["chores"] = check_seconds(merged["chores"], "chores")
+            if not merged["chores"]:
+                raise ConfigError("worker option chores makes no sense: it must be more than 0 seconds")
         age, ends, keep_logs = (merged[n] for n in names[len(own) :])
         retention = None if age is None else Retention(age, ends, keep_logs)
-        options = {name: merged[name] for name in own}
+        options = {name: merged[name] for name in (*own, "chores") if name in merged}
         worker_options = WorkerOptions(**options, retention=retention)
         return Worker(await self.open(), self.registry, worker_options, invoke=self._invoke, observer=self.observer)
 

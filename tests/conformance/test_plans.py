@@ -206,6 +206,13 @@ async def test_sqlite_reads_no_history_for_figures(sqlite_url: str) -> None:
     assert any("approvals_latest" in step for step in steps), steps
 
 
+async def test_postgres_names_the_kinds_without_reading_history(old_postgres_url: str) -> None:
+    async with open_shell(old_postgres_url) as shell:
+        await shell.run("analyze")
+    read = await cost(old_postgres_url, lambda store: store.kinds())
+    assert read["jobs"] == 0
+
+
 def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
     """The query plan of a statement, whatever its parameters are called."""
 
@@ -251,3 +258,14 @@ async def test_sqlite_explains_by_indexes(sqlite_url: str) -> None:
     ]
     no_table = re.compile(r"SCAN (w|clock|CONSTANT ROW|\(subquery-\d+\)|json_each VIRTUAL TABLE.*)")
     assert not [step for step in steps if step.startswith("SCAN") and not no_table.fullmatch(step)], steps
+
+
+async def test_sqlite_names_the_kinds_by_their_index(sqlite_url: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = plan(connection, load_statements("perdure.store.sqlite")["list_kinds"])
+    finally:
+        connection.close()
+    looks = [step for step in steps if "jobs" in step]
+    assert looks, steps
+    assert [look for look in looks if not look.startswith("SEARCH") or "COVERING INDEX jobs_kind" not in look] == []

@@ -207,3 +207,18 @@ async def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -
     with pytest.raises(StoreUnreachable):
         await open_and_check(f"sqlite:///{file}")
     assert file.read_text().startswith("Dear Ann")
+
+
+async def test_every_kind_is_named_once_of_all_tenants(file_store: Store, neighbour: Store) -> None:
+    assert await file_store.kinds() == []
+    for store, kind in ((file_store, "b"), (file_store, "a.b"), (neighbour, "z"), (neighbour, "b"), (file_store, "b")):
+        await enqueue(store, kind=kind)
+    for store in (file_store, neighbour):
+        kinds = await store.kinds()
+        assert sorted(kinds) == ["a.b", "b", "z"]
+
+
+async def test_a_store_in_memory_names_its_kinds(store: Store) -> None:
+    await enqueue(store, kind="one of these")
+    await enqueue(store, kind="ein ä")
+    assert {"one of these", "ein ä"} <= set(await store.kinds())

@@ -1,7 +1,6 @@
 """The small app that the crash tests run and kill: jobs that do as their payload says, and processes that serve them."""
 
 import asyncio
-import contextlib
 import itertools
 import os
 import time
@@ -18,7 +17,7 @@ from perdure.app import run
 from perdure.runtime.client.enqueueing import EnqueueOptions
 from perdure.runtime.context import OnUnknown
 from tests.crash import pruner, saboteur
-from tests.crash.child import Orders
+from tests.crash.orders import Orders
 from tests.crash.saboteur import here, is_open, leave
 
 TOGETHER = 7
@@ -221,6 +220,7 @@ async def work(orders: Orders) -> None:
             lease=orders.lease,
             linger=orders.linger,
             drain_timeout=orders.drain_timeout,
+            chores=orders.chores,
         )
 
 
@@ -252,8 +252,7 @@ def obey(orders: Orders) -> None:
     saboteur.obey(orders)
     structlog.configure(processors=[structlog.stdlib.add_log_level, structlog.processors.KeyValueRenderer()])
     role = {"worker": work, "producer": produce, "migrator": saboteur.migrate, "pruner": pruner.prune}[orders.role]
-    with contextlib.suppress(KeyboardInterrupt):
-        run(role(orders))
+    run(role(orders))
 
 
 app = make_app()

@@ -1,7 +1,8 @@
 """What must hold for every job at every moment, whoever was killed: proved from the database's own rows alone.
 
-Nothing of perdure's stores is used for that: asyncpg and sqlite3 read the tables in one snapshot, so a check may run while
-workers work. Then perdure's own fsck must agree: two judges that know nothing of each other.
+No statement of perdure's is used here: asyncpg and sqlite3 read the tables in one snapshot, so a check may run while workers
+work. What can be told from what users see is told by `perdure.chaos.invariants`; the rest, of transient rows, is told here.
+Then perdure's own fsck must agree: judges that know nothing of each other.
 """
 
 import asyncio
@@ -18,11 +19,14 @@ from uuid import UUID
 import asyncpg
 
 from perdure import App, Finding
-from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transition_event
+from perdure.chaos import invariants as chaos
+from perdure.model.states import FAILURES, LEASED, Status
+from perdure.store import rows as shapes
+from perdure.store.postgres.spelling import SPELLING as POSTGRES
+from perdure.store.rows import Spelling
+from perdure.store.sqlite.database import SPELLING as SQLITE
 
 Row = dict[str, Any]
-
-MOST_LOST_STARTS = 20
 
 _TABLES = (
     "jobs",
@@ -37,9 +41,7 @@ _TABLES = (
 )
 _IDS = ("id", "job_id", "approval_id", "event_id")
 _JSON = ("payload", "result", "note", "decision_payload", "checkpoint")
-_NOT_THE_HOLDERS = frozenset({"approval_decided", "cancel_requested", "made_due"})
 _SUSPENDED = (Status.PARKED, Status.WAITING_FOR_APPROVAL)
-S = Status
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Snapshot:
     failures: dict[UUID, list[Row]]
     states: dict[UUID, list[Row]]
     approvals: dict[UUID, list[Row]]
+    facts: dict[UUID, chaos.Case]
 
     def statuses(self) -> Counter[Status]:
         """How many jobs are in each state."""
@@ -83,6 +86,7 @@ class Case:
         self.failures = snapshot.failures.get(job_id, [])
         self.states = snapshot.states.get(job_id, [])
         self.approvals = {a["id"]: a for a in snapshot.approvals.get(job_id, [])}
+        self.facts = snapshot.facts[job_id]
 
     def keys(self, *types: str) -> list[str]:
         """The keys of the events of these types, in order."""
@@ -121,9 +125,13 @@ class Case:
 async def look(url: str) -> Snapshot:
     """Read everything, in one snapshot."""
     if url.startswith("sqlite:///"):
-        now, tables = await asyncio.to_thread(_read_sqlite, url.removeprefix("sqlite:///"))
+        now, raw = await asyncio.to_thread(_read_sqlite, url.removeprefix("sqlite:///"))
+        facts = _facts(raw, SQLITE)
+        _read_times(raw)
     else:
-        now, tables = await _read_postgres(url)
+        now, raw = await _read_postgres(url)
+        facts = _facts(raw, POSTGRES)
+    tables = {name: [_plain(dict(row)) for row in rows] for name, rows in raw.items()}
     by_job = {name: _grouped(rows) for name, rows in tables.items() if name != "jobs"}
     return Snapshot(
         now,
@@ -136,6 +144,7 @@ async def look(url: str) -> Snapshot:
         by_job["job_failures"],
         by_job["job_state"],
         by_job["approvals"],
+        facts,
     )
 
 
@@ -144,15 +153,18 @@ def _read_sqlite(path: str) -> tuple[float, dict[str, list[Row]]]:
         connection.row_factory = sqlite3.Row
         connection.execute("pragma query_only = on")
         connection.execute("begin")
-        tables = {name: [_plain(dict(row)) for row in connection.execute(f"select * from {name}")] for name in _TABLES}
+        tables = {name: [dict(row) for row in connection.execute(f"select * from {name}")] for name in _TABLES}
         now = connection.execute("select (julianday('now') - 2440587.5) * 86400.0").fetchone()[0]
         connection.execute("rollback")
+    return now, tables
+
+
+def _read_times(tables: dict[str, list[Row]]) -> None:
     for rows in tables.values():
         for row in rows:
             for name in row:
                 if (name.endswith("_at") or name in ("until", "deadline")) and row[name] is not None:
                     row[name] = row[name] / 1_000_000
-    return now, tables
 
 
 async def _read_postgres(url: str) -> tuple[float, dict[str, list[Row]]]:
@@ -160,13 +172,46 @@ async def _read_postgres(url: str) -> tuple[float, dict[str, list[Row]]]:
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             tables = {
-                name: [_plain(dict(row)) for row in await connection.fetch(f"select * from perdure.{name}")]
-                for name in _TABLES
+                name: [dict(row) for row in await connection.fetch(f"select * from perdure.{name}")] for name in _TABLES
             }
             now = await connection.fetchval("select extract(epoch from clock_timestamp())::float8")
     finally:
         await connection.close()
     return now, tables
+
+
+def _facts(raw: dict[str, list[Row]], spelling: Spelling) -> dict[UUID, chaos.Case]:
+    """The rows as the harness that users run sees them."""
+    of: dict[str, dict[str, list[Row]]] = {}
+    for name, rows in raw.items():
+        for row in rows if name != "jobs" else ():
+            of.setdefault(str(row["job_id"]), {}).setdefault(name, []).append(row)
+    found = {}
+    for job in raw["jobs"]:
+        parts = of.get(str(job["id"]), {})
+        claim = parts.get("job_claims", [dict.fromkeys(_CLAIM)])[0]
+        more = {
+            **parts.get("job_state", [dict.fromkeys(_STATE)])[0],
+            "cursor": None,
+            "head": claim.get("version") or job["version"],
+            "claim_started": claim.get("started"),
+            **{name: claim[name] for name in _CLAIM},
+            "waits": json.dumps(parts.get("job_waits", []), default=str),
+            "due_at": parts.get("job_queue", [{"run_at": None}])[0]["run_at"],
+        }
+        events = [shapes.event_of(row, spelling) for row in parts.get("job_events", ())]
+        asked = [{**row, "job_kind": None, "job_status": None} for row in parts.get("approvals", ())]
+        found[UUID(str(job["id"]))] = chaos.Case(
+            shapes.job_of({**more, **job}, spelling),
+            sorted(events, key=lambda event: event.version),
+            [shapes.run_of(row, spelling) for row in parts.get("job_runs", ())],
+            [shapes.approval_of(row, spelling) for row in asked],
+        )
+    return found
+
+
+_CLAIM = ("worker_id", "expires_at", "cancel_requested_at")
+_STATE = ("checkpoint", "progress", "progress_text", "tokens", "cost")
 
 
 def _plain(row: Row) -> Row:
@@ -219,60 +264,19 @@ async def fsck(url: str) -> list[Finding]:
 
 
 def problems(case: Case) -> Iterator[str]:
-    """What is wrong with a job, if anything."""
-    for part in (_of_the_log, _of_the_row, _of_transient_rows, _of_keys, _of_attempts, _of_runs, _of_waits, _of_rest):
-        yield from part(case)
-
-
-def _of_the_log(case: Case) -> Iterator[str]:
-    """Versions are dense from 1, the transitions are legal and in a chain, and nothing follows the end."""
-    if [e["version"] for e in case.events] != list(range(1, len(case.events) + 1)):
-        yield "versions are not dense from 1"
-    doubled = [id for id, n in Counter(e["event_id"] for e in case.events if e["event_id"]).items() if n > 1]
-    if doubled:
-        yield f"events were written twice: {doubled}"
-    status: Status | None = None
-    for move in case.moves:
-        new = Status(move["to_status"])
-        if move["from_status"] != status or (status is not None and new not in TRANSITIONS[status]):
-            yield f"version {move['version']} goes from {move['from_status']} to {new}, but it was {status}"
-        if move["type"] != transition_event(status, new):
-            yield f"version {move['version']} is called {move['type']}"
-        status = new
-    if status is not case.status:
-        yield f"the log says {status}, the row says {case.status}"
-    ends = [e["version"] for e in case.moves if Status(e["to_status"]).terminal]
-    if ends not in ([], [len(case.events)]):
-        yield f"something was written after the end: {ends}"
+    """What is wrong with a job, if anything: what its users can see, and what only the tables show."""
+    yield from chaos.problems(case.facts)
+    yield from _of_the_row(case)
+    yield from _of_transient_rows(case)
 
 
 def _of_the_row(case: Case) -> Iterator[str]:
-    """The row fits its state, and its counters are those that the log tells."""
-    job, status = case.job, case.status
-    head = case.moves[-1]["version"] if status.leased else len(case.events)
-    if job["version"] != head:
-        yield f"the row's version is {job['version']}, the log says {head}"
-    if not 0 <= job["retry_count"] <= job["max_retries"]:
-        yield f"{job['retry_count']} retries of at most {job['max_retries']}"
-    told = [e["payload"]["retry_count"] for e in case.events if e["type"] == "job_retrying"]
-    if job["retry_count"] != (told[-1] if told else 0):
-        yield f"the row counts {job['retry_count']} retries, the log {told}"
-    if sorted(told) != told or any(b - a > 1 for a, b in zip([0, *told], told, strict=False)):
-        yield f"retries were counted wrongly: {told}"
-    if (job["finished_at"] is not None) != status.terminal:
-        yield f"finished_at is {job['finished_at']} in {status}"
-    if (job["error_message"] is not None) != (status in FAILURES):
-        yield f"error_message is {job['error_message']!r} in {status}"
-    if (job["next_retry_at"] is not None) != (status is S.RETRY):
-        yield f"next_retry_at is {job['next_retry_at']} in {status}"
-    if job["result"] is not None and status is not S.COMPLETED:
-        yield f"a result in {status}"
-    if status is S.DEADLETTER and not (
-        job["retry_count"] == job["max_retries"] or job["lost_starts"] >= MOST_LOST_STARTS
-    ):
-        yield f"DEADLETTER with retries left: {job['retry_count']} of {job['max_retries']}"
-    if bool(case.failures) != (status in FAILURES):
-        yield f"job_failures has {len(case.failures)} rows in {status}"
+    """What the store's own reading hides: the row's version while it is leased, the small tables that follow the row."""
+    head = case.moves[-1]["version"] if case.status.leased and case.moves else len(case.events)
+    if case.job["version"] != head:
+        yield f"the row's own version is {case.job['version']}, the log says {head}"
+    if bool(case.failures) != (case.status in FAILURES):
+        yield f"job_failures has {len(case.failures)} rows in {case.status}"
 
 
 def _of_transient_rows(case: Case) -> Iterator[str]:
@@ -301,8 +305,8 @@ def _waits_legitimately(case: Case) -> bool:
 def _due(case: Case) -> float | None:
     """When the job may start or wake by itself, if it may."""
     job, status = case.job, case.status
-    if status in (S.PENDING, S.RETRY):
-        return float(job["run_at"] if status is S.PENDING else job["next_retry_at"])
+    if status in (Status.PENDING, Status.RETRY):
+        return float(job["run_at"] if status is Status.PENDING else job["next_retry_at"])
     if status not in _SUSPENDED:
         return None
     decided = [a for w in case.waits if (a := case.approvals.get(w["approval_id"])) and a["status"] != "PENDING"]
@@ -312,106 +316,3 @@ def _due(case: Case) -> float | None:
     if job["deadline"] is not None:
         moments.append(job["deadline"])
     return float(min(moments)) if moments else None
-
-
-def _of_keys(case: Case) -> Iterator[str]:
-    """What is recorded is recorded once."""
-    recorded = Counter(case.keys("node_finished", "tool_returned"))
-    for what, counts in (
-        ("recorded", recorded),
-        ("asked", Counter(case.keys("approval_requested"))),
-        ("begun to wait for", Counter(case.keys("wait_started", "approval_requested"))),
-        ("answered", Counter(case.keys("wait_completed"))),
-    ):
-        if doubled := [key for key, n in counts.items() if n > 1]:
-            yield f"{what} more than once: {doubled}"
-    returned, calls = set(case.keys("tool_returned")), set(case.keys("tool_called"))
-    if returned - calls:
-        yield f"returned without being called: {returned - calls}"
-    for key in recorded:
-        last = next(e for e in case.events if e["type"] in ("node_finished", "tool_returned") and _key(e) == key)
-        again = [
-            e for e in case.events if _key(e) == key and e["version"] > last["version"] and e["type"] != "node_started"
-        ]
-        if again:
-            yield f"'{key}' went on after it was recorded: {[e['type'] for e in again]}"
-
-
-def _key(event: Row) -> str | None:
-    return event["payload"].get("key") if isinstance(event["payload"], dict) else None
-
-
-def _of_attempts(case: Case) -> Iterator[str]:
-    """Attempts are numbered from 1, and each writes between its beginning and its end only."""
-    begun = [e["attempt"] for e in case.moves if e["type"] == "run_started"]
-    if begun != list(range(1, len(begun) + 1)) or case.job["attempt"] != len(begun):
-        yield f"attempts {begun}, the row says {case.job['attempt']}"
-    spans = {
-        first["attempt"]: (first["version"], last["version"] if last else len(case.events) + 1)
-        for first, last in case.attempts()
-    }
-    begun_at = min((first for first, _ in spans.values()), default=len(case.events) + 1)
-    for event in case.events:
-        if event["to_status"] is not None or event["type"] in _NOT_THE_HOLDERS:
-            continue
-        if event["version"] < begun_at and event["attempt"] == 0 and "copied_from" in event["payload"]:
-            continue  # what a fork begins with
-        first, last = spans.get(event["attempt"], (0, 0))
-        if not first < event["version"] < last:
-            yield f"version {event['version']} ({event['type']}) was written outside its attempt {event['attempt']}"
-
-
-def _of_runs(case: Case) -> Iterator[str]:
-    """One row for each attempt that ended after it had begun user code, and no other."""
-    runs = {run["attempt"]: run for run in case.runs}
-    retries = 0
-    for first, last in case.attempts():
-        run = runs.pop(first["attempt"], None)
-        before, retries = retries, last["payload"].get("retry_count", retries) if last else retries
-        if last is None:
-            if run is not None:
-                yield f"attempt {first['attempt']} goes on and has a run row"
-            continue
-        wrote = any(
-            e["attempt"] == first["attempt"] and e["to_status"] is None and e["type"] not in _NOT_THE_HOLDERS
-            for e in case.events
-        )
-        must = wrote or retries > before or (last["to_status"] not in ("RETRY", "CANCELLED", "DEADLETTER"))
-        if must and run is None:
-            yield f"attempt {first['attempt']} ended {last['to_status']} without a run row"
-        if run is None:
-            continue
-        if last["payload"].get("reason") == "lease_expired" and last["to_status"] == "RETRY" and retries == before:
-            yield f"attempt {first['attempt']} never started and has a run row"
-        if (run["outcome"], run["worker_id"]) != (last["to_status"], first["payload"]["worker"]):
-            yield f"run row {run} of attempt {first['attempt']}, which ended {last['to_status']}"
-    if runs:
-        yield f"run rows of attempts that never were: {sorted(runs)}"
-
-
-def _of_waits(case: Case) -> Iterator[str]:
-    """Open waits are those that the log has seen begin and not end."""
-    opened = set(case.keys("wait_started", "approval_requested")) - set(case.keys("wait_completed"))
-    expected = set() if case.status.terminal else opened
-    if {w["key"] for w in case.waits} != expected:
-        yield f"open waits {[w['key'] for w in case.waits]}, the log says {sorted(expected)}"
-
-
-def _of_rest(case: Case) -> Iterator[str]:
-    """What changes while a job runs fits its log; approvals are decided once, and none outlives its job."""
-    state = case.states[0] if case.states else {"tokens": 0, "checkpoint": None}
-    used = sum(e["payload"]["tokens"] for e in case.events if e["type"] == "usage_recorded")
-    if state["tokens"] != used:
-        yield f"{state['tokens']} tokens, the log says {used}"
-    saved = [e["payload"]["state"] for e in case.events if e["type"] == "checkpoint_saved"]
-    if state["checkpoint"] != (saved[-1] if saved else None):
-        yield f"the checkpoint is {state['checkpoint']}, the log says {saved}"
-    asked = {UUID(e["payload"]["approval"]) for e in case.events if e["type"] == "approval_requested"}
-    if asked != set(case.approvals):
-        yield f"approvals {sorted(case.approvals)}, the log says {sorted(asked)}"
-    decided = Counter(UUID(e["payload"]["approval"]) for e in case.events if e["type"] == "approval_decided")
-    for id, approval in case.approvals.items():
-        if decided[id] != (approval["status"] in ("APPROVED", "DENIED", "EXPIRED")):
-            yield f"approval {id} is {approval['status']} and was decided {decided[id]} times"
-        if case.status.terminal and approval["status"] == "PENDING":
-            yield f"approval {id} is open, its job has ended"

@@ -2,11 +2,7 @@
 
 import asyncio
 import contextlib
-import os
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
@@ -16,90 +12,52 @@ from typing import Any, Self
 from uuid import UUID
 
 from perdure import App, Approval
+from perdure.chaos.processes import PATIENCE, Nursery
 from perdure.model.errors import Conflict
-from tests.crash.child import Orders
+from tests.crash.orders import Orders
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
-"""Seconds a test waits for what takes a few: the machine may be busy with other things."""
 
 
-class Nursery:
-    """The process whose children are killed; see `tests.crash.nursery`."""
+class Nurseries:
+    """The processes whose children are killed: one for each state of the clocks, started when it is first wanted."""
 
     def __init__(self) -> None:
-        self._exits: dict[int, int] = {}
-        self._unread = b""
-        self._born: list[int] = []
+        self._stack = contextlib.ExitStack()
+        self._by_skew: dict[float, Nursery] = {}
 
     def __enter__(self) -> Self:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery"],
-            env={**environment, "PYTHONPATH": f"{ROOT}:{ROOT}/src"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for pytest; the nursery ends when its stdin does
-        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        self._stack.close()
 
-    def start(self, log: Path, orders: Orders) -> int:
-        """Start a child and return its process id."""
-        self._write(f"start {log} {orders.text()}")
-        while not self._born:
-            self._read(PATIENCE)
-        return self._born.pop()
-
-    def signal(self, pid: int, number: signal.Signals) -> None:
-        """Send a signal to a child, if it still lives."""
-        self._write(f"signal {pid} {number.value}")
-
-    def exit_code(self, pid: int, wait: float = 0) -> int | None:
-        """None while it lives."""
-        deadline = time.monotonic() + wait
-        while pid not in self._exits and self._read(max(0.0, deadline - time.monotonic())):
-            pass
-        return self._exits.get(pid)
-
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
-
-    def _read(self, wait: float) -> bool:
-        """Read what the nursery says; False if it says nothing for so long."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], wait)[0]:
-            return False
-        got = os.read(self._process.stdout.fileno(), 65536)
-        assert got, "the nursery is gone"
-        *lines, self._unread = (self._unread + got).split(b"\n")
-        for line in lines:
-            verb, *numbers = line.split()
-            if verb == b"started":
-                self._born.append(int(numbers[0]))
-            else:
-                self._exits[int(numbers[0])] = int(numbers[1])
-        return True
+    def of(self, skew: float) -> Nursery:
+        """The one whose clocks are wrong by so many seconds."""
+        if skew not in self._by_skew:
+            nursery = Nursery("tests.crash.child:obey", skew=skew, paths=(str(ROOT),))
+            self._by_skew[skew] = self._stack.enter_context(nursery)
+        return self._by_skew[skew]
 
 
 class Child:
-    """One process."""
+    """One process, its orders and its log."""
 
     def __init__(self, nursery: Nursery, orders: Orders, log: Path) -> None:
         self.orders = orders
-        self._nursery = nursery
         self._log = log
         log.touch()  # it may be killed before it says anything
-        self.pid = nursery.start(log, orders)
+        self._process = nursery.start(log, orders.text())
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
         """None while it lives; -9 after SIGKILL."""
-        return self._nursery.exit_code(self.pid)
+        return self._process.exit_code
 
     @property
     def log(self) -> str:
@@ -108,21 +66,19 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it still lives."""
-        self._nursery.signal(self.pid, number)
+        self._process.signal(number)
 
     def kill(self) -> None:
         """SIGKILL, also to one that is stopped; waits until it is gone."""
-        if self.exit_code is None:
-            self.signal(signal.SIGKILL)
-            assert self._nursery.exit_code(self.pid, PATIENCE) is not None
+        self._process.kill()
 
     def stop(self) -> None:
         """SIGSTOP: it does nothing any more, and knows nothing of it."""
-        self.signal(signal.SIGSTOP)
+        self._process.stop()
 
     def go_on(self) -> None:
         """SIGCONT."""
-        self.signal(signal.SIGCONT)
+        self._process.go_on()
 
     async def ended(self, patience: float = PATIENCE) -> int:
         """Wait for its end and return the exit code."""
@@ -136,8 +92,8 @@ class Child:
 class Crew:
     """The processes of one test, over one database and with one directory; none outlives the test."""
 
-    def __init__(self, nursery: Nursery, url: str, place: Path) -> None:
-        self._nursery = nursery
+    def __init__(self, nurseries: Nurseries, url: str, place: Path) -> None:
+        self._nurseries = nurseries
         self.url = url
         self.place = place
         self.children: list[Child] = []
@@ -151,10 +107,10 @@ class Crew:
             child.kill()
         print(self.logs())  # pytest shows it where the test failed
 
-    def start(self, **orders: Any) -> Child:
-        """Start a process; by default a worker."""
+    def start(self, *, skew: float = 0.0, **orders: Any) -> Child:
+        """Start a process; by default a worker. skew: seconds by which its clocks are wrong."""
         given = Orders(**{"role": "worker", "url": self.url, "place": str(self.place), **orders})
-        child = Child(self._nursery, given, self.place / f"log-{len(self.children)}")
+        child = Child(self._nurseries.of(skew), given, self.place / f"log-{len(self.children)}")
         self.children.append(child)
         return child
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from perdure import App
 from perdure.runtime.archive import Archive
-from tests.crash.child import Orders
+from tests.crash.orders import Orders
 from tests.crash.saboteur import die, here, leave
 
 BATCH = 3

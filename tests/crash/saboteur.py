@@ -1,7 +1,6 @@
 """Inside a child: the points at which it kills itself, what it leaves behind for the test, and the bent parts of perdure."""
 
 import asyncio
-import functools
 import json
 import os
 import signal
@@ -12,15 +11,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from perdure.model.errors import LeaseLost
-from perdure.runtime import worker as worker_rooms
-from perdure.runtime.chores import Chores
 from perdure.runtime.lease import LeaseKeeper
 from perdure.store.open import open_store
 from perdure.store.postgres import schema as postgres_schema
 from perdure.store.protocol import Migration, Store
 from perdure.store.sqlfiles import load_migrations
 from perdure.store.sqlite import schema as sqlite_schema
-from tests.crash.child import Orders
+from tests.crash.orders import Orders
 
 _SABOTAGED = ("claim", "record", "finish", "request_approval", "replace_token", "set_waiting")
 _orders = Orders("worker", "memory:", ".")
@@ -31,8 +28,6 @@ def obey(orders: Orders) -> None:
     """Take these orders and bend what they want bent."""
     global _orders  # noqa: PLW0603  one process, one set of orders
     _orders = orders
-    if orders.chores is not None:
-        setattr(worker_rooms, "Chores", functools.partial(Chores, every=orders.chores))  # noqa: B010  bent, so untyped
     if orders.stubborn:
         LeaseKeeper._lost = lambda *_: None  # type: ignore[method-assign]
         LeaseKeeper._give_up_stale = lambda *_: None  # type: ignore[method-assign]

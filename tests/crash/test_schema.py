@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from perdure.chaos.processes import PATIENCE
 from perdure.store.open import open_store
 from tests.conformance.shell import open_shell
 from tests.crash.apps import make_app
 from tests.crash.invariants import check
-from tests.crash.processes import PATIENCE, ROOT, Crew, Nursery, all_ended
+from tests.crash.processes import ROOT, Crew, Nurseries, all_ended
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.crash
@@ -29,7 +30,7 @@ EXTRA = (
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bare_crew(
-    request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path, fresh_store_url: Callable[[str], str]
+    request: pytest.FixtureRequest, nurseries: Nurseries, tmp_path: Path, fresh_store_url: Callable[[str], str]
 ) -> Iterator[Crew]:
     """Processes over a database without any schema."""
     with ExitStack() as stack:
@@ -40,7 +41,7 @@ def bare_crew(
             name = f"perdure_test_bare_{os.getpid()}_{next(_numbers)}"
             url = postgres.create_database(name)
             stack.callback(postgres.drop_database, name)
-        yield stack.enter_context(Crew(nursery, url, tmp_path / "crew"))
+        yield stack.enter_context(Crew(nurseries, url, tmp_path / "crew"))
 
 
 @pytest.mark.parametrize(

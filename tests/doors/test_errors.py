@@ -48,6 +48,7 @@ CODES = {
     errors.AlreadyDecided: 5,
     errors.ApprovalExpired: 5,
     errors.ApprovalChanged: 5,
+    errors.RealJobs: 5,
     errors.NotPermitted: 4,
     errors.WrongToken: 4,
     errors.NotAssigned: 4,

@@ -38,8 +38,21 @@ def test_every_option_has_a_help_text() -> None:
     assert silent == []
 
 
-COMMANDS = ["dev", "demo", "jobs", "approvals", "worker", "db", "config", "fsck", "doctor", "completion", "version"]
-OPTIONS = ["--db", "--tenant", "--app", "--output", "--json", "--fields", "--quiet", "--verbose", "--color"]
+COMMANDS = [
+    "dev",
+    "demo",
+    "jobs",
+    "approvals",
+    "worker",
+    "db",
+    "config",
+    "fsck",
+    "doctor",
+    "chaos",
+    "completion",
+    "version",
+]
+OPTIONS = ["--url", "--db", "--tenant", "--app", "--output", "--json", "--fields", "--quiet", "--verbose", "--color"]
 
 
 def test_the_commands_of_the_house(perdure: Perdure) -> None:

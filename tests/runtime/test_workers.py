@@ -218,7 +218,7 @@ async def test_workers_are_seen_and_steered(app: App) -> None:
 async def test_worker_options_are_checked(app: App) -> None:
     with pytest.raises(ConfigError, match="concurency"):
         await app.worker(concurency=3)
-    for bad in ({"queues": ("a b",)}, {"queues": ()}, {"concurrency": 0}, {"lease": 0}, {"linger": -1}):
+    for bad in ({"queues": ("a b",)}, {"queues": ()}, {"concurrency": 0}, {"lease": 0}, {"linger": -1}, {"chores": 0}):
         with pytest.raises((ConfigError, ValueError)):
             await app.worker(**bad)
 

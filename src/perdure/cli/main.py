@@ -44,6 +44,7 @@ class Root(LazyGroup):
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),
         "fsck": ("perdure.cli.fsck", "Prove that every job fits its log, and repair what is safe"),
         "doctor": ("perdure.cli.doctor", "Find out what is wrong, if anything"),
+        "chaos": ("perdure.cli.chaos", "Kill workers by the thousand, and prove that nothing was lost"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),
     }

@@ -49,7 +49,7 @@ def _choice(field: str, names: tuple[str, ...], help: str, choices: tuple[str, .
 
 
 GLOBALS = (
-    GlobalOption("db", ("--db",), "memory:, sqlite:///path or postgresql://... (PERDURE_DATABASE_URL)", "URL"),
+    GlobalOption("db", ("--url", "--db"), "memory:, sqlite:///path or postgresql://... (PERDURE_DATABASE_URL)", "URL"),
     GlobalOption("tenant", ("--tenant",), "Whose jobs (PERDURE_TENANT)", "NAME"),
     GlobalOption("app", ("--app",), "Your App, from the current directory (PERDURE_APP)", "MODULE:ATTR"),
     _choice("output", ("-o", "--output"), "How to print data (PERDURE_OUTPUT)", OUTPUTS),

@@ -34,7 +34,8 @@ PerdureError
 │   ├── IdempotencyConflict      idempotency-conflict
 │   ├── AlreadyDecided           already-decided
 │   ├── ApprovalExpired          approval-expired
-│   └── ApprovalChanged          approval-changed
+│   ├── ApprovalChanged          approval-changed
+│   └── RealJobs                 real-jobs
 ├── NotPermitted
 │   ├── WrongToken               wrong-token
 │   └── NotAssigned              not-assigned
@@ -290,6 +291,12 @@ class ApprovalChanged(Conflict):
     """The payload is not the one that was looked at: its digest differs."""
 
     code = "approval-changed"
+
+
+class RealJobs(Conflict):
+    """The database holds jobs that chaos did not make; it was left as it is."""
+
+    code = "real-jobs"
 
 
 class NotPermitted(PerdureError):

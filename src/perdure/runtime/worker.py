@@ -27,7 +27,7 @@ from perdure.model.errors import PerdureError
 from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
-from perdure.runtime.chores import Chores
+from perdure.runtime.chores import EVERY, Chores
 from perdure.runtime.endings import write_end
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import Held, LeaseKeeper
@@ -61,7 +61,8 @@ SLOW_HANDLER = 0.1
 class WorkerOptions:
     """queues: served in turn, each by priority. concurrency: jobs run at once. lease: seconds until an unrenewed job is taken
     over. linger: seconds a short wait is sat out before parking. drain_timeout: seconds a graceful stop waits for steps.
-    retention: which finished jobs it prunes, None for none."""
+    retention: which finished jobs it prunes, None for none. chores: seconds between two looks for jobs of dead workers and for
+    what has expired."""
 
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
     concurrency: int = 100
@@ -69,6 +70,7 @@ class WorkerOptions:
     linger: float = 1.0
     drain_timeout: float = 30.0
     retention: Retention | None = None
+    chores: float = EVERY
 
 
 class Worker:
@@ -117,9 +119,9 @@ class Worker:
         await self._store.register_worker(info)
         self.working = True
         log.info("worker started", worker=self.id, queues=self.options.queues, kinds=info.kinds)
-        chores = Chores(self._store, self.id, retention=self.options.retention)
+        upkeep = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
         if once:
-            await chores.run_once()  # nobody else may be there to take over what a dead worker left
+            await upkeep.run_once()  # nobody else may be there to take over what a dead worker left
         async with AsyncExitStack() as stack:
             hints = await stack.enter_async_context(self._store.listen("work"))
             background = [
@@ -128,7 +130,7 @@ class Worker:
                     self._keeper.beat_forever(),
                     self._keeper.watch_clock_forever(),
                     self._keeper.watch_cancels_forever(),
-                    chores.run_forever(),
+                    upkeep.run_forever(),
                     self._report_forever(),
                     self._give_back_forever(),
                     self._announce_forever(),

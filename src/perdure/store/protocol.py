@@ -92,6 +92,11 @@ class SchemaStore(Protocol):
         """Raise `SchemaMissing`, `SchemaOutdated`, `SchemaTooNew` or `MigrationChanged` unless the schema fits exactly."""
         ...
 
+    async def kinds(self) -> list[str]:
+        """Every kind of job in the database, of all tenants: the one look beyond the store's own. It costs a look at an index
+        for each kind, however many jobs there are. The order is the database's own."""
+        ...
+
     async def now(self) -> datetime:
         """Database time, UTC: the clock by which leases, timers, backoff and expiry are judged."""
         ...

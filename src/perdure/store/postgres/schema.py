@@ -79,6 +79,10 @@ class Schema(Base):
             )
         return replace(migration, applied_at=row["applied_at"] if row else None)
 
+    async def kinds(self) -> list[str]:
+        """See `protocol.SchemaStore.kinds`."""
+        return [row["kind"] for row in await self._db.rows("list_kinds")]
+
     async def now(self) -> datetime:
         """See `protocol.SchemaStore.now`."""
         row = await self._db.row("db_now")

@@ -31,6 +31,20 @@ create table perdure.schema_migrations (number int primary key, name text not nu
 -- name: record_migration
 insert into perdure.schema_migrations (number, name, checksum) values ($1, $2, $3) returning applied_at
 
+-- name: end_backends
+-- only: postgres SQLite has no sessions. $1 process ids; whoever they belong to now, only sessions of ours are ended
+select pg_terminate_backend(pid) from pg_stat_activity where pid = any($1::int[]) and pid <> pg_backend_pid()
+  and datname = current_database() and usename = current_user and application_name = 'perdure'
+
+-- name: list_kinds
+-- A look at the index for each kind, however many jobs there are.
+with recursive kinds (kind) as (
+  select min(kind) from perdure.jobs
+  union all
+  select (select min(j.kind) from perdure.jobs j where j.kind > k.kind) from kinds k where k.kind is not null
+)
+select kind from kinds where kind is not null
+
 -- name: db_now
 select perdure.db_now() as now
 

@@ -128,6 +128,10 @@ class Schema(Base):
         """See `protocol.SchemaStore.check_schema`."""
         await self._read(lambda conn: check_fits(conn, self._place))
 
+    async def kinds(self) -> list[str]:
+        """See `protocol.SchemaStore.kinds`."""
+        return [row["kind"] for row in await self._rows("list_kinds")]
+
     async def now(self) -> datetime:
         """See `protocol.SchemaStore.now`."""
         row = await self._row("db_now")

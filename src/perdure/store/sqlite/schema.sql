@@ -45,6 +45,16 @@ union all select 'leaders' as name, (select count(*) from (select 1 from leaders
 union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
 union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
 
+-- name: list_kinds
+-- A look at the index for each kind, however many jobs there are.
+with recursive kinds (kind) as (
+  select min(kind) from jobs
+  union all
+  select (select min(j.kind) from jobs j where j.kind > k.kind) from kinds k where k.kind is not null
+)
+select kind from kinds where kind is not null
+
+
 -- name: index_sizes
 select name, tbl_name from sqlite_master where type = 'index'
 

@@ -1,0 +1,239 @@
+"""What must hold for every job, whoever was killed: told from what the database holds about it, and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.events import Event
+from perdure.model.jobs import MAX_LOST_STARTS, Job, RunRecord
+from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transition_event
+from perdure.runtime.client.client import Client
+
+NOT_THE_HOLDERS = frozenset({"approval_decided", "cancel_requested", "made_due"})
+"""Events that others than the holder of the lease may write, besides transitions."""
+RECORDS = ("node_finished", "tool_returned")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything the database says about one job."""
+
+    job: Job
+    events: list[Event]
+    runs: list[RunRecord]
+    approvals: list[Approval]
+
+    @property
+    def moves(self) -> list[Event]:
+        """The transitions."""
+        return [e for e in self.events if e.new_status is not None]
+
+    def keys(self, *types: str) -> list[str]:
+        """The keys of the events of these types, in order."""
+        return [key for e in self.events if e.type in types and (key := key_of(e)) is not None]
+
+    def attempts(self) -> Iterator[tuple[Event, Event | None]]:
+        """Each attempt's first event and the event that ended it (None: it goes on)."""
+        begun: Event | None = None
+        for move in self.moves:
+            if begun is not None and move.new_status not in LEASED:
+                yield begun, move
+                begun = None
+            if move.type == "run_started":
+                begun = move
+        if begun is not None:
+            yield begun, None
+
+    def log(self) -> str:
+        """The job and its log, for whoever has to find out what went wrong."""
+        lines = [f"{self.job}"]
+        lines += [
+            f"  {e.version:3} {e.at} attempt {e.attempt} {e.type} {e.previous_status or ''}>{e.new_status or ''}"
+            f" {json.dumps(e.payload)[:300]}"
+            for e in self.events
+        ]
+        return "\n".join([*lines, *(f"  {row}" for row in (*self.runs, *self.approvals))])
+
+
+def key_of(event: Event) -> str | None:
+    """The key of the call that an event is about."""
+    key = event.payload.get("key") if isinstance(event.payload, dict) else None
+    return key if isinstance(key, str) else None
+
+
+async def read_case(client: Client, job_id: UUID) -> Case:
+    """Read everything about one job."""
+    approvals: list[Approval] = []
+    cursor: str | None = None
+    while True:
+        page = await client.approvals(status=(), job_id=job_id, limit=200, cursor=cursor)
+        approvals += page.items
+        if (cursor := page.next_cursor) is None:
+            break
+    return Case(await client.get(job_id), await client.events(job_id), await client.runs(job_id), approvals)
+
+
+def problems(case: Case) -> Iterator[str]:
+    """What is wrong with a job, if anything, a line each."""
+    for part in (_of_the_log, _of_the_row, _of_keys, _of_attempts, _of_runs, _of_waits, _of_rest):
+        yield from part(case)
+
+
+def _of_the_log(case: Case) -> Iterator[str]:
+    """Versions are dense from 1, the transitions are legal and in a chain, and nothing follows the end."""
+    if [e.version for e in case.events] != list(range(1, len(case.events) + 1)):
+        yield "a gap: versions are not dense from 1"
+    doubled = [str(id) for id, n in Counter(e.event_id for e in case.events if e.event_id).items() if n > 1]
+    if doubled:
+        yield f"events were written twice: {doubled}"
+    status: Status | None = None
+    for move in case.moves:
+        new = move.new_status
+        assert new is not None  # that makes it a move
+        if move.previous_status != status or (status is not None and new not in TRANSITIONS[status]):
+            yield f"version {move.version} goes from {move.previous_status} to {new}, but it was {status}"
+        if move.type != transition_event(status, new):
+            yield f"version {move.version} is called {move.type}"
+        status = new
+    if status is not case.job.status:
+        yield f"the log says {status}, the row says {case.job.status}"
+    ends = [e.version for e in case.moves if e.new_status is not None and e.new_status.terminal]
+    if ends not in ([], [len(case.events)]):
+        yield f"something was written after the end: {ends}"
+
+
+def _of_the_row(case: Case) -> Iterator[str]:
+    """The row fits its state, and its counters are those that the log tells."""
+    job, status = case.job, case.job.status
+    if job.version != len(case.events):
+        yield f"the row's version is {job.version}, the log has {len(case.events)} events"
+    if not 0 <= job.retry_count <= job.max_retries:
+        yield f"{job.retry_count} retries of at most {job.max_retries}"
+    told = [e.payload["retry_count"] for e in case.events if e.type == "job_retrying"]
+    if job.retry_count != (told[-1] if told else 0):
+        yield f"the row counts {job.retry_count} retries, the log {told}"
+    if sorted(told) != told or any(b - a > 1 for a, b in zip([0, *told], told, strict=False)):
+        yield f"retries were counted wrongly: {told}"
+    if (job.finished_at is not None) != status.terminal:
+        yield f"finished_at is {job.finished_at} in {status}"
+    if (job.error_message is not None) != (status in FAILURES):
+        yield f"error_message is {job.error_message!r} in {status}"
+    if (job.next_retry_at is not None) != (status is Status.RETRY):
+        yield f"next_retry_at is {job.next_retry_at} in {status}"
+    if job.result is not None and status is not Status.COMPLETED:
+        yield f"a result in {status}"
+    if status is Status.DEADLETTER and job.retry_count < job.max_retries and _lost_starts(case) < MAX_LOST_STARTS:
+        yield f"DEADLETTER with retries left: {job.retry_count} of {job.max_retries}"
+    if (job.lease is not None) != status.leased:
+        yield f"claims in {status}: {job.lease}"
+    if job.due_at is not None and (status.terminal or status.leased):
+        yield f"queue rows in {status}, due {job.due_at}"
+
+
+def _lost_starts(case: Case) -> int:
+    """Attempts that were lost before they began: the last of them may have ended the job."""
+    runs = {run.attempt for run in case.runs}
+    lost = [first for first, last in case.attempts() if last is not None and first.attempt not in runs]
+    return len(lost) + (case.job.status is Status.DEADLETTER)
+
+
+def _of_keys(case: Case) -> Iterator[str]:
+    """What is recorded is recorded once."""
+    recorded = Counter(case.keys(*RECORDS))
+    for what, counts in (
+        ("recorded", recorded),
+        ("asked", Counter(case.keys("approval_requested"))),
+        ("begun to wait for", Counter(case.keys("wait_started", "approval_requested"))),
+        ("answered", Counter(case.keys("wait_completed"))),
+    ):
+        if doubled := [key for key, n in counts.items() if n > 1]:
+            yield f"{what} more than once: {doubled}"
+    if unheard := set(case.keys("tool_returned")) - set(case.keys("tool_called")):
+        yield f"returned without being called: {unheard}"
+    last = {key_of(e): e.version for e in case.events if e.type in RECORDS}
+    for event in case.events:
+        key = key_of(event)
+        if key in last and event.version > last[key] and event.type != "node_started":
+            yield f"'{key}' went on after it was recorded: {event.type}"
+
+
+def _of_attempts(case: Case) -> Iterator[str]:
+    """Attempts are numbered from 1, and each writes between its beginning and its end only: while it holds the lease."""
+    begun = [e.attempt for e in case.moves if e.type == "run_started"]
+    if begun != list(range(1, len(begun) + 1)) or case.job.attempt != len(begun):
+        yield f"attempts {begun}, the row says {case.job.attempt}"
+    spans = {
+        first.attempt: (first.version, last.version if last else len(case.events) + 1)
+        for first, last in case.attempts()
+    }
+    begun_at = min((first for first, _ in spans.values()), default=len(case.events) + 1)
+    for event in case.events:
+        if event.new_status is not None or event.type in NOT_THE_HOLDERS:
+            continue
+        if event.version < begun_at and event.attempt == 0 and "copied_from" in event.payload:
+            continue  # what a fork begins with
+        first, last = spans.get(event.attempt, (0, 0))
+        if not first < event.version < last:
+            yield f"version {event.version} ({event.type}) was written outside its attempt {event.attempt}"
+
+
+def _of_runs(case: Case) -> Iterator[str]:
+    """One row for each attempt that ended after it had begun user code, and no other."""
+    runs = {run.attempt: run for run in case.runs}
+    retries = 0
+    for first, last in case.attempts():
+        assert first.attempt is not None  # a claim is an attempt
+        run = runs.pop(first.attempt, None)
+        before, retries = retries, last.payload.get("retry_count", retries) if last else retries
+        if last is None:
+            if run is not None:
+                yield f"attempt {first.attempt} goes on and has a run row"
+            continue
+        wrote = any(
+            e.attempt == first.attempt and e.new_status is None and e.type not in NOT_THE_HOLDERS for e in case.events
+        )
+        must = wrote or retries > before or last.new_status not in (Status.RETRY, Status.CANCELLED, Status.DEADLETTER)
+        if must and run is None:
+            yield f"attempt {first.attempt} ended {last.new_status} without a run row"
+        if run is None:
+            continue
+        if last.payload.get("reason") == "lease_expired" and last.new_status is Status.RETRY and retries == before:
+            yield f"attempt {first.attempt} never started and has a run row"
+        if (run.outcome, run.worker_id) != (last.new_status, first.payload["worker"]):
+            yield f"run row {run} of attempt {first.attempt}, which ended {last.new_status}"
+    if runs:
+        yield f"run rows of attempts that never were: {sorted(runs)}"
+
+
+def _of_waits(case: Case) -> Iterator[str]:
+    """Open waits are those that the log has seen begin and not end."""
+    opened = set(case.keys("wait_started", "approval_requested")) - set(case.keys("wait_completed"))
+    expected = set() if case.job.status.terminal else opened
+    if {w.key for w in case.job.waits} != expected:
+        yield f"open waits {[w.key for w in case.job.waits]}, the log says {sorted(expected)}"
+
+
+def _of_rest(case: Case) -> Iterator[str]:
+    """What changes while a job runs fits its log; approvals are decided once, and none outlives its job."""
+    state = case.job.state
+    used = sum(e.payload["tokens"] for e in case.events if e.type == "usage_recorded")
+    if state.tokens != used:
+        yield f"{state.tokens} tokens, the log says {used}"
+    saved = [e.payload["state"] for e in case.events if e.type == "checkpoint_saved"]
+    if state.checkpoint != (saved[-1] if saved else None):
+        yield f"the checkpoint is {state.checkpoint}, the log says {saved}"
+    asked = {UUID(e.payload["approval"]) for e in case.events if e.type == "approval_requested"}
+    if asked != {a.id for a in case.approvals}:
+        yield f"approvals {sorted(str(a.id) for a in case.approvals)}, the log says {sorted(map(str, asked))}"
+    decided = Counter(UUID(e.payload["approval"]) for e in case.events if e.type == "approval_decided")
+    for approval in case.approvals:
+        final = approval.status not in (ApprovalStatus.PENDING, ApprovalStatus.CANCELLED)
+        if decided[approval.id] != final:
+            yield f"approval {approval.id} is {approval.status} and was decided {decided[approval.id]} times"
+        if case.job.status.terminal and approval.pending:
+            yield f"approval {approval.id} is open, its job has ended"

@@ -1,0 +1,90 @@
+"""Whether a job ended as its input says it must, and whether what really happened outside fits its log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from uuid import UUID
+
+from perdure.chaos.invariants import RECORDS, Case, key_of
+from perdure.chaos.jobs import Op, branches, endings
+from perdure.model.states import Status
+
+Effects = dict[UUID, list[tuple[int, str]]]
+"""What each job really did, in order: attempt and name."""
+
+
+def read_effects(place: Path) -> Effects:
+    """What the witness was told."""
+    effects: Effects = {}
+    file = place / "effects"
+    for line in file.read_text().splitlines() if file.exists() else ():
+        job, attempt, name = line.split(" ", 2)
+        effects.setdefault(UUID(job), []).append((int(attempt), name))
+    return effects
+
+
+def misdeeds(case: Case, effects: Effects, cancelled: Collection[UUID]) -> Iterator[str]:
+    """What is wrong with a job of the harness, besides what is wrong in itself; cancelled: jobs somebody tried to cancel."""
+    yield from _of_the_end(case, cancelled)
+    if isinstance(case.job.payload, dict) and "ops" in case.job.payload:
+        done = effects.get(case.job.id, [])
+        yield from _of_steps(case, done)
+        for op in case.job.payload["ops"]:
+            if op["do"] == "tool":
+                yield from _of_tool(case, Op(**op), done)
+
+
+def _of_the_end(case: Case, cancelled: Collection[UUID]) -> Iterator[str]:
+    job = case.job
+    if job.status is Status.CANCELLED:
+        if job.id not in cancelled:
+            yield "it was CANCELLED, and nobody asked for it"
+        return
+    if not job.status.terminal:
+        yield f"it is stuck: {job.status}, due {job.due_at}, {job.lease or 'no lease'}, waits {list(job.waits)}"
+        return
+    known = endings(job.kind, job.payload, deadline=job.deadline is not None)
+    for end in known:
+        if job.status is end.status and end.error_kind in (None, job.error_kind):
+            if job.result != end.result:
+                yield f"its result is {job.result}, not {end.result}"
+            return
+    expected = " or ".join(f"{end.status} {end.error_kind or ''}".strip() for end in known)
+    yield f"it ended {job.status} ({job.error_kind}: {job.error_message}), not {expected}"
+
+
+def _of_steps(case: Case, done: list[tuple[int, str]]) -> Iterator[str]:
+    """What is recorded never runs again, and nothing runs twice in one attempt."""
+    for event in case.events:
+        if event.type not in RECORDS:
+            continue
+        name = (key_of(event) or "").rpartition("[")[2].rstrip("]")
+        tries = [attempt for attempt, what in done if what == name]
+        if max(tries, default=0) > (event.attempt or 0):
+            yield f"'{name}' ran in attempt {max(tries)}, and attempt {event.attempt} had recorded it"
+    for (attempt, name), times in Counter(done).items():
+        if times > 1:
+            yield f"'{name}' ran {times} times in attempt {attempt}"
+    known = {name for op in case.job.payload["ops"] for name in (op["name"], *branches(Op(**op)))}
+    if strangers := {name for _, name in done} - known:
+        yield f"it did what it was never told to: {sorted(strangers)}"
+
+
+def _of_tool(case: Case, op: Op, done: list[tuple[int, str]]) -> Iterator[str]:
+    """A side effect happens only after its call was written down, and again only where somebody or its policy said so."""
+    calls = [e.attempt or 0 for e in case.events if e.type == "tool_called" and key_of(e) == op.name]
+    effects = [attempt for attempt, name in done if name == op.name]
+    if unwritten := Counter(effects) - Counter(calls):
+        yield f"'{op.name}' happened without a written call in attempts {sorted(unwritten)}"
+    if len(calls) != len(set(calls)):
+        yield f"'{op.name}' was called twice in one attempt: {calls}"
+    allowed = 1
+    if op.on_unknown == "ask":
+        answers = [
+            a.decision_payload for a in case.approvals if a.kind == "question" and a.key.startswith(f"{op.name}?")
+        ]
+        allowed += sum(isinstance(a, dict) and a.get("outcome") == "retry" for a in answers)
+    if op.on_unknown != "retry" and len(calls) > allowed:
+        yield f"'{op.name}' was silently called again: {len(calls)} calls, {allowed} allowed"

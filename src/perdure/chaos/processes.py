@@ -1,0 +1,152 @@
+"""Processes that are killed, from the side of whoever kills them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from perdure.chaos.errors import ChaosFailed
+
+PATIENCE = 60.0
+"""Seconds to wait for what takes milliseconds: the machine may be busy with other things."""
+
+
+class Child:
+    """One process: alive until `exit_code` is set. What it says through its nursery stands in `said`."""
+
+    def __init__(self, nursery: Nursery, name: str) -> None:
+        self._nursery = nursery
+        self.name = name
+        self.said: list[str] = []
+        self._pid: int | None = None
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; waits for the fork."""
+        self._nursery.wait_for(lambda: self._pid is not None, f"{self.name} to start")
+        assert self._pid is not None
+        return self._pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; -9 after SIGKILL."""
+        self._nursery.hear()
+        return self._code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still lives."""
+        self._nursery.tell({"signal": number.value, "to": self.name})
+
+    def kill(self) -> None:
+        """SIGKILL, also to one that is stopped; waits until it is gone."""
+        self.signal(signal.SIGKILL)
+        self._nursery.wait_for(lambda: self._code is not None, f"{self.name} to die")
+
+    def stop(self) -> None:
+        """SIGSTOP: it does nothing any more, and knows nothing of it."""
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def hear(self, message: Mapping[str, Any]) -> None:
+        """What the nursery says of it."""
+        if "pid" in message:
+            self._pid = message["pid"]
+        elif "said" in message:
+            self.said.append(message["said"])
+        else:
+            self._code = message["code"]
+
+
+class Nursery:
+    """A process that forks others; see `perdure.chaos.nursery`. A context: at its end all children are dead.
+
+    entry: `module:function`, what a child does. skew: seconds by which their clocks are wrong. paths: where modules are
+    found besides our own path. told: called for every message, with the child it is about.
+    """
+
+    def __init__(
+        self,
+        entry: str,
+        *,
+        skew: float = 0.0,
+        paths: tuple[str, ...] = (),
+        told: Callable[[Child], None] | None = None,
+    ) -> None:
+        self._command = [sys.executable, "-P", "-m", "perdure.chaos.nursery", entry, str(skew)]
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH")]))
+        self._told = told
+        self._children: dict[str, Child] = {}
+        self._unread = b""
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours; the nursery ends when its stdin does
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def fileno(self) -> int:
+        """What becomes readable when there is something to hear."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def start(self, log: Path, text: str) -> Child:
+        """Start a child, its output appended to `log`. It is being forked when this returns."""
+        name = str(next(self._numbers))
+        child = self._children[name] = Child(self, name)
+        self.tell({"start": name, "log": str(log), "text": text})
+        return child
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Send it a message. Raises ChaosFailed if it is gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ChaosFailed(f"the nursery is gone: exit code {self._process.wait()}") from None
+
+    def hear(self, wait: float = 0.0) -> bool:
+        """Hear what it says, or nothing for `wait` seconds: then False. Raises ChaosFailed if it is gone."""
+        if not select.select([self.fileno()], [], [], wait)[0]:
+            return False
+        got = os.read(self.fileno(), 65536)
+        if not got:
+            raise ChaosFailed(f"the nursery is gone: exit code {self._process.wait()}")
+        *lines, self._unread = (self._unread + got).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            name = message.get("started") or message.get("by") or message["ended"]
+            child = self._children.pop(name) if "ended" in message else self._children[name]
+            child.hear(message)
+            if self._told is not None:
+                self._told(child)
+        return True
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Listen until a condition is true. Raises ChaosFailed after a minute."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if not self.hear(max(0.0, deadline - time.monotonic())):
+                raise ChaosFailed(f"waited {PATIENCE:g} s in vain for {what}")

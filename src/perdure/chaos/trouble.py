@@ -1,0 +1,71 @@
+"""What goes wrong besides the workers: connections, the server, and people who change their minds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from perdure.chaos.people import Meddler
+from perdure.chaos.proxy import Proxy
+from perdure.chaos.report import Report
+from perdure.chaos.script import Trouble, troubles
+from perdure.model.errors import StoreUnreachable
+
+KILLS_PER_RESTART = 400
+
+Restart = Callable[[], Awaitable[None]]
+
+
+class Troublemaker:
+    """Makes trouble until cancelled. url: the server itself. proxy: what stands in front of it, if anything does."""
+
+    def __init__(
+        self,
+        report: Report,
+        meddler: Meddler,
+        *,
+        seed: int,
+        kills: int,
+        url: str,
+        proxy: Proxy | None,
+        restart: Restart | None,
+    ) -> None:
+        self._report = report
+        self._meddler = meddler
+        self._seed = seed
+        self._url = url
+        self._proxy = proxy
+        self._restart = restart
+        times = max(1, kills // KILLS_PER_RESTART)
+        self._restarts_at = [kills * n // (times + 1) for n in range(1, times + 1)]
+
+    async def make(self) -> None:
+        """One thing after the other; a restart whenever enough workers have died."""
+        for trouble in troubles(self._seed):
+            await asyncio.sleep(trouble.after)
+            if trouble.what in ("cancel", "force", "hurry"):
+                await self._meddler.meddle(trouble.what, trouble.choice)
+            elif self._proxy is not None:
+                await self._drop(self._proxy, trouble)
+            if self._restart is not None and self._restarts_at and self._report.kills >= self._restarts_at[0]:
+                del self._restarts_at[0]
+                await self._restart()
+                self._report.done["restarts"] += 1
+
+    async def _drop(self, proxy: Proxy, trouble: Trouble) -> None:
+        lines = proxy.lines()
+        line = proxy.busy_line(trouble.choice) if trouble.what == "swallow" or not lines else None
+        line = line or (lines[int(trouble.choice * len(lines))] if lines else None)
+        if line is None:
+            return
+        if trouble.what == "swallow":
+            line.swallow()  # counted when it has swallowed something
+        elif trouble.what == "cut":
+            line.cut()
+            self._report.done["cuts"] += 1
+        elif line.pid is not None:
+            from perdure.store.postgres.severing import end_backends
+
+            with suppress(StoreUnreachable):
+                self._report.done["sessions ended"] += await end_backends(self._url, [line.pid])

@@ -1,0 +1,226 @@
+"""`perdure chaos`: kill workers by the hundred, and prove from the database that nothing was lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perdure.cli.errors import Exit
+from perdure.cli.options import command, group
+from perdure.cli.session import Cli, run_async
+from perdure.cli.usage import Usage
+from perdure.cli.words import clean_text, one_line, span
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from perdure.chaos.harness import Plan
+    from perdure.chaos.report import Report
+    from perdure.chaos.trouble import Restart
+
+app = group("Kill workers by the hundred, and prove that nothing is lost.", "perdure chaos --kills 200")
+
+LARGEST_SEED = 1_000_000
+
+
+@command(
+    app,
+    "chaos",
+    example="""\
+perdure chaos
+perdure chaos --url sqlite:///chaos.db --kills 500 --seed 7
+perdure chaos --url postgresql://localhost/scratch --kills 2000 --restart-command 'pg_ctlcluster 16 main restart'""",
+)
+def chaos(
+    cli: Cli,
+    kills: Annotated[int, typer.Option("--kills", metavar="N", help="So many SIGKILLs; default 200", min=1)] = 200,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="S", help="Decides what happens; default: any, and it is told", min=0),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", help="Worker processes at a time; default 4", min=1, max=64)
+    ] = 4,
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", help="At least so many jobs, even if the kills are done before", min=0)
+    ] = 0,
+    restart_command: Annotated[
+        str | None,
+        typer.Option("--restart-command", metavar="COMMAND", help="What restarts the database server, for the shell"),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the jobs in the database, and the logs")] = False,
+    directory: Annotated[
+        str | None,
+        typer.Option(
+            "--directory", metavar="DIR", help="Where the logs are, while they are needed; default: a temporary one"
+        ),
+    ] = None,
+    allow_real_jobs: Annotated[
+        bool,
+        typer.Option("--allow-real-jobs", help="Also in a database that holds jobs of others; it leaves them alone"),
+    ] = False,
+) -> int:
+    """Kill, stop, cut off and mislead real workers while every kind of job runs; then prove that nothing was lost.
+
+    Without --url and a configured database it uses a SQLite file that is thrown away. Exit code 1 if a single promise was
+    broken, each told in a line. Its jobs live in a tenant of their own and are deleted at the end if all is well.
+    """
+    if cli.flags.tenant:
+        raise Usage("chaos makes a tenant of its own", hint="leave --tenant out")
+    from perdure.chaos.harness import Plan
+    from perdure.config import load_settings
+
+    settings = load_settings({"database_url": cli.flags.db})
+    plan = Plan(
+        url=None if settings.origins["database_url"] == "default" else settings["database_url"].strip(),
+        kills=kills,
+        seed=random.randrange(LARGEST_SEED) if seed is None else seed,
+        workers=workers,
+        jobs=jobs,
+        keep=keep,
+        allow_real_jobs=allow_real_jobs,
+        restart=_restarter(restart_command),
+        directory=None if directory is None else Path(directory),
+    )
+    return run_async(_run(cli, plan), fast=True)
+
+
+async def _run(cli: Cli, plan: Plan) -> int:
+    from perdure.chaos.harness import Chaos
+
+    live = cli.out.for_people and not cli.out.quiet and sys.stderr.isatty()
+    cli.out.note(f"seed {plan.seed}: {plan.kills} kills on {_where(plan)}; Ctrl-C stops")
+    harness = Chaos(plan, told=(lambda report: _say(_line(report, plan))) if live else None)
+    try:
+        report = await harness.run()
+    except asyncio.CancelledError:
+        cli.out.note("stopped; no worker is left")
+        raise
+    finally:
+        if live:
+            _say("")
+    cli.out.one(_facts(report, plan), lambda: page(report, plan), id=report.seed, plain=dict)
+    return Exit.FAILURE if report.faults else Exit.OK
+
+
+def _restarter(shell: str | None) -> Restart | None:
+    if shell is None:
+        return None
+    from perdure.chaos.errors import ChaosFailed
+
+    async def restart() -> None:
+        pipe = asyncio.subprocess.PIPE
+        running = await asyncio.create_subprocess_shell(
+            shell, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=pipe
+        )
+        try:
+            said = (await running.communicate())[1].decode(errors="replace")
+        except asyncio.CancelledError:
+            running.kill()
+            raise
+        if running.returncode:
+            raise ChaosFailed(
+                f"the restart command ended with exit code {running.returncode}: {one_line(said)[-300:] or 'no message'}",
+                hint=f"it was: {shell}",
+            )
+
+    return restart
+
+
+def _where(plan: Plan) -> str:
+    from perdure.config import BY_NAME, shown
+
+    return "a SQLite file to throw away" if plan.url is None else shown(BY_NAME["database_url"], plan.url)
+
+
+def _say(line: str) -> None:
+    print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _line(report: Report, plan: Plan) -> str:
+    """How far it is."""
+    if report.phase == "proof":
+        return f"proof: {report.checked} of {report.enqueued} jobs looked through, {_faults(report)}"
+    done = report.done
+    return (
+        f"{report.phase}: {report.kills} of {plan.kills} kills, {done['stops']} stops, {done['terms']} terms, "
+        f"{_drops(report)} drops, {done['restarts']} restarts; {report.enqueued} jobs, {report.open} open"
+    )
+
+
+def _faults(report: Report) -> str:
+    return f"{len(report.faults)} fault{'s' * (len(report.faults) != 1)}"
+
+
+def _drops(report: Report) -> int:
+    return sum(report.done[name] for name in ("cuts", "answers lost", "sessions ended"))
+
+
+def _facts(report: Report, plan: Plan) -> dict[str, Any]:
+    return {
+        "ok": not report.faults,
+        "seed": report.seed,
+        "database": _where(plan),
+        "tenant": report.tenant,
+        "seconds": round(report.took, 1),
+        "kills_per_second": round(report.kill_rate, 1),
+        **{name.replace(" ", "_"): report.done[name] for name in DONE},
+        "jobs": dict(report.jobs),
+        **{name.replace(" ", "_"): report.found[name] for name in FOUND},
+        "notes": report.notes,
+        "kept_in": report.place,
+        "faults": report.faults,
+    }
+
+
+DONE = (
+    "workers", "kills", "stops", "leases lost", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels",
+    "hurries", "refused",
+)  # fmt: skip
+FOUND = ("attempts", "taken over", "steps", "tool calls", "approvals decided", "approvals expired", "events")
+
+
+def page(report: Report, plan: Plan) -> Text:
+    """The summary table, and every fault in a line."""
+    from rich.text import Text
+
+    done, found = report.done, report.found
+    dropped = (
+        f"{done['cuts']} connections cut, {done['answers lost']} answers lost, "
+        f"{done['sessions ended']} sessions ended by the server"
+    )
+    statuses = ", ".join(f"{number} {status}" for status, number in report.jobs.most_common())
+    rows = {
+        "seed": f"{report.seed}",
+        "time": f"{span(report.took)}, {report.kill_rate:.1f} kills a second",
+        "workers": f"{plan.workers} at a time, {done['workers']} in all",
+        "kills": f"{report.kills} by SIGKILL",
+        "stops": f"{done['stops']} by SIGSTOP, most past their lease; {done['leases lost']} times a worker lived on without one",
+        "terms": f"{done['terms']} by SIGTERM",
+        "drops": f"{_drops(report)}: {dropped}",
+        "restarts": f"{done['restarts']} of the server",
+        "by people": f"{done['cancels']} jobs cancelled, {done['hurries']} hurried; {done['refused']} calls refused",
+        "jobs": f"{sum(report.jobs.values())}: {statuses}",
+        "attempts": f"{found['attempts']}, {found['taken over']} of them cut off and taken over",
+        "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls",
+        "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired",
+        "events": f"{found['events']}",
+        "faults": f"{len(report.faults)}",
+    }
+    text = Text()
+    for name, value in rows.items():
+        style = ("bold red" if report.faults else "green") if name == "faults" else ""
+        text.append(f"{name:<10}", "bold")
+        text.append(f" {value}\n", style)
+    for note in report.notes:
+        text.append(f"note       {note}\n", "dim")
+    if report.place:
+        text.append(f"kept       tenant {report.tenant}; witness and logs in {report.place}\n", "dim")
+    for fault in report.faults:
+        text.append(f"fault: {one_line(clean_text(fault))}\n", "red")
+    return text
