@@ -165,6 +165,8 @@ class Chaos:
                 async with self._client(url) as straight:
                     await watch(prove(straight, self.books, report, self._place))
             self._tally(proxy)
+            if proxy is not None and not proxy.readable:
+                report.notes.append("no session was ended by the server: connections are encrypted")
 
     async def _proxy(self, stack: AsyncExitStack, url: str) -> Proxy | None:
         where = reachable(url) if url.startswith("postgres") else None

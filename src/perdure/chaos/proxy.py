@@ -172,6 +172,8 @@ class Proxy:
         self._lines: set[Line] = set()
         self._connecting: set[asyncio.Task[Any]] = set()
         self._lost = 0
+        self.readable = False
+        """Whether connections are not encrypted: then it is known which session each of them belongs to."""
         self.url = url
 
     async def __aenter__(self) -> Self:
@@ -195,6 +197,7 @@ class Proxy:
         for line in [line for line in self._lines if not line.open]:
             self._lines.discard(line)
             self._lost += line.lost
+        self.readable = self.readable or any(line.pid is not None for line in self._lines)
         return list(self._lines)
 
     def busy_line(self, choice: float) -> Line | None:

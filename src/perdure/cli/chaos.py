@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,8 @@ from perdure.cli.errors import Exit
 from perdure.cli.options import command, group
 from perdure.cli.session import Cli, run_async
 from perdure.cli.usage import Usage
-from perdure.cli.words import clean_text, one_line, span
+from perdure.cli.words import one_line, span
+from perdure.model.errors import PerdureError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 app = group("Kill workers by the hundred, and prove that nothing is lost.", "perdure chaos --kills 200")
 
 LARGEST_SEED = 1_000_000
+MOST_FAULTS = 200
 
 
 @command(
@@ -98,12 +101,16 @@ async def _run(cli: Cli, plan: Plan) -> int:
     harness = Chaos(plan, told=(lambda report: _say(_line(report, plan))) if live else None)
     try:
         report = await harness.run()
-    except asyncio.CancelledError:
-        cli.out.note("stopped; no worker is left")
-        raise
-    finally:
+    except (asyncio.CancelledError, PerdureError) as error:
         if live:
             _say("")
+        if isinstance(error, asyncio.CancelledError):
+            cli.out.note("stopped; no worker is left")
+        if harness.report.place:
+            cli.out.note(f"what it left: {_left(harness.report)}")
+        raise
+    if live:
+        _say("")
     cli.out.one(_facts(report, plan), lambda: page(report, plan), id=report.seed, plain=dict)
     return Exit.FAILURE if report.faults else Exit.OK
 
@@ -139,7 +146,12 @@ def _where(plan: Plan) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
+    width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be taken back
+    print(f"\r\x1b[2K{line[:width]}", end="", file=sys.stderr, flush=True)
+
+
+def _left(report: Report) -> str:
+    return f"jobs of tenant {report.tenant}; witness and logs in {report.place}"
 
 
 def _line(report: Report, plan: Plan) -> str:
@@ -220,7 +232,9 @@ def page(report: Report, plan: Plan) -> Text:
     for note in report.notes:
         text.append(f"note       {note}\n", "dim")
     if report.place:
-        text.append(f"kept       tenant {report.tenant}; witness and logs in {report.place}\n", "dim")
-    for fault in report.faults:
-        text.append(f"fault: {one_line(clean_text(fault))}\n", "red")
+        text.append(f"kept       {_left(report)}\n", "dim")
+    for fault in report.faults[:MOST_FAULTS]:
+        text.append(f"fault: {one_line(fault)}\n", "red")
+    if len(report.faults) > MOST_FAULTS:
+        text.append(f"and {len(report.faults) - MOST_FAULTS} more: -o json has them all\n", "red")
     return text
