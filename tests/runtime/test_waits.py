@@ -14,6 +14,7 @@ from tests.runtime.support import (
     LONG,
     NOW,
     PATIENCE,
+    QUICK,
     keys,
     only,
     pending,
@@ -374,3 +375,34 @@ async def test_many_sleepers_all_wake(app: App) -> None:
     async with working(app, concurrency=3):
         handles = [await app.enqueue(nap, n) for n in range(30)]
         assert [await h.result(PATIENCE) for h in handles] == list(range(30))
+
+
+async def test_a_sleep_is_not_shorter_by_the_time_its_job_waited_for_a_slot(app: App) -> None:
+    release = asyncio.Event()
+    asked: list[datetime] = []
+
+    @app.job
+    async def first(ctx: JobContext) -> None:
+        await release.wait()
+
+    @app.job
+    async def nap(ctx: JobContext) -> None:
+        asked.append(await (await app.open()).now())
+        await ctx.sleep("nap", LONG)
+
+    store = await app.open()
+    worker = await app.worker(**{**QUICK, "concurrency": 1})
+    [blocker, sleeper] = [await app.enqueue(first), await app.enqueue(nap)]
+    # claimed at once, as a worker does that has seen only quick attempts
+    worker._prefetch.observe("nap", 1e-4)
+    task = asyncio.create_task(worker.run())
+    await until(lambda: worker.busy)
+    await asyncio.sleep(0.3)
+    release.set()
+    await reached(sleeper, Status.PARKED)
+    [wait] = (await store.get_job(sleeper.id)).waits
+    assert wait.until is not None
+    assert (wait.until - asked[0]).total_seconds() >= 3600 - 0.05
+    await blocker.result(PATIENCE)
+    worker.stop()
+    await task
