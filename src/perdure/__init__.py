@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from perdure.version import __version__
+
 if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.approvals import Approval, ApprovalStatus
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
     from perdure.runtime.worker import Worker
-
-__version__ = "0.1.0"
 
 __all__ = [
     "App",

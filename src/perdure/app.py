@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 import structlog
 
-from perdure import __version__
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
@@ -91,7 +90,7 @@ class App(Client):
         self._stores: dict[asyncio.AbstractEventLoop, Store] = {}
         self._fitting: set[asyncio.AbstractEventLoop] = set()  # where the schema was found, or made, to fit
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
-        self._watching = Watching(metrics, tracer_provider, self.registry, __version__)
+        self._watching = Watching(metrics, tracer_provider, self.registry)
         self._replacement: App | None = None
 
     @property

@@ -9,7 +9,8 @@ import pytest
 from perdure.model.errors import JobNotFound
 from perdure.model.events import Event
 from perdure.model.jobs import Lease
-from perdure.store.protocol import Store, follow
+from perdure.store.following import follow
+from perdure.store.protocol import Store
 from tests.conformance.support import NOTE, S, claim, enqueue, event, lease_of, outcome, run_to
 
 # Another process: claims the job of a queue and writes 40 events in uneven bursts before it completes it.

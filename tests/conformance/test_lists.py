@@ -21,7 +21,8 @@ from perdure.model.jobs import JobFilter, Lease, Outcome, StatePatch
 from perdure.model.retention import PruneFilter
 from perdure.model.states import FAILURES, Status
 from perdure.model.workers import WorkerCommand
-from perdure.store.protocol import Store, follow
+from perdure.store.following import follow
+from perdure.store.protocol import Store
 from tests.conformance.support import (
     NOTE,
     OTHER,

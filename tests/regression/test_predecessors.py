@@ -9,7 +9,8 @@ import pytest
 
 from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.jobs import JobFilter, Outcome, Wait
-from perdure.store.protocol import Store, follow
+from perdure.store.following import follow
+from perdure.store.protocol import Store
 from tests.conformance.shell import Shell
 from tests.conformance.support import (
     HOUR,

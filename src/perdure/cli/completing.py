@@ -50,11 +50,11 @@ class Place:
     given: dict[str, str] | None = None
 
 
-def answer(shell: str, args: list[str]) -> int:
-    """Print what may come next; return the exit code."""
+def answer(root: Any, shell: str, args: list[str]) -> int:
+    """Print what may come next under the root of all commands; return the exit code."""
     try:
         words = _split(args[0]) if shell == "bash" else args or [""]
-        found = list(candidates(words))
+        found = list(candidates(root, words))
     except WantsFile:
         return FILES
     except Exception:  # noqa: BLE001  a TAB must never spill an error over a command line
@@ -71,9 +71,9 @@ def answer(shell: str, args: list[str]) -> int:
     return 0
 
 
-def candidates(words: Sequence[str]) -> Iterator[Found]:
+def candidates(root: Any, words: Sequence[str]) -> Iterator[Found]:
     """What may stand in place of the last of these words (those after the program's name). Raises WantsFile."""
-    place = _walk(words[:-1])
+    place = _walk(root, words[:-1])
     if place is None:
         return
     word = words[-1]
@@ -96,11 +96,9 @@ def candidates(words: Sequence[str]) -> Iterator[Found]:
             yield from _values(place, arguments[min(place.arguments, len(arguments) - 1)], word)
 
 
-def _walk(words: Sequence[str]) -> Place | None:
+def _walk(root: Any, words: Sequence[str]) -> Place | None:
     """Follow the words; None where they lead nowhere."""
-    from perdure.cli.main import root
-
-    place = Place(root(), [], given={})
+    place = Place(root, [], given={})
     assert place.given is not None
     for word in words:
         name, equals, value = word.partition("=")

@@ -83,7 +83,7 @@ def run(args: list[str]) -> int:
     if shell := os.environ.get("_PERDURE_COMPLETE"):
         from perdure.cli.completing import answer
 
-        return answer(shell, args)
+        return answer(root(), shell, args)
     if args[:1] == ["--version"]:
         args = ["version", *args[1:]]
     name = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119  pathlib is slow to load

@@ -11,6 +11,7 @@ from perdure.runtime.observer import Observer
 from perdure.runtime.registry import Registry
 from perdure.runtime.worker import Worker
 from perdure.store.protocol import Store
+from perdure.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -24,13 +25,10 @@ if TYPE_CHECKING:
 class Watching:
     """The metrics and traces of one App; neither exists before `begin`."""
 
-    def __init__(
-        self, registry: CollectorRegistry | None, provider: TracerProvider | None, kinds: Registry, version: str
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry | None, provider: TracerProvider | None, kinds: Registry) -> None:
         self._registry = registry
         self._provider = provider
         self._kinds = kinds
-        self._version = version
         self._metrics: Metrics | None = None
         self._tracing: Tracing | None = None
 
@@ -54,7 +52,7 @@ class Watching:
             except ModuleNotFoundError as error:
                 raise _extra_missing(error, "metrics") from error
             kind_of_store = settings["database_url"].strip().partition(":")[0]
-            self._metrics = Metrics(registry, self._kinds, version=self._version, store=kind_of_store)
+            self._metrics = Metrics(registry, self._kinds, version=__version__, store=kind_of_store)
         return self._metrics
 
     def _begin_tracing(self) -> Tracing:
@@ -63,7 +61,7 @@ class Watching:
                 from perdure.observe.tracing import Tracing
             except ModuleNotFoundError as error:
                 raise _extra_missing(error, "otel") from error
-            self._tracing = Tracing(self._provider, self._version)
+            self._tracing = Tracing(self._provider, __version__)
         return self._tracing
 
     def store(self, store: Store) -> Store:

@@ -13,7 +13,7 @@ Promises common to all methods
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -429,27 +429,3 @@ class Store(
     tenant: str
     clock: Clock
     """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
-
-
-async def follow(store: Store, job_id: UUID, *, after: int = 0) -> AsyncIterator[Event]:
-    """Yield the events of a job after version `after`, in order, none twice and none skipped, as they are committed, on any
-    store and across processes; end after the event that makes the job terminal. Raises `JobNotFound`."""
-    await store.get_job(job_id)
-    async with store.listen("news") as listener:
-        pause = 0.02
-        while True:
-            events = await store.list_events(job_id, after=after)
-            for event in events:
-                yield event
-                after = event.version
-                if event.new_status is not None and event.new_status.terminal:
-                    return
-            if events:
-                pause = 0.02
-                continue
-            if (await store.get_job(job_id)).status.terminal:
-                if not await store.list_events(job_id, after=after, limit=1):
-                    return
-                continue
-            hinted = await listener.wait(pause)
-            pause = 0.02 if hinted else min(pause * 2, 0.5)

@@ -21,7 +21,7 @@ from perdure.runtime import codec
 from perdure.runtime.checks import check_moment, check_seconds
 from perdure.runtime.client.base import Base, JobId
 from perdure.runtime.explain import explain
-from perdure.store.protocol import follow
+from perdure.store.following import follow
 
 _PAGE = 1000
 
