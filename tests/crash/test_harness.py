@@ -227,10 +227,13 @@ class Finished:
             closing(sqlite3.connect(copy, isolation_level=None)) as changed,
         ):
             whole.backup(changed)
-            for (name,) in changed.execute("select name from sqlite_master where type = 'trigger'").fetchall():
+            triggers = changed.execute("select name, sql from sqlite_master where type = 'trigger'").fetchall()
+            for name, _ in triggers:
                 changed.execute(f"drop trigger {name}")
             changed.execute("pragma ignore_check_constraints = on")
             assert statement is None or changed.execute(statement).rowcount > 0
+            for _, trigger in triggers:  # else fsck would miss them
+                changed.execute(trigger)
         assert self.chaos.report.place is not None
         effects = Path(self.chaos.report.place, "effects").read_text()
         (place / "effects").write_text(effects + effect)
