@@ -86,14 +86,6 @@ def _ends(value: Any) -> tuple[Status, ...]:
     return ends
 
 
-def _yes_or_no(value: Any) -> bool:
-    words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-    word = str(value).strip().lower()
-    if word not in words:
-        raise ValueError("must be true or false")
-    return words[word]
-
-
 def _one_of(*words: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value not in words:
@@ -116,7 +108,7 @@ SETTINGS = (
         "retention", None, _retention, "workers delete finished jobs, with their logs, after this (30d); off by default"
     ),
     Setting("retention_status", ENDS, _ends, "only jobs that ended so are deleted by retention, comma-separated"),
-    Setting("retention_keep_logs", False, _yes_or_no, "retention deletes payloads, results and checkpoints only"),
+    Setting("retention_keep_logs", False, _switch, "retention deletes payloads, results and checkpoints only"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
     Setting("metrics_port", None, _port, "where a worker serves /metrics, /healthz and /readyz; none: it does not"),
     Setting("metrics_host", "127.0.0.1", str, "the address it serves them on"),

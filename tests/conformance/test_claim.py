@@ -7,11 +7,11 @@ from itertools import chain
 import pytest
 
 from perdure.model.ids import uuid7
-from perdure.model.jobs import Lease, Outcome, Wait
+from perdure.model.jobs import JobFilter, Lease, Outcome, Wait
 from perdure.model.states import CLAIMABLE, Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell
+from tests.conformance.shell import Shell, open_shell
 from tests.conformance.support import (
     HOUR,
     NOTE,
@@ -256,3 +256,16 @@ async def test_next_due_is_the_front_of_the_queues(store: Store) -> None:
     assert 40 < left <= 50
     await store.enqueue(new_job())
     assert await store.next_due(["default"]) == 0
+
+
+async def test_a_time_that_no_program_can_read_stops_nobody(sqlite_url: str) -> None:
+    async with open_shell(sqlite_url) as shell:
+        await shell.run("insert into jobs (kind, deadline) values ('strange', 9000000000000000000)")
+    store = await open_store(sqlite_url)
+    try:
+        await enqueue(store)
+        claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
+        assert len(claimed) == 2
+        assert len((await store.list_jobs(JobFilter())).items) == 2
+    finally:
+        await store.close()

@@ -161,14 +161,15 @@ async def test_the_same_job_again_is_stored_once(store: Store) -> None:
 
 
 async def test_jobs_that_cannot_all_be_read_are_not_stored_in_part(store: Store) -> None:
-    def jobs(most: int) -> Iterator[NewJob]:
+    def jobs(most: int, error: Exception) -> Iterator[NewJob]:
         for _ in range(most):
             yield new_job()
-        raise ZeroDivisionError
+        raise error
 
     for most in (0, 3, 500, 1200):
-        with pytest.raises(ZeroDivisionError):
-            await store.enqueue_many(jobs(most))
+        for error in (ZeroDivisionError(), FileNotFoundError("a validator's"), ConnectionResetError(), TimeoutError()):
+            with pytest.raises(type(error)):
+                await store.enqueue_many(jobs(most, error))
     assert await everything(store) == 0
     assert len(await store.enqueue_many(new_job() for _ in range(1200))) == 1200
     assert await everything(store) == 1200

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 
 from perdure import App, JobContext
 from perdure.runtime.process import devoted
+from perdure.sync import Client
 
 
 def test_a_worker_process_is_as_it_was_when_the_worker_has_ended() -> None:
@@ -17,21 +19,27 @@ def test_a_worker_process_is_as_it_was_when_the_worker_has_ended() -> None:
     assert (gc.get_threshold(), sys.getswitchinterval(), gc.get_freeze_count()) == before
 
 
-def test_run_worker_devotes_the_process_to_it() -> None:
-    app = App("memory:")
+def test_run_worker_devotes_the_process_to_it(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path / 'perdure.db'}")
     seen: list[int] = []
 
     @app.job
     async def look(ctx: JobContext) -> None:
         seen.append(gc.get_freeze_count())
 
-    original = app.work
-
-    async def work(**options: object) -> None:
-        await app.enqueue(look)
-        await original(once=True)
-
-    app.work = work  # type: ignore[method-assign]  # the script's own part, inside run_worker's loop
-    app.run_worker()
+    with Client(app) as client:
+        client.enqueue(look)
+    app.run_worker(once=True)
     assert seen[0] > 0
     assert gc.get_freeze_count() == 0
+
+
+def test_two_workers_in_two_threads_leave_it_as_it_was() -> None:
+    before = gc.get_threshold(), sys.getswitchinterval(), gc.get_freeze_count()
+    one, other = devoted(), devoted()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert gc.get_threshold()[0] > before[0][0], "the other one goes on"
+    other.__exit__(None, None, None)
+    assert (gc.get_threshold(), sys.getswitchinterval(), gc.get_freeze_count()) == before

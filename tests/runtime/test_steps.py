@@ -3,12 +3,14 @@
 import asyncio
 import contextvars
 import functools
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from perdure import App, Backoff, Fail, JobContext, Retry, Snooze, Status, idempotency_key
 from perdure.model.jobs import MAX_JSON_BYTES
+from perdure.runtime.run import ANNOUNCE_AFTER
 from tests.runtime.support import LONG, NOW, PATIENCE, ended, keys, only, types, working
 
 
@@ -540,3 +542,28 @@ async def test_many_steps_make_one_dense_log(app: App) -> None:
     log = await handle.events()
     assert [e.version for e in log] == list(range(1, len(log) + 1))
     assert len(keys(log, "node_finished")) == 150
+
+
+async def test_no_step_is_announced_after_it_has_ended(app: App) -> None:
+    """One timer announces all: a step may end between the timer and the announcement."""
+    rng = random.Random(5)
+
+    @app.job
+    async def walk(ctx: JobContext) -> None:
+        for _ in range(5):
+            await ctx.step("wait", asyncio.sleep, rng.uniform(ANNOUNCE_AFTER, 2 * ANNOUNCE_AFTER))
+
+    async with working(app, concurrency=100):
+        handles = [await app.enqueue(walk) for _ in range(60)]
+        for handle in handles:
+            await handle.result(PATIENCE)
+    announced = 0
+    for handle in handles:
+        ended: set[str] = set()
+        for event in await handle.events():
+            if event.type == "node_finished":
+                ended.add(event.payload["key"])
+            elif event.type == "node_started":
+                announced += 1
+                assert event.payload["key"] not in ended
+    assert announced > 0

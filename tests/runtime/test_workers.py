@@ -463,3 +463,17 @@ async def test_a_thousand_short_jobs(app: App) -> None:
             assert (job.status, job.result, job.retry_count) == (Status.COMPLETED, n, 0)
     assert await app.count() == {"COMPLETED": 1000}
     assert types(await handles[0].events()) == ["job_created", "run_started", "node_finished", "job_completed"]
+
+
+async def test_a_cancellation_that_a_handler_leaves_behind_does_not_hit_its_end(app: App) -> None:
+    @app.job
+    async def careless(ctx: JobContext) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "done"
+
+    async with working(app):
+        handle = await app.enqueue(careless)
+        assert await handle.result(PATIENCE) == "done"
+    assert (await handle.get()).attempt == 1

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 
 _THRESHOLDS = (10_000, 20, 50)
 _SWITCH = 0.0005
+_lock = threading.Lock()
+_before: list[tuple[tuple[int, int, int], float]] = []
+"""How it was before each worker of this process, in threads of their own, that is at work."""
 
 
 @contextlib.contextmanager
@@ -19,14 +23,21 @@ def devoted() -> Iterator[None]:
     went into that. Threads take turns after half a millisecond instead of five: SQLite's writer asks for the interpreter
     several times in a transaction. Everything is as it was at the end.
     """
-    thresholds, switch = gc.get_threshold(), sys.getswitchinterval()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_THRESHOLDS)
-    sys.setswitchinterval(_SWITCH)
+    with _lock:
+        if not _before:
+            gc.collect()
+            gc.freeze()
+        _before.append((gc.get_threshold(), sys.getswitchinterval()))
+        gc.set_threshold(*_THRESHOLDS)
+        sys.setswitchinterval(_SWITCH)
     try:
         yield
     finally:
-        sys.setswitchinterval(switch)
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        with _lock:
+            if len(_before) == 1:
+                gc.set_threshold(*_before[0][0])
+                sys.setswitchinterval(_before[0][1])
+                gc.unfreeze()
+                _before.clear()
+            else:  # another worker of this process goes on; the first entry says how it was
+                _before.pop()

@@ -347,11 +347,13 @@ class Run:
     def announce_steps(self, now: float) -> None:
         """Write `node_started` of the steps that have run for a while: short ones are not worth a write of their own."""
         for key in [key for key, began in self.steps.items() if now - began >= ANNOUNCE_AFTER]:
-            del self.steps[key]
+            self.steps[key] = float("inf")  # once
             self.adopt(asyncio.get_running_loop().create_task(self._announce(key)))
 
     async def _announce(self, key: str) -> None:
-        with contextlib.suppress(Suspended):  # the step itself will find out
+        if self.steps.pop(key, None) is None:
+            return  # it ended before this task began: its end is in the log already
+        with contextlib.suppress(Suspended, PerdureError):  # the step itself will find out
             await self.record([NewEvent("node_started", json.dumps({"key": key}))])
 
     def seconds_until(self, moment: datetime) -> float:

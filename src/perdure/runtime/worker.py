@@ -316,10 +316,14 @@ class Worker:
             self._lost(held)
             raise
         self._prefetch.observe(claimed.kind, time.monotonic() - began)
+        task = asyncio.current_task()
+        assert task is not None
         if outcome is None:
             self._lost(held)
+        elif task.cancelling():  # by its handler, which left it behind: it must not hit the write of the end
+            self._commit(held, outcome)
         else:
-            await self._commit_here(held, outcome)
+            await self._commit_here(task, held, outcome)
 
     def _lost(self, held: Held) -> None:
         """There is nothing to write: the lease is gone."""
@@ -336,10 +340,8 @@ class Worker:
         task.add_done_callback(lambda _: self._keeper.drop(held))
         task.add_done_callback(self._committed)
 
-    async def _commit_here(self, held: Held, outcome: Outcome) -> None:
+    async def _commit_here(self, task: asyncio.Task[None], held: Held, outcome: Outcome) -> None:
         """As `_commit`, by the task that ran the job: its slot is free from here on."""
-        task = asyncio.current_task()
-        assert task is not None
         self._running.pop(task, None)
         self._committing.add(task)
         self._start_buffered()

@@ -110,15 +110,27 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         return text_of_job(item)
 
 
+class _Unreadable(Exception):
+    """The caller's jobs cannot be read (a validator raised): whatever it is, it is no trouble of the database's, to be tried
+    again."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueued]:
     """All of them in one transaction, or none. While the database works on one portion, the next one is made ready."""
     source, read = chunks(jobs), list[Sequence[NewJob]]()
 
     def portions() -> Iterator[Sequence[NewJob]]:
         yield from tuple(read)  # by a former try
-        for portion in source:
-            read.append(portion)
-            yield portion
+        try:
+            for portion in source:
+                read.append(portion)
+                yield portion
+        except Exception as error:
+            raise _Unreadable(error) from error
 
     async def work(tx: Tx) -> list[Enqueued]:
         acknowledged: list[Enqueued] = []
@@ -139,7 +151,10 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
                 await asyncio.wait([sent])
         return acknowledged
 
-    return await db.transact(work)
+    try:
+        return await db.transact(work)
+    except _Unreadable as unreadable:
+        raise unreadable.error from None
 
 
 async def _acknowledged(tx: Tx, jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[Enqueued]:

@@ -31,6 +31,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_JULIAN = 2440587.5
 _DAY = timedelta(days=1)
 _MICROSECOND = timedelta(microseconds=1)
+# SQL typed by hand may say anything: what no datetime can hold in every zone is shown as the first or last that can
+_FIRST = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime(9998, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _BUSY_SECONDS = 5.0  # for strangers; perdure's own processes queue up at the lock file
 _CACHED_STATEMENTS = 256
 _READERS = 3
@@ -46,7 +49,7 @@ class SqliteSpelling:
 
     def time(self, value: Any) -> datetime:
         """A time column, as UTC."""
-        return _EPOCH + timedelta(microseconds=value)
+        return _EPOCH + timedelta(microseconds=min(max(value, _FIRST), _LAST))
 
     def texts(self, value: Any) -> tuple[str, ...]:
         """A JSON array of texts."""
