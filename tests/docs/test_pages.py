@@ -87,7 +87,7 @@ def test_every_error_is_documented_with_what_to_do() -> None:
     assert codes - found == set()
     sections = re.split(r"^## ", (DOCS / "errors.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     silent = [s.split("\n", 1)[0] for s in sections[1:] if s.split("\n", 1)[0] in codes and s.count("\n\n") < 3]
-    assert not silent, "say in docs/generate.py what to do about them"
+    assert not silent, "say in cli/advice.py what to do about them"
 
 
 # -- the command lines ----------------------------------------------------------------------------------------------------
