@@ -16,6 +16,8 @@ from typing import Any
 from perdure.app import App
 from perdure.cli import errors as doors
 from perdure.cli import usage
+from perdure.cli.advice import ADVICE
+from perdure.cli.errors import exit_code_of
 from perdure.cli.main import root
 from perdure.cli.options import GLOBALS
 from perdure.config import SETTINGS, shown
@@ -112,91 +114,28 @@ def faults() -> Iterator[str]:
         yield f"- {', '.join(codes)}: {advice[0].lower()}{advice[1:]}"
 
 
-ADVICE = {
-    "malformed-setting": "Correct the setting that is named. `perdure config ls` shows where each value came from.",
-    "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`.",
-    "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or switch off what asks for it.",
-    "port-taken": "Choose another `metrics_port`; 0 takes any that is free. See [observability](observability.md).",
-    "store-error": "Read the message; it carries the database's own words.",
-    "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
-    "schema-missing": "Run `perdure db migrate`.",
-    "foreign-database": "Name perdure's own database. To keep its tables beside others: `perdure db migrate`.",
-    "schema-outdated": "Run `perdure db migrate`.",
-    "schema-too-new": "Upgrade perdure on this machine.",
-    "migration-changed": "Install the perdure that made this schema, or restore the schema; never edit a migration.",
-    "invalid-input": "The message names the argument and what it must look like.",
-    "not-json": "Pass JSON values, dataclasses or pydantic models. Clients, files and secrets do not belong in a payload.",
-    "too-large": "Store large data elsewhere and pass its address.",
-    "invalid-priority": "Give a whole number from 1 to 9.",
-    "negative-delay": "Leave the delay out to run now.",
-    "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs; "
-    "[transactions](transactions.md) lists the kinds.",
-    "no-transaction": "Begin a transaction first, or leave `tx=` out to enqueue at once.",
-    "other-database": "Give the App the URL of the database that your transaction is in.",
-    "not-found": "Check the id and the database.",
-    "job-not-found": "`perdure jobs ls` shows the ids; `perdure config ls` shows which database was asked.",
-    "approval-not-found": "`perdure approvals ls` shows those that are pending.",
-    "worker-not-found": "`perdure worker status` shows the ids.",
-    "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork goes on where the job ended.",
-    "ambiguous-id": "Type more digits, or the full id.",
-    "conflict": "Read the job and decide anew.",
-    "illegal-transition": "A finished job stays as it is: `perdure jobs rerun` makes a new one. See [states](states.md).",
-    "version-mismatch": "Read the events after your version and try again.",
-    "job-leased": "Wait until no worker holds the job, or let its handler write the event with `ctx.emit`.",
-    "job-pruned": "Start the job anew with its payload, if you have it: `perdure jobs export` or `db prune --export` may have.",
-    "idempotency-conflict": "Use another key for another payload, or send the same payload again.",
-    "already-decided": "Nothing to do: the first decision stands.",
-    "approval-expired": "Nothing to do: the job has gone on without the answer, or failed, as it asked for.",
-    "approval-changed": "Look at the approval again and decide on what it says now.",
-    "real-jobs": "Give it a database of its own, or allow it: `perdure chaos --allow-real-jobs`. See [chaos](chaos.md).",
-    "not-permitted": "Ask somebody who may.",
-    "wrong-token": "Ask for a fresh link: a newer token replaces an older one.",
-    "not-assigned": "Decide as one of the assignees, or with the link's token.",
-    "handler-error": "Read the message; it names the handler.",
-    "unknown-handler": "Check the name, and that the module of the handler is imported. For one that lives elsewhere: "
-    "`enqueue(..., elsewhere=True)`.",
-    "duplicate-handler": 'Give one of them another name: `@app.job(name="...")`.',
-    "step-changed": "The code between attempts changed what it passes to a recorded step. Give the step another name, or call "
-    'it with `ctx.options(on_change="keep")` or `"rerun"`. See [steps and tools](steps-and-tools.md).',
-    "unknown-outcome": "Find out whether the side effect happened; then `perdure jobs rerun`, if it must be done again.",
-    "lease-lost": "Nothing to do: another worker has the job, and nothing this one tried was written.",
-    "job-error": "Catch one of the three below it.",
-    "job-failed": "`error.job` is the record, `error.kind` says why. `perdure jobs rerun` tries again as a new job.",
-    "job-cancelled": "`error.job` is the record, with who cancelled it and why.",
-    "wait-timeout": "Wait again: a timeout does not touch the job.",
-    "verdict": "Catch or raise one of the four below it.",
-    "retry": "Raise it in a handler. Seen outside, the job has used up its retries.",
-    "fatal": "Raise it in a handler, as `Fail`. Seen outside, as `error_kind`, the job failed for good.",
-    "snooze": "Raise it in a handler to run again later at no cost.",
-    "denied": 'Catch it in a handler that asked with `on_deny="resume"`. Else the job is FAILED.',
-    "error": "Catch it to catch everything that perdure raises.",
-}
-
-
 def error_pages() -> Iterator[str]:
     """One section per error: what it says, what to do, where it comes from."""
     described = [cls for cls in classes(errors) if "code" in vars(cls)]
     local = [cls for cls in (*classes(usage), *classes(doors)) if "code" in vars(cls)]
     yield from row("Exit code", "Errors")
     yield RULE * 2 + "|"
-    for code in sorted({exit_code(cls) for cls in described + local}):
-        names = [f"[{c.code}](#{c.code})" for c in described + local if exit_code(c) == code]
+    for code in sorted({int(exit_code_of(cls)) for cls in described + local}):
+        names = [f"[{c.code}](#{c.code})" for c in described + local if exit_code_of(c) == code]
         yield from row(str(code), ", ".join(names))
     yield ""
     for cls in described:
         base = cls.__bases__[0]
-        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "")
-        if cls.code in ADVICE:
-            yield from (ADVICE[cls.code], "")
+        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "", ADVICE[cls.code], "")
         a = "an" if base.__name__[0] in "AEIOU" else "a"
-        facts = [f"`{cls.__name__}`, {a} `{base.__name__}`", f"exit code {exit_code(cls)}"]
+        facts = [f"`{cls.__name__}`, {a} `{base.__name__}`", f"exit code {int(exit_code_of(cls))}"]
         if raisers := raised_by(cls.__name__):
             facts.append("raised by " + ", ".join(f"`{name}`" for name in raisers))
         yield from ("; ".join(facts) + ".", "")
     yield from ("# Errors of the command line alone", "")
     for cls in local:
-        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "")
-        yield from (f"Exit code {exit_code(cls)}.", "")
+        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "", ADVICE[cls.code], "")
+        yield from (f"Exit code {int(exit_code_of(cls))}.", "")
 
 
 def classes(module: Any) -> list[type[PerdureError]]:
@@ -220,11 +159,6 @@ def raised_by(name: str) -> list[str]:
             if public and re.search(rf"\b{name}\b", inspect.getdoc(value) or ""):
                 found.append(f"{title}.{attribute}")
     return found
-
-
-def exit_code(cls: type[PerdureError]) -> int:
-    """The exit code that an error of this class ends the command line with."""
-    return int(next(doors.EXIT_CODES[c] for c in cls.__mro__ if c in doors.EXIT_CODES))
 
 
 def commands() -> Iterator[str]:

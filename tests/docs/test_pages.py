@@ -54,6 +54,14 @@ def test_tests_that_are_named_exist(page: Path) -> None:
     assert not missing
 
 
+def test_every_guarantee_names_its_tests() -> None:
+    text = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| Promise \| Test \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert len(tables) == len(re.findall(r"^## \d", text, re.MULTILINE))
+    rows = [row for table in tables for row in table.splitlines()]
+    assert [row for row in rows if not re.search(r"\]\(\.\./tests/\S+\.py\) `test_\w+`[^|]* \|$", row)] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     linked = {(DOCS / link).resolve() for link in links(DOCS / "index.md")}
     assert [
@@ -87,7 +95,7 @@ def test_every_error_is_documented_with_what_to_do() -> None:
     assert codes - found == set()
     sections = re.split(r"^## ", (DOCS / "errors.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     silent = [s.split("\n", 1)[0] for s in sections[1:] if s.split("\n", 1)[0] in codes and s.count("\n\n") < 3]
-    assert not silent, "say in docs/generate.py what to do about them"
+    assert not silent, "say in cli/advice.py what to do about them"
 
 
 # -- the command lines ----------------------------------------------------------------------------------------------------

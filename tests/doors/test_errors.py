@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from perdure.cli import errors as doors
+from perdure.cli.advice import ADVICE
 from perdure.cli.errors import EXIT_CODES, Exit, exit_code, report
 from perdure.cli.usage import Usage
 from perdure.model import errors
 from perdure.model.states import Status
 from tests.doors.conftest import Perdure, a_job
 
-CODES = {
+CODES: dict[type[errors.PerdureError], int] = {
     errors.PerdureError: 1,
     errors.ConfigError: 2,
     errors.MalformedUrl: 2,
@@ -109,7 +110,7 @@ def test_what_happened_why_and_what_next(capsys: pytest.CaptureFixture[str]) -> 
     assert report(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")) == 3
     assert capsys.readouterr().err == "error: no job has the id 42\n  perdure jobs ls  [code: job-not-found]\n"
     report(errors.PerdureError("it broke"))
-    assert capsys.readouterr().err == "error: it broke  [code: error]\n"
+    assert capsys.readouterr().err == "error: it broke\n  perdure help error says more  [code: error]\n"
 
 
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +120,7 @@ def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "detail": "away",
         "code": "store-unreachable",
         "hint": "wait",
+        "help": "perdure help store-unreachable",
         "retryable": True,
         "exit_code": 10,
     }
@@ -159,6 +161,33 @@ def test_colour_of_errors(perdure: Perdure) -> None:
     assert "\x1b[1;31merror:" in perdure("jobs", "nope", "--color", "always", code=2).err
     assert "\x1b[1;31merror:" in perdure("jobs", "nope", "--color=always", code=2).err
     assert "\x1b" not in perdure("jobs", "nope", code=2).err
+
+
+@pytest.mark.parametrize("cls", [c for c in CODES if "code" in vars(c)], ids=lambda cls: cls.__name__)
+def test_help_says_what_an_error_means_and_what_to_do(perdure: Perdure, cls: type[errors.PerdureError]) -> None:
+    page = perdure("help", cls.code).out
+    assert page.startswith(f"{cls.code} (exit code {CODES[cls]}, {cls.__name__} in Python)\n\n")
+    facts = perdure("help", f"[code: {cls.code}]", "-o", "json").json
+    assert facts["means"] == " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    assert facts["exit_code"] == CODES[cls]
+    assert " ".join(page.split()).endswith(facts["advice"])
+    assert "](" not in page
+
+
+def test_help_knows_bugs_and_no_error_more_than_there_are(perdure: Perdure) -> None:
+    assert set(ADVICE) == {c.code for c in CODES} | {"bug"}
+    assert "report it" in perdure("help", "bug").out
+
+
+def test_help_of_a_command(perdure: Perdure) -> None:
+    assert perdure("help", "jobs", "ls").out == perdure("jobs", "ls", "--help").out
+    assert perdure("help", "db").out == perdure("db", "--help").out
+    assert perdure("help").out == perdure("--help").out
+
+
+def test_help_on_what_is_not_there(perdure: Perdure) -> None:
+    assert "did you mean job-not-found?" in perdure("help", "job-not-fond", code=2).err
+    assert "no command and no error 'jobs nope'" in perdure("help", "jobs", "nope", code=2).err
 
 
 class TestDatabase:

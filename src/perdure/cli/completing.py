@@ -198,6 +198,11 @@ def _choices(place: Place, param: Any, metavar: str) -> list[Found]:
             from perdure.cli.shells import SCRIPTS
 
             return [(name, "") for name in SCRIPTS]
+        case "TOPIC":
+            from perdure.cli.advice import ADVICE
+            from perdure.cli.main import root
+
+            return [] if place.arguments else [*root().summaries(None), *((code, "an error") for code in ADVICE)]
         case "URL":
             return [("memory:", ""), ("sqlite:///", "a file"), ("postgresql://", "a server")]
         case "NAME" if place.path[:1] == ["config"] and param.param_type_name == "argument":

@@ -94,10 +94,12 @@ def exit_code(error: BaseException) -> int:
     """The exit code an error ends the command with."""
     if isinstance(error, errors.JobFailed) and error.kind == "denied":
         return Exit.JOB_CANCELLED
-    for cls in type(error).__mro__:
-        if cls in EXIT_CODES:
-            return EXIT_CODES[cls]
-    return Exit.FAILURE
+    return exit_code_of(type(error))
+
+
+def exit_code_of(cls: type[BaseException]) -> int:
+    """The exit code of errors of this class."""
+    return next((EXIT_CODES[c] for c in cls.__mro__ if c in EXIT_CODES), Exit.FAILURE)
 
 
 def pipe_closed() -> int:
@@ -115,7 +117,8 @@ def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: 
     elif verbose > 1:
         traceback.print_exception(error)
     code = exit_code(error)
-    text = _as_json(error, code) if as_json else told(error.message, error.hint, error.code, color=color)
+    hint = error.hint or f"perdure help {error.code} says more"
+    text = _as_json(error, code) if as_json else told(error.message, hint, error.code, color=color)
     print(text, file=sys.stderr)
     return code
 
@@ -138,6 +141,7 @@ def _as_json(error: errors.PerdureError, code: int) -> str:
         "detail": error.message,
         "code": error.code,
         "hint": error.hint,
+        "help": f"perdure help {error.code}",
         "retryable": isinstance(error, errors.StoreUnreachable),
         "exit_code": int(code),
     }

@@ -25,7 +25,8 @@ perdure dev                                      try it: a store, a worker and t
 perdure jobs start research -P topic=coffee --wait --app agents:app
 perdure jobs ls --status failed,deadletter --since 24h
 perdure approvals approve 9a8b7c6d --comment 'ok, small diff'
-perdure worker start --app agents:app --processes 4"""
+perdure worker start --app agents:app --processes 4
+perdure help job-not-found                       what the code of an error means"""
 
 
 class Root(LazyGroup):
@@ -47,6 +48,7 @@ class Root(LazyGroup):
         "chaos": ("perdure.cli.chaos", "Kill workers by the thousand, and prove that nothing was lost"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),
+        "help": ("perdure.cli.explaining", "Explain a command, or an error by its code"),
     }
 
 

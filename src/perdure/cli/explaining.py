@@ -1,0 +1,105 @@
+"""`perdure help`: a command's help page, or what an error means and what to do about it. It needs no network."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from perdure.cli.options import command, group
+from perdure.cli.session import Cli
+from perdure.cli.usage import Usage
+
+T = TypeVar("T")
+
+app = group("Explain a command, or an error by its code.", "perdure help")
+
+
+@command(app, "help", example="perdure help jobs ls\nperdure help job-not-found")
+def help(
+    cli: Cli,
+    topic: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="A command, or the code of an error; default: all commands"),
+    ] = None,
+) -> None:
+    """Explain a command, or an error by its code.
+
+    The code of an error stands in brackets at the end of its message, and as `code` where errors are JSON.
+    """
+    words = topic or []
+    if found := _command_page(words):
+        print(found)
+        return
+    facts = _error(words[0]) if len(words) == 1 else None
+    if facts is None:
+        raise Usage(f"there is no command and no error '{' '.join(words)}'", hint=_nearest(words))
+    cli.out.one(facts, lambda: _error_page(facts), id=facts["code"], plain=dict)
+
+
+def _command_page(words: list[str]) -> str | None:
+    """The help of the command at this path; None if there is none."""
+    from perdure.cli.main import root
+
+    node: Any = root()
+    context = typer.Context(node, info_name="perdure")
+    for word in words:
+        node = node.get_command(context, word) if hasattr(node, "list_commands") else None
+        if node is None:
+            return None
+        context = typer.Context(node, info_name=word, parent=context)
+    text: str = node.get_help(context)
+    return text.rstrip("\n")
+
+
+def _error(code: str) -> dict[str, Any] | None:
+    """What is known of the error with this code; None if there is none."""
+    from perdure.cli.advice import ADVICE
+    from perdure.cli.errors import Exit, exit_code_of
+    from perdure.model.errors import PerdureError
+
+    code = code.strip("[]").removeprefix("code:").strip()
+    if code not in ADVICE:
+        return None
+    facts = {"code": code, "advice": _plain(ADVICE[code])}
+    for cls in _family(PerdureError):
+        if vars(cls).get("code") == code:
+            means = " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
+            return {**facts, "class": cls.__name__, "means": means, "exit_code": int(exit_code_of(cls))}
+    return {**facts, "class": None, "means": "Something that perdure did not expect.", "exit_code": int(Exit.FAILURE)}
+
+
+def _family(cls: type[T]) -> Iterator[type[T]]:
+    yield cls
+    for child in cls.__subclasses__():
+        yield from _family(child)
+
+
+def _error_page(facts: dict[str, Any]) -> Any:
+    from rich.text import Text
+
+    name = f", {facts['class']} in Python" if facts["class"] else ""
+    lines = [
+        (f"{facts['code']} (exit code {facts['exit_code']}{name})", "bold"),
+        ("\n\n" + textwrap.fill(facts["means"], 100), ""),
+        ("\n\n" + textwrap.fill(facts["advice"], 100), ""),
+    ]
+    return Text.assemble(*lines)
+
+
+def _plain(text: str) -> str:
+    """Markdown's links as a terminal shows them."""
+    return re.sub(r"\[([^\]]+)\]\((\w[\w-]*\.md)\)", r"docs/\2", text)
+
+
+def _nearest(words: list[str]) -> str:
+    from perdure.cli.advice import ADVICE
+
+    near = difflib.get_close_matches(" ".join(words), ADVICE, 1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return f"{guess}`perdure help` lists the commands, `perdure help CODE` explains an error"
