@@ -11,6 +11,7 @@ import pytest
 from perdure.chaos.proxy import Line, Proxy, reachable
 from perdure.model.errors import StoreUnreachable
 from perdure.store.postgres.severing import end_backends
+from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS
 from tests.crash.processes import until
 
 BIG = b"x" * 3_000_000
@@ -125,7 +126,7 @@ async def test_a_session_is_known_by_its_process_and_can_be_ended(postgres_url: 
             pids = [await each.fetchval("select pg_backend_pid()") for each in (ours, theirs)]
             assert (await the_line(proxy)).pid == pids[0]
             assert await end_backends(postgres_url, [*pids, 1]) == 1, "only perdure's own sessions are ended"
-            with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            with pytest.raises(CLIENT_LIBRARY_ERRORS):
                 await ours.fetchval("select 1")
             assert await theirs.fetchval("select 1") == 1
             assert await end_backends(postgres_url, pids) == 0

@@ -17,7 +17,7 @@ from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.ground import clear, end_all, prepare
 from perdure.chaos.jobs import make_app
 from perdure.chaos.people import OPEN, Books, Clerk, Meddler, Producer
-from perdure.chaos.proof import prove
+from perdure.chaos.proof import check, prove
 from perdure.chaos.proxy import Proxy, reachable
 from perdure.chaos.report import Report
 from perdure.chaos.tasks import meanwhile
@@ -26,6 +26,8 @@ from perdure.chaos.workforce import Workforce
 from perdure.model.errors import PerdureError, StoreUnreachable
 
 OPEN_PER_WORKER = 12
+CHECK_EVERY = 3.0
+"""Seconds between two looks at the database as a whole, while harm is done."""
 
 Told = Callable[[Report], None]
 
@@ -149,11 +151,13 @@ class Chaos:
                 )
             )
             self._note_what_is_left_out(url, proxied=proxy is not None, real=real)
+            straight = await stack.enter_async_context(self._client(url))
             began = time.monotonic()
             async with meanwhile(self._tick(proxy), clerk.answer_all()) as watch:
                 async with meanwhile(
                     producer.keep(OPEN_PER_WORKER * plan.workers),
                     trouble.make(),
+                    self._look_on(straight),
                 ) as rage:
                     report.phase = "harm"
                     await watch(rage(workforce.rage()))
@@ -162,8 +166,7 @@ class Chaos:
                 await watch(self._calm_down(client, workforce, producer))
                 await watch(workforce.dismiss())
                 report.phase = "proof"
-                async with self._client(url) as straight:
-                    await watch(prove(straight, self.books, report, self._place))
+                await watch(prove(straight, self.books, report, self._place))
             self._tally(proxy)
             if proxy is not None and not proxy.readable:
                 report.notes.append("no session was ended by the server: connections are encrypted")
@@ -207,6 +210,15 @@ class Chaos:
             elif report.open == 0 or time.monotonic() > deadline:
                 return  # those that are stuck are found by the proof
             await asyncio.sleep(0.1)
+
+    async def _look_on(self, client: App) -> None:
+        """Everything must be in order at every moment, not only at the end."""
+        while True:
+            began = time.monotonic()
+            with suppress(StoreUnreachable):  # it is being restarted
+                await check(client, self.report, "while workers died: ")
+                self.report.done["checks"] += 1
+            await asyncio.sleep(max(CHECK_EVERY, 10 * (time.monotonic() - began)))
 
     async def _tick(self, proxy: Proxy | None) -> None:
         while True:

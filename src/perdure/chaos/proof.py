@@ -33,9 +33,15 @@ async def prove(client: Client, books: Books, report: Report, place: Path) -> No
         for what in (*problems(case), *misdeeds(case, effects, books.cancelled)):
             report.faults.append(_line(case, what))
     _compare(books, seen, ids, effects, report)
+    await check(client, report)
+
+
+async def check(client: Client, report: Report, when: str = "") -> None:
+    """What `fsck` finds goes into `report.faults`; it may be asked at any moment."""
     async for finding in client.fsck():
-        if not finding.note:
-            report.faults.append(f"fsck {finding.code}: {finding.text}")
+        line = f"fsck {when}{finding.code}: {finding.text}"
+        if not finding.note and line not in report.faults:
+            report.faults.append(line)
 
 
 async def _cases(client: Client) -> AsyncIterator[Case]:

@@ -192,7 +192,7 @@ def _facts(report: Report, plan: Plan) -> dict[str, Any]:
 
 DONE = (
     "workers", "kills", "stops", "leases lost", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels",
-    "hurries", "refused",
+    "hurries", "refused", "checks",
 )  # fmt: skip
 FOUND = ("attempts", "taken over", "steps", "tool calls", "approvals decided", "approvals expired", "events")
 
@@ -222,6 +222,7 @@ def page(report: Report, plan: Plan) -> Text:
         "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls",
         "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired",
         "events": f"{found['events']}",
+        "checks": f"{done['checks']} by fsck meanwhile, and one of everything at the end",
         "faults": f"{len(report.faults)}",
     }
     text = Text()
