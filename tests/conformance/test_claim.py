@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -258,11 +259,13 @@ async def test_next_due_is_the_front_of_the_queues(store: Store) -> None:
     assert await store.next_due(["default"]) == 0
 
 
-async def test_a_time_that_no_program_can_read_stops_nobody(sqlite_url: str) -> None:
-    async with open_shell(sqlite_url) as shell:
-        await shell.run("insert into jobs (kind, deadline) values ('strange', 9000000000000000000)")
-    store = await open_store(sqlite_url)
+async def test_a_time_that_no_program_can_read_stops_nobody(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'perdure.db'}"
+    store = await open_store(url)
     try:
+        await store.migrate()
+        async with open_shell(url) as shell:
+            await shell.run("insert into jobs (kind, deadline) values ('strange', 9000000000000000000)")
         await enqueue(store)
         claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
         assert len(claimed) == 2

@@ -62,7 +62,7 @@ def test_who_does_not_use_it_pays_for_one_small_file() -> None:
     code = f"import pytest, sys, {MODULE}; print(sorted(m for m in sys.modules if 'perdure' in m or m == 'pydantic'))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(["perdure", MODULE])
+    assert done.stdout.strip() == str(["perdure", MODULE, "perdure.version"])
 
 
 def test_with_pytest_asyncio(session: Session) -> None:

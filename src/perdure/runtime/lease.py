@@ -31,8 +31,9 @@ class Held:
     good_until: float
     since: float
     """Monotonic time (the machine's) it was claimed, and after that of its start."""
-    asked_at: float
-    """When its claim was sent, by the store's clock: that clock and `claimed.claimed_at` tell database time."""
+    claimed_at: float
+    """When its claim was answered, by the store's clock. With `claimed.claimed_at` it tells database time, a little late: so no
+    deadline comes early."""
     buffered: float = 0.0
     """Seconds it waited in the buffer before its start."""
     run: Run | None = None
@@ -57,7 +58,7 @@ class LeaseKeeper:
             before is not None
         ):  # taken from us and claimed by us again: the former attempt must not go on beside this one
             self._lost(before)
-        held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl, time.monotonic(), asked_at)
+        held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl, time.monotonic(), self._clock.monotonic())
         return held
 
     def drop(self, held: Held) -> None:

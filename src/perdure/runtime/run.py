@@ -58,7 +58,7 @@ class Run:
         threads: Executor,
         handler_threads: Executor,
         linger: float,
-        asked_at: float,
+        claimed_at: float,
         observer: Observer | None = None,
     ) -> None:
         self.store = store
@@ -91,7 +91,7 @@ class Run:
         """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
         self._busy = 0
         self._refusals = 0
-        self._claimed_mono = asked_at
+        self._claimed_mono = claimed_at
         self._ending = False
         self._scope: Timeout | None = None
 

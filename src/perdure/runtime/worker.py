@@ -303,7 +303,7 @@ class Worker:
             threads=self._threads,
             handler_threads=self._handler_threads,
             linger=self.options.linger,
-            asked_at=held.asked_at,
+            claimed_at=held.claimed_at,
             observer=self._observer,
         )
         if self._stopping.is_set():
