@@ -14,7 +14,7 @@ from perdure.app import App
 from perdure.chaos.report import Report
 from perdure.chaos.script import requests
 from perdure.model.approvals import Approval
-from perdure.model.errors import Conflict, PerdureError, StoreUnreachable
+from perdure.model.errors import Conflict, NotPermitted, PerdureError, StoreUnreachable
 from perdure.model.states import Status
 from perdure.runtime.client.enqueueing import Request
 
@@ -122,6 +122,9 @@ class Clerk:
             await self._decide(asked, chance, by="clerk")
         except (Conflict, LookupError):
             return  # decided, expired or cancelled this moment
+        except NotPermitted as error:
+            self._report.faults.append(f"approval {asked.id} of job {asked.job_id}, by its last link: {error.message}")
+            return
         if chance % 5:
             return
         try:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -184,14 +184,13 @@ class Workforce:
         """Wait until the condition is true or the child is gone; False if neither is so after `limit` seconds."""
         deadline = time.monotonic() + limit
         news = self._news[child]
-        while not condition() and child.exit_code is None:
+        while True:
+            news.clear()  # before looking: to look is to hear what is new
+            if condition() or child.exit_code is not None:
+                return True
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            news.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
-            except TimeoutError:
-                continue
-        return True
