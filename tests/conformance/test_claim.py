@@ -265,7 +265,9 @@ async def test_a_time_that_no_program_can_read_stops_nobody(tmp_path: Path) -> N
     try:
         await store.migrate()
         async with open_shell(url) as shell:
-            await shell.run("insert into jobs (kind, deadline) values ('strange', 9000000000000000000), ('plain', null)")
+            await shell.run(
+                "insert into jobs (kind, deadline) values ('strange', 9000000000000000000), ('plain', null)"
+            )
         claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
         assert len(claimed) == 2
         assert len((await store.list_jobs(JobFilter())).items) == 2
