@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from bench import sqlite_yardstick, yardstick
+from bench.meter import family_cpu
 from perdure.store.open import open_store
 from tests.postgres_server import PostgresServer
 
@@ -44,6 +45,14 @@ class Place(Protocol):
 
     async def sql(self, url: str, script: str) -> list[Any]:
         """Run statements by hand; with a single SELECT, return its first row."""
+        ...
+
+    def server_cpu(self) -> float | None:
+        """See `meter.Metered`."""
+        ...
+
+    async def log_bytes(self, url: str) -> int | None:
+        """See `meter.Metered`."""
         ...
 
 
@@ -107,6 +116,12 @@ class PostgresPlace:
         finally:
             await conn.close()
 
+    def server_cpu(self) -> float | None:
+        return None if self._server is None else family_cpu(self._server.pid)
+
+    async def log_bytes(self, url: str) -> int | None:
+        return int((await self.sql(url, "select pg_current_wal_lsn() - '0/0'"))[0])
+
     def _url(self, database: str | None) -> str:
         if self._server is not None:
             return self._server.url(database or "postgres")
@@ -150,6 +165,12 @@ class SqlitePlace:
 
     async def sql(self, url: str, script: str) -> list[Any]:
         return await asyncio.to_thread(self._sql, url.removeprefix("sqlite:///"), script)
+
+    def server_cpu(self) -> float | None:
+        return None  # there is no server: the client's time is all of it
+
+    async def log_bytes(self, url: str) -> int | None:
+        return None  # the file is written over from its beginning
 
     def _sql(self, path: str, script: str) -> list[Any]:
         conn = sqlite3.connect(path, isolation_level=None, timeout=60)

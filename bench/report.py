@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.bars import BARS, Bar, told, verdict
 
+BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 HEAD = ("workload", "unit", "product", "yardstick", "ratio", "bar", "met?")
 
 
@@ -39,7 +40,7 @@ class Line:
 def lines(found: Found) -> list[Line]:
     """The figures that were measured, in the order of the bars; those without a line there come last."""
     known = {b.figure: b for b in BARS[found.store]}
-    others = [Bar(name, "x" if "/" in name else "ms") for name in found.product if name not in known]
+    others = [Bar(name, _unit(name)) for name in found.product if name not in known]
     result = []
     for bar in (*known.values(), *others):
         if bar.figure not in found.product:
@@ -51,6 +52,11 @@ def lines(found: Found) -> list[Line]:
         met = verdict(bar, product, yardstick)
         result.append(Line(found.store, bar.figure, bar.unit, product, yardstick, ratio, told(bar), met))
     return result
+
+
+def _unit(figure: str) -> str:
+    """The unit of a figure that has no line among the bars."""
+    return "x" if "/" in figure else {"us": "us", "bytes": "bytes"}.get(figure.rpartition("_")[2], "ms")
 
 
 def table(found: Found) -> str:
@@ -79,3 +85,13 @@ def write_json(path: Path, machine: str, command: str, everything: list[Found]) 
     """Every round of every figure, for other programs."""
     stores = [{**asdict(found), "lines": [asdict(line) for line in lines(found)]} for found in everything]
     path.write_text(json.dumps({"machine": machine, "command": command, "stores": stores}, indent=1) + "\n")
+
+
+def write_page(page: Path, machine: str, command: str, loads: str, everything: list[Found]) -> None:
+    """Put the tables of a full run into the page about performance, in place of those of the last one."""
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    tables = "\n\n".join(f"```text\n{table(found)}\n```" for found in everything)
+    told = f"{BEGIN}\n{machine}; {loads}. `{command}`:\n\n{tables}\n{END}"
+    page.write_text(before + told + after)

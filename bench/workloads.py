@@ -17,6 +17,7 @@ from typing import Any
 from bench.checks import Incorrect, check
 from bench.fill import fill
 from bench.handlers import PAYLOAD, RESULT, Subject, subject
+from bench.meter import metered
 from bench.places import Place
 from perdure import Request, Status
 from perdure.model.jobs import Outcome
@@ -93,11 +94,12 @@ def percentile(values: list[float], share: float) -> float:
 async def enqueue_bulk(place: Place, sizes: Sizes) -> Figures:
     """One enqueue_many of all jobs."""
     async with place.fresh() as url, opened(url) as it:
-        t = time.perf_counter()
-        await it.app.enqueue_many(Request(it.noop, PAYLOAD) for _ in range(sizes.jobs))
-        took = time.perf_counter() - t
+        async with metered(place, url) as meter:
+            t = time.perf_counter()
+            await it.app.enqueue_many(Request(it.noop, PAYLOAD) for _ in range(sizes.jobs))
+            took = time.perf_counter() - t
         await check(place, url, "noop", status="PENDING", jobs=sizes.jobs, events=1)
-    return {"enqueue_bulk": sizes.jobs / took}
+    return {"enqueue_bulk": sizes.jobs / took, **meter.figures("enqueue_bulk", sizes.jobs)}
 
 
 async def enqueue_1(place: Place, sizes: Sizes) -> Figures:
@@ -132,14 +134,15 @@ async def drain(place: Place, sizes: Sizes) -> Figures:
     async with place.fresh() as url, opened(url) as it:
         await it.app.enqueue_many(Request(it.noop, PAYLOAD) for _ in range(sizes.jobs))
         gc.collect()
-        t = time.perf_counter()
-        async with working(it):
-            await it.counted.reach(sizes.jobs)
-            await completed(it, "noop", sizes.jobs)
-            took = time.perf_counter() - t
+        async with metered(place, url) as meter:
+            t = time.perf_counter()
+            async with working(it):
+                await it.counted.reach(sizes.jobs)
+                await completed(it, "noop", sizes.jobs)
+                took = time.perf_counter() - t
         _once_each(it.counted.ran, sizes.jobs)
         await check(place, url, "noop", status="COMPLETED", jobs=sizes.jobs, events=3)
-    return {"drain": sizes.jobs / took}
+    return {"drain": sizes.jobs / took, **meter.figures("drain", sizes.jobs)}
 
 
 def _once_each(ran: int, jobs: int) -> None:
@@ -254,12 +257,13 @@ def steps_of(jobs: int, each: int) -> Callable[[Place, Sizes], Awaitable[Figures
         async with place.fresh() as url, opened(url) as it:
             await it.app.enqueue_many(Request(it.climb, steps) for _ in range(jobs))
             gc.collect()
-            async with working(it, concurrency=max(jobs, 100)):
+            async with metered(place, url) as meter, working(it, concurrency=max(jobs, 100)):
                 await it.counted.reach(jobs)
                 await completed(it, "climb", jobs)
             _once_each(it.counted.ran, jobs)
             await check(place, url, "climb", status="COMPLETED", jobs=jobs, events=3 + steps)
-        return {f"steps_{jobs}": jobs * steps / (it.counted.last - it.counted.first)}
+        rate = jobs * steps / (it.counted.last - it.counted.first)
+        return {f"steps_{jobs}": rate, **meter.figures(f"steps_{jobs}", jobs * steps)}
 
     return run
 
