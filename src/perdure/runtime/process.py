@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import threading
 from collections.abc import Iterator
 
 _THRESHOLDS = (10_000, 20, 50)
-_SWITCH = 0.0005
 _lock = threading.Lock()
-_before: list[tuple[tuple[int, int, int], float]] = []
+_before: list[tuple[int, int, int]] = []
 """How it was before each worker of this process, in threads of their own, that is at work."""
 
 
@@ -27,16 +25,14 @@ def devoted() -> Iterator[None]:
         if not _before:
             gc.collect()
             gc.freeze()
-        _before.append((gc.get_threshold(), sys.getswitchinterval()))
+        _before.append(gc.get_threshold())
         gc.set_threshold(*_THRESHOLDS)
-        sys.setswitchinterval(_SWITCH)
     try:
         yield
     finally:
         with _lock:
             if len(_before) == 1:
-                gc.set_threshold(*_before[0][0])
-                sys.setswitchinterval(_before[0][1])
+                gc.set_threshold(*_before[0])
                 gc.unfreeze()
                 _before.clear()
             else:  # another worker of this process goes on; the first entry says how it was

@@ -11,8 +11,15 @@ from perdure.store.postgres.hints import Bell
 from perdure.store.postgres.transactions import Database
 from perdure.store.postgres.troubles import translated, trouble_of
 
+T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def alike(values: list[T]) -> list[T]:
+    """An argument of one element where all are the same, and the statement lets one stand for all: the driver looks at each
+    element of each array."""
+    return values[:1] if values.count(values[0]) == len(values) else values
 
 
 class Base:

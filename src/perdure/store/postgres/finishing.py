@@ -11,7 +11,7 @@ from perdure.model.ids import short_id
 from perdure.model.jobs import Lease, Outcome
 from perdure.model.states import Status
 from perdure.store.batcher import Batcher
-from perdure.store.postgres.base import Base, HotWriter
+from perdure.store.postgres.base import Base, HotWriter, alike
 from perdure.store.postgres.recording import Run, in_lock_order
 from perdure.store.postgres.transactions import Tx
 from perdure.store.refusals import lease_lost
@@ -38,8 +38,8 @@ async def complete(run: Run, endings: Sequence[Ending], tenant: str) -> list[Sta
     rows = await run(
         "complete_many",
         [e.lease.job_id for e in ordered],
-        [e.lease.attempt for e in ordered],
-        [e.lease.worker_id for e in ordered],
+        alike([e.lease.attempt for e in ordered]),
+        alike([e.lease.worker_id for e in ordered]),
         [e.outcome.result for e in ordered],
         [e.outcome.ran if e.outcome.started else None for e in ordered],
         tenant,

@@ -72,15 +72,15 @@ where k.tenant_id = $4 and k.expires_at > perdure.db_now()
 
 -- name: append_many
 -- One event for each of several jobs: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 event ids, $5 types, $6 payloads,
--- $7 tenant.
+-- $7 tenant. Of attempts, workers and types one element may stand for all (unnest pads short arrays with nulls).
 -- A job id that comes back is written; one that does not has lost its lease.
 with heads as (
   update perdure.job_claims k set version = k.version + 1, started = true, expires_at = perdure.db_now() + k.ttl
   from unnest($1::uuid[], $2::int[], $3::text[], $4::uuid[], $5::text[], $6::text[])
     u(id, attempt, worker_id, event_id, type, payload)
-  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $7
-    and k.expires_at > perdure.db_now()
-  returning k.job_id, k.version, k.attempt, u.event_id, u.type, u.payload
+  where k.job_id = any (array[u.id]) and k.attempt = coalesce(u.attempt, $2[1])
+    and k.worker_id = coalesce(u.worker_id, $3[1]) and k.tenant_id = $7 and k.expires_at > perdure.db_now()
+  returning k.job_id, k.version, k.attempt, u.event_id, coalesce(u.type, $5[1]) as type, u.payload
 )
 insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
 select job_id, version, attempt, event_id, type, payload::json from heads
@@ -128,13 +128,13 @@ delete from perdure.job_waits w using unnest($1::uuid[], $2::text[]) u(id, key) 
 
 -- name: complete_many
 -- The happy end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 results, $5 seconds user code ran (null: it never did),
--- $6 tenant.
+-- $6 tenant. Of attempts and workers one element may stand for all, as for append_many.
 -- No look at the status here: a transition that is illegal must fail as such, not vanish together with its claim.
 with done as (
   delete from perdure.job_claims k
   using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::float8[]) u(id, attempt, worker_id, result, ran)
-  where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $6
-    and k.expires_at > perdure.db_now()
+  where k.job_id = any (array[u.id]) and k.attempt = coalesce(u.attempt, $2[1])
+    and k.worker_id = coalesce(u.worker_id, $3[1]) and k.tenant_id = $6 and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.worker_id, u.result, u.ran
 ), moved as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,

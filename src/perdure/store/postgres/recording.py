@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Recorded, StatePatch, Wait
 from perdure.store.batcher import Batcher
-from perdure.store.postgres.base import Base, HotWriter
+from perdure.store.postgres.base import Base, HotWriter, alike
 from perdure.store.postgres.transactions import Tx
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row
@@ -33,8 +32,7 @@ Run: TypeAlias = "Callable[..., Awaitable[list[Row]]]"
 in_lock_order = attrgetter("lease.job_id.int")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One call of `record`."""
 
     lease: Lease
@@ -151,7 +149,9 @@ class EventWriter(EntryWriter):
             event_ids.append(event.event_id)
             types.append(event.type)
             payloads.append(event.payload)
-        rows = await self._hot.fetch("append_many", ids, attempts, workers, event_ids, types, payloads, self._db.tenant)
+        rows = await self._hot.fetch(
+            "append_many", ids, alike(attempts), alike(workers), event_ids, alike(types), payloads, self._db.tenant
+        )
         self._bell.ring("news")
         written = {row["job_id"]: Recorded(row["version"], row["created_at"]) for row in rows}
         return [written.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in items]
