@@ -20,7 +20,7 @@ from perdure import App
 from perdure.chaos import harness, worker, workforce
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.harness import Chaos, Plan
-from perdure.chaos.processes import Nursery
+from perdure.chaos.processes import PATIENCE, Nursery
 from perdure.chaos.proof import prove
 from perdure.chaos.report import Report
 from perdure.model.errors import ConfigError, RealJobs, StoreUnreachable
@@ -118,17 +118,19 @@ def descendants(pid: int) -> set[int]:
     ],
 )
 async def test_no_process_outlives_the_harness(
-    file_store_url: str, number: signal.Signals, code: int, says: str
+    file_store_url: str, tmp_path: Path, number: signal.Signals, code: int, says: str
 ) -> None:
     command = [sys.executable, "-m", "perdure", "chaos", "--url", file_store_url, "--kills", "100000", "--seed", "1"]
+    command += ["--directory", str(tmp_path / "places")]
     running = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         async with App(file_store_url, migrate=True) as app:
             store = await app.open()
-            while "chaos.errand" not in await store.kinds():
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(PATIENCE):
+                while "chaos.errand" not in await store.kinds():
+                    await asyncio.sleep(0.05)
             await until(lambda: len(descendants(running.pid)) > 5, what="workers")
             family = descendants(running.pid)
             running.send_signal(number)
@@ -138,6 +140,7 @@ async def test_no_process_outlives_the_harness(
             await until(lambda: not any(map(alive, family)), what="all of them to die")
             if number != signal.SIGKILL:
                 assert await store.kinds() == [], "its jobs are deleted"
+                assert list((tmp_path / "places").iterdir()) == [], "and so are its files"
     finally:
         if running.returncode is None:
             running.kill()

@@ -25,8 +25,9 @@ def test_a_run_and_its_summary(perdure: Perdure, place: Path) -> None:
     assert "\x1b" not in done.out + done.err
 
 
-def test_the_same_as_json_on_any_database(anywhere: Perdure) -> None:
-    facts = anywhere("chaos", "--kills", "2", "--workers", "1", "--jobs", "15", "--json", "--keep").json
+def test_the_same_as_json_on_any_database(anywhere: Perdure, tmp_path: Path) -> None:
+    keep = ("--keep", "--directory", str(tmp_path))
+    facts = anywhere("chaos", "--kills", "2", "--workers", "1", "--jobs", "15", "--json", *keep).json
     assert facts["ok"] is True
     assert (facts["kills"], facts["faults"]) == (2, [])
     assert 0 <= facts["seed"] < 1_000_000
@@ -36,6 +37,7 @@ def test_the_same_as_json_on_any_database(anywhere: Perdure) -> None:
     assert [json.loads(line)["kind"].startswith("chaos.") for line in kept.lines].count(False) == 0
     assert len(kept.lines) == sum(facts["jobs"].values())
     assert Path(facts["kept_in"], "effects").exists()
+    assert Path(facts["kept_in"]).parent == tmp_path.resolve()
     assert anywhere("chaos", "--kills", "1", "--workers", "1", "-o", "id").out.strip().isdigit(), (
         "chaos may follow chaos"
     )
@@ -82,11 +84,13 @@ def test_what_it_cannot_do(perdure: Perdure, args: tuple[str, ...], code: int, s
     assert done.out == ""
 
 
-def test_a_restart_command_that_fails_is_told(perdure: Perdure, postgres_url: str) -> None:
+def test_a_restart_command_that_fails_is_told(perdure: Perdure, postgres_url: str, tmp_path: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -c 'import sys; sys.exit(\"no such server\")'"
-    done = perdure("chaos", "--url", postgres_url, "--kills", "3", "--restart-command", command, code=1)
+    args = ("--kills", "3", "--restart-command", command, "--directory", str(tmp_path))
+    done = perdure("chaos", "--url", postgres_url, *args, code=1)
     assert "the restart command ended with exit code 1: no such server" in done.err
     assert command in done.err
+    assert f"witness and logs in {tmp_path.resolve()}/perdure-chaos-" in done.err
 
 
 def test_a_restart_command_is_run(perdure: Perdure, postgres_url: str, place: Path) -> None:
