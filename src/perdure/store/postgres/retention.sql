@@ -11,7 +11,7 @@ order by id limit 1 offset $3::int - 1
 select id, version from perdure.jobs
 where ($2::uuid is null or id > $2) and ($3::uuid is null or id <= $3) and ($4::uuid is null or id < $4)
   and tenant_id = $1 and status = any ($5::text[]::perdure.job_status[])
-  and finished_at < perdure.db_now() - $6::float8 * interval '1 second'
+  and finished_at <= perdure.db_now() - $6::float8 * interval '1 second'
   and ($7::text[] is null or kind = any ($7)) and ($8::text[] is null or queue = any ($8))
   and (not $9::bool or pruned_at is null)
 order by id limit $10

@@ -10,7 +10,7 @@ select id from jobs where id > coalesce(:after, '') and id < coalesce(:before, '
 select id, version from jobs
 where id > coalesce(:after, '') and id <= coalesce(:up_to, 'g') and id < coalesce(:before, 'g')
   and tenant_id = :tenant and status in (select value from json_each(:statuses))
-  and finished_at < :finished_before
+  and finished_at <= :finished_before
   and (:kinds is null or kind in (select value from json_each(:kinds)))
   and (:queues is null or queue in (select value from json_each(:queues)))
   and (not :heavy or pruned_at is null)
