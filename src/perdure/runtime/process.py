@@ -18,8 +18,7 @@ def devoted() -> Iterator[None]:
     """While this process is a worker and nothing else, collect garbage seldom, and not among what is loaded by now.
 
     Attempts make many short-lived objects, and a collection looks at every one that lives: a sixth of a busy worker's time
-    went into that. Threads take turns after half a millisecond instead of five: SQLite's writer asks for the interpreter
-    several times in a transaction. Everything is as it was at the end.
+    went into that. Everything is as it was at the end.
     """
     with _lock:
         if not _before:

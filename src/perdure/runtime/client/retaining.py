@@ -83,7 +83,7 @@ class Retaining(Looking):
         dry_run: bool = False,
         on_batch: Callable[[int], None] | None = None,
     ) -> int:
-        """Delete jobs that ended more than `older_than` (seconds or text) ago, with their logs, for good; return how many.
+        """Delete jobs that ended at least `older_than` (seconds or text) ago, with their logs, for good; return how many.
 
         One transaction per batch of at most `batch` jobs, fewer where they are large; `on_batch` is told the number so far
         after each. Stopped at any moment it leaves whole jobs, and can be called again to go on.

@@ -1,5 +1,5 @@
 -- What clients do with jobs.
--- Where the dialect differs: one row per execution instead of arrays, because a call costs no round trip here; no row locks,
+-- Where the dialect differs: one row instead of arrays (many.py repeats `values (?, ...)` for more of them); no row locks,
 -- because a transaction of the writer has the file for itself; database time is a parameter, read once per transaction.
 -- `fold` is Python's casefold, because lower() knows ASCII only here.
 

@@ -1,5 +1,6 @@
 -- What workers do. Where the dialect differs: a transaction of the writer has the file for itself, so each operation first
--- looks, then writes, row by row and without locks; what the twin says in one statement is a few short ones here.
+-- looks, then writes, without locks; what the twin says in one statement is a few short ones here. Where many rows are written,
+-- many.py repeats `values (?, ...)` for them.
 
 -- name: claim
 -- What is due in a lane at one priority: now, lane, priority, now, limit. One index range each, highest priority first, so that
