@@ -583,13 +583,15 @@ async def test_what_uses_the_app_uses_the_database_of_the_test() -> None:
 
 async def test_synchronous_code_uses_it_too() -> None:
     client = SyncClient(mine)  # as a module has it that was imported long ago
+    before = set(threading.enumerate())
     async with TestApp(mine) as t:
         handle = await asyncio.to_thread(client.enqueue, child_of_mine)
         waiting = asyncio.create_task(asyncio.to_thread(handle.result, "2d"))
         await t.run_until_idle(advance=True)
         assert await waiting == 7
     client.close()
-    assert [thread for thread in threading.enumerate() if thread.name == "perdure-sqlite-write"] == []
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    assert [thread for thread in left if thread.name == "perdure-sqlite-write"] == []
 
 
 async def test_afterwards_the_app_is_what_it_was() -> None:
