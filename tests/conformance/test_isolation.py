@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -12,10 +12,9 @@ from perdure.model.approvals import ApprovalStatus
 from perdure.model.errors import ApprovalNotFound, InvalidInput
 from perdure.model.ids import new_token, uuid7
 from perdure.model.jobs import Outcome
-from perdure.store.batcher import Batcher, Trouble, Writer
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from perdure.store.sizes import MOST_TEXT, chunks
+from perdure.store.sizes import chunks
 from tests.conformance.shell import Shell
 from tests.conformance.support import (
     HOUR,
@@ -186,46 +185,6 @@ async def test_finding_an_approval_by_full_ids(store: Store) -> None:
 
 
 # Sizes -----------------------------------------------------------------------------------------------------------------
-
-
-class Sizes(Writer[int, int]):
-    """Items are sizes; remembers what was written together."""
-
-    def __init__(self) -> None:
-        self.writes: list[list[int]] = []
-
-    async def write(self, items: Sequence[int]) -> Sequence[int]:
-        self.writes.append(list(items))
-        await asyncio.sleep(0)
-        return items
-
-    async def look(self, items: Sequence[int]) -> Sequence[int]:
-        raise AssertionError(items)
-
-    async def write_aside(self, item: int) -> int:
-        raise AssertionError(item)
-
-    def subject(self, item: int) -> Hashable:
-        return object()
-
-    def size(self, item: int) -> int:
-        return item
-
-    def trouble(self, error: Exception) -> Trouble:
-        return Trouble.OTHER
-
-    def refusal(self, error: Exception) -> Exception:
-        return error
-
-
-async def test_what_is_written_together_is_bounded_by_its_text() -> None:
-    sizes = Sizes()
-    batcher = Batcher(sizes)
-    items = [1, MOST_TEXT * 2, *[MOST_TEXT // 3] * 7, 1, 1]
-    assert await asyncio.gather(*map(batcher.submit, items)) == items
-    assert [n for write in sizes.writes for n in write] == items, "in their order"
-    assert all(len(write) == 1 or sum(write) <= MOST_TEXT for write in sizes.writes)
-    assert len(sizes.writes) == 5
 
 
 async def test_many_large_jobs_are_stored_together(file_store: Store) -> None:

@@ -2,84 +2,44 @@
 
 No timer: the first call is written at once, so a lone caller waits for nobody. Each caller is acknowledged after the commit
 that holds its item. What a write is, and what its errors mean, is the business of a `Writer`.
+
+Given two writers, two writes may be in flight: callers that go step by step with each other (each waits for its own commit)
+would otherwise all wait for the database, and then the database for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Sequence
-from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic
 
 from perdure.model.errors import StoreUnreachable
 from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
+from perdure.store.writing import PATIENCE, Insistent, Item, Result, Writer, unreachable
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-PATIENCE = 10.0
-"""Seconds of trying to get a lost connection back before callers are told."""
-
-CLASHES = 8
-"""How often one item may lose against others (deadlock, serialization) before its caller is told."""
-
-
-class Trouble(Enum):
-    """What an error of a write means."""
-
-    LOST = "the connection broke: whether the write was committed is unknown"
-    AWAY = "there is no connection: nothing was written"
-    CLASH = "another transaction was preferred: nothing was written, try again"
-    BLOCKED = "a stranger holds a lock: nothing was written"
-    OTHER = "the write itself is wrong: nothing was written"
-
-
-class Writer(ABC, Generic[Item, Result]):
-    """How a batcher writes. Its calls never overlap, `write_aside` excepted."""
-
-    @abstractmethod
-    async def write(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
-        """Commit all items at once and return one result each, in their order; an exception there is that item's own
-        refusal. If it raises, nothing was written, unless the trouble is LOST."""
-
-    @abstractmethod
-    async def look(self, items: Sequence[Item]) -> Sequence[Result | Exception | None]:
-        """After a lost connection: reconnect, make sure that the old one can write no more, and say what became of each
-        item. None = it was not written."""
-
-    @abstractmethod
-    async def write_aside(self, item: Item) -> Result:
-        """Write one item over a connection of its own, with patience for the lock that stands in its way."""
-
-    @abstractmethod
-    def subject(self, item: Item) -> Hashable:
-        """Items of one subject never share a write: one statement changes a row once."""
-
-    @abstractmethod
-    def size(self, item: Item) -> int:
-        """About how many characters of text it brings: they bound a write as well."""
-
-    @abstractmethod
-    def trouble(self, error: Exception) -> Trouble:
-        """What an error raised by this writer means."""
-
-    @abstractmethod
-    def refusal(self, error: Exception) -> Exception:
-        """The error as callers know it."""
+CROWD = 16
+"""Items that wait before a second write takes off beside the first."""
+SWIFT = 50e-6
+"""Seconds an item may take for a second write to be worth its commit: on a slow disk one large commit is better."""
 
 
 class Batcher(Generic[Item, Result]):
-    """One operation of a store, batched. Used from one event loop."""
+    """One operation of a store, batched. Used from one event loop.
 
-    def __init__(self, writer: Writer[Item, Result], *, limit: int = MOST_ITEMS, patience: float = PATIENCE) -> None:
-        self._writer = writer
+    writers: of the same operation, each over a connection of its own; as many writes may be in flight.
+    """
+
+    def __init__(self, *writers: Writer[Item, Result], limit: int = MOST_ITEMS, patience: float = PATIENCE) -> None:
+        self._writer = writers[0]
+        self._idle = [Insistent(writer, patience) for writer in reversed(writers)]
+        self._writers = len(writers)
         self._limit = limit
-        self._patience = patience
         self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
-        self._flushing: asyncio.Task[None] | None = None
+        self._subjects: set[Hashable] = set()  # in flight
+        self._flights: set[asyncio.Task[None]] = set()
+        self._boarding = 0  # flights that have not taken anything yet
+        self._swift = False
         self._asides: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -94,56 +54,50 @@ class Batcher(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._queue.append((item, future))
-        if self._flushing is None:
-            self._flushing = loop.create_task(self._flush())
+        idle = len(self._idle)
+        if idle == self._writers or (idle and self._swift and len(self._queue) >= CROWD):
+            self._boarding += 1
+            flight = loop.create_task(self._fly(self._idle.pop()))
+            self._flights.add(flight)
+            flight.add_done_callback(self._flights.discard)
         return await future
 
     async def close(self) -> None:
         """Write what was submitted, accept no more. Calling it twice is fine."""
         self._closed = True
-        while self._flushing is not None or self._asides:
-            waiting = {*self._asides, *([self._flushing] if self._flushing else ())}
-            await asyncio.wait(waiting)
+        while self._flights or self._asides:
+            await asyncio.wait({*self._flights, *self._asides})
 
-    async def _flush(self) -> None:
+    async def _fly(self, writer: Insistent[Item, Result]) -> None:
+        """Write until nothing waits."""
+        loop = asyncio.get_running_loop()
+        share = -(-len(self._queue) // self._boarding)  # those that take off together share what waits
+        self._boarding -= 1
         try:
-            while batch := self._take():
+            while batch := self._take(min(share, self._limit)):
+                share = self._limit
                 items = [item for item, _ in batch]
+                took_off = loop.time()
                 try:
-                    results: Sequence[Result | Exception | None] = await self._write(items)
+                    results: Sequence[Result | Exception | None] = await writer.write(items)
                 except Exception as error:  # noqa: BLE001  it belongs to the callers
                     results = [error] * len(items)
                     if isinstance(error, StoreUnreachable):  # those who queue behind need not wait as long again
                         self._refuse_queue(error)
+                self._swift = loop.time() - took_off < SWIFT * len(items)
+                self._subjects.difference_update(map(self._writer.subject, items))
                 for (item, future), result in zip(batch, results, strict=True):
                     self._answer(item, future, result)
         finally:
-            self._flushing = None
+            self._idle.append(writer)
 
-    def _refuse_queue(self, error: Exception) -> None:
-        while self._queue:
-            item, future = self._queue.popleft()
-            self._answer(item, future, _unreachable(error.__cause__ or error, unknown=False))
-
-    def _answer(self, item: Item, future: asyncio.Future[Result], result: Result | Exception | None) -> None:
-        if result is None:
-            aside = asyncio.get_running_loop().create_task(self._write_aside(item, future))
-            self._asides.add(aside)
-            aside.add_done_callback(self._asides.discard)
-        elif future.done():
-            return
-        elif isinstance(result, Exception):
-            future.set_exception(self._writer.refusal(result))
-        else:
-            future.set_result(result)
-
-    def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+    def _take(self, limit: int) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
-        subjects: set[Hashable] = set()
         later: list[tuple[Item, asyncio.Future[Result]]] = []
         queue = self._queue
+        subjects = self._subjects
         text = 0
-        while queue and len(batch) < self._limit:
+        while queue and len(batch) < limit:
             entry = queue.popleft()
             if entry[1].done():  # its caller was cancelled
                 continue
@@ -160,57 +114,22 @@ class Batcher(Generic[Item, Result]):
         queue.extendleft(reversed(later))
         return batch
 
-    async def _write(self, items: list[Item]) -> Sequence[Result | Exception | None]:
-        """One result per item; None = it is blocked and must be written aside."""
-        try:
-            return await self._writer.write(items)
-        except Exception as error:  # noqa: BLE001  trouble() judges it
-            match self._writer.trouble(error):
-                case Trouble.LOST | Trouble.AWAY as gone:
-                    return await self._recover(items, gone)
-                case Trouble.CLASH if len(items) > 1:
-                    await _pause(0)
-                    try:
-                        return await self._writer.write(items)
-                    except Exception as second:  # noqa: BLE001
-                        trouble = self._writer.trouble(second)
-                        if trouble in (Trouble.LOST, Trouble.AWAY):
-                            return await self._recover(items, trouble)
-                case Trouble.BLOCKED if len(items) == 1:
-                    return [None]
-                case Trouble.OTHER if len(items) == 1:
-                    return [error]
-                case _:
-                    pass
-        return await self._write_singly(items)
+    def _refuse_queue(self, error: Exception) -> None:
+        while self._queue:
+            item, future = self._queue.popleft()
+            self._answer(item, future, unreachable(error.__cause__ or error, unknown=False))
 
-    async def _write_singly(self, items: Sequence[Item]) -> list[Result | Exception | None]:
-        results: list[Result | Exception | None] = []
-        for item in items:
-            result = await self._write_one(item)
-            results.append(result)
-            if isinstance(result, StoreUnreachable):  # the others need not wait as long each
-                cause = result.__cause__ or result
-                return results + [_unreachable(cause, unknown=False) for _ in items[len(results) :]]
-        return results
-
-    async def _write_one(self, item: Item) -> Result | Exception | None:
-        for clash in range(CLASHES):
-            try:
-                return (await self._writer.write([item]))[0]
-            except Exception as error:  # noqa: BLE001
-                trouble = self._writer.trouble(error)
-                if trouble in (Trouble.LOST, Trouble.AWAY):
-                    try:
-                        return (await self._recover([item], trouble))[0]
-                    except StoreUnreachable as gone:  # a result: its neighbours may have been written
-                        return gone
-                if trouble is Trouble.BLOCKED:
-                    return None
-                if trouble is Trouble.OTHER or clash == CLASHES - 1:
-                    return error
-            await _pause(clash)
-        raise AssertionError("unreachable")
+    def _answer(self, item: Item, future: asyncio.Future[Result], result: Result | Exception | None) -> None:
+        if result is None:
+            aside = asyncio.get_running_loop().create_task(self._write_aside(item, future))
+            self._asides.add(aside)
+            aside.add_done_callback(self._asides.discard)
+        elif future.done():
+            return
+        elif isinstance(result, Exception):
+            future.set_exception(self._writer.refusal(result))
+        else:
+            future.set_result(result)
 
     async def _write_aside(self, item: Item, future: asyncio.Future[Result]) -> None:
         try:
@@ -218,50 +137,3 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:  # noqa: BLE001  it belongs to the caller
             result = error
         self._answer(item, future, result)
-
-    async def _recover(self, items: list[Item], trouble: Trouble) -> Sequence[Result | Exception | None]:
-        """Reconnect, look which items were written, and write the others."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
-        unknown = trouble is Trouble.LOST
-        results: list[Result | Exception | None] = [None] * len(items)
-        left = list(range(len(items)))
-        delay = 0.02
-        while True:
-            try:
-                found = await self._writer.look([items[i] for i in left])
-                for i, result in zip(left, found, strict=True):
-                    results[i] = result
-                left = [i for i in left if results[i] is None]
-                if left:
-                    written = await self._writer.write([items[i] for i in left])
-                    for i, result in zip(left, written, strict=True):
-                        results[i] = result
-                return results
-            except Exception as error:
-                trouble = self._writer.trouble(error)
-                if trouble not in (Trouble.LOST, Trouble.AWAY):
-                    break
-                unknown = unknown or trouble is Trouble.LOST
-                if loop.time() > deadline:
-                    raise _unreachable(error, unknown) from error
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(delay * 2, 1.0)
-        for i, result in zip(left, await self._write_singly([items[i] for i in left]), strict=True):
-            results[i] = result
-        return results
-
-
-def _unreachable(error: BaseException, unknown: bool) -> StoreUnreachable:
-    why = str(error) or type(error).__name__
-    if unknown:
-        return StoreUnreachable(
-            f"the connection to the database was lost during a write and cannot be restored ({why}): "
-            "whether it was committed is unknown",
-            hint="look at the job before you try again",
-        )
-    return StoreUnreachable(f"the database does not answer ({why}); nothing was written", hint="try again later")
-
-
-async def _pause(clash: int) -> None:
-    await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.005 * 2**clash, 0.2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -162,7 +163,7 @@ class Enqueueing(Looking, Steering):
         if tx is not None:
             [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
             return joined
-        form = self._form(job, options)
+        form = self._form(job, options) if options else self._plain(job)
         stored = await self._send(form.filled_in(input), (await self.open()).enqueue)
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
@@ -205,6 +206,17 @@ class Enqueueing(Looking, Steering):
 
     def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
+
+    @cached_property
+    def _forms(self) -> dict[tuple[Handler[Any, Any], str, str], _Form]:
+        """Of handlers' jobs without options, by who enqueues them: to check one anew costs as much as to store the job."""
+        return {}
+
+    def _plain(self, job: Handler[Any, Any] | str) -> _Form:
+        if isinstance(job, str):
+            return self._form(job, {})  # what a name stands for may change
+        key = (job, self.door, self.actor)
+        return self._forms.get(key) or self._forms.setdefault(key, self._form(job, {}))
 
     def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
         if not options.keys() <= _OPTIONS:  # tx= in the wrong place must not enqueue outside of the transaction

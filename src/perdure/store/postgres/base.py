@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from perdure.store.batcher import Trouble, Writer
 from perdure.store.postgres.connections import HotConnection
 from perdure.store.postgres.hints import Bell
 from perdure.store.postgres.transactions import Database
 from perdure.store.postgres.troubles import translated, trouble_of
+from perdure.store.writing import Trouble, Writer
 
 T = TypeVar("T")
 Item = TypeVar("Item")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import asyncpg
 
 from perdure.model.errors import PerdureError, StoreUnreachable
-from perdure.store.batcher import PATIENCE, Trouble
 from perdure.store.postgres.troubles import NotConnected, in_words, trouble_of
 from perdure.store.rows import Row
+from perdure.store.writing import PATIENCE, Trouble
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy

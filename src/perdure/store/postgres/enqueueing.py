@@ -103,7 +103,7 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
 
     def subject(self, item: NewJob) -> Hashable:
         """See `Writer`."""
-        return item.id
+        return item.id.int
 
     def size(self, item: NewJob) -> int:
         """See `Writer`."""

@@ -102,7 +102,7 @@ class EndingWriter(HotWriter[Ending, Status]):
 
     def subject(self, item: Ending) -> Hashable:
         """See `Writer`."""
-        return item.lease.job_id
+        return item.lease.job_id.int
 
     def size(self, item: Ending) -> int:
         """See `Writer`."""

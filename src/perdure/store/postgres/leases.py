@@ -13,7 +13,6 @@ import structlog
 from perdure.model.errors import JobNotFound
 from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
 from perdure.model.states import Status
-from perdure.store.batcher import CLASHES, Trouble
 from perdure.store.postgres.base import Base
 from perdure.store.postgres.connections import WRITE_TIMEOUT, Backoff, HotConnection
 from perdure.store.postgres.spelling import SPELLING
@@ -21,6 +20,7 @@ from perdure.store.postgres.transactions import Tx, is_held
 from perdure.store.postgres.troubles import DAMAGED, translated, trouble_of
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row, claimed_job_of
+from perdure.store.writing import CLASHES, Trouble
 
 HOT_STATEMENTS = ("claim", "claim_front", "push_back", "next_due", "heartbeat", "still_held")
 

@@ -123,7 +123,7 @@ class EntryWriter(HotWriter[Entry, Recorded]):
 
     def subject(self, item: Entry) -> Hashable:
         """See `Writer`."""
-        return item.lease.job_id
+        return item.lease.job_id.int
 
     def size(self, item: Entry) -> int:
         """See `Writer`."""

@@ -35,7 +35,7 @@ from perdure.store.protocol import Listener, Topic
 from perdure.store.sqlfiles import load_statements
 
 POOL_SIZE = 4
-"""Connections for everything that is not hot; with the hot ones and the bell a busy store holds nine."""
+"""Connections for everything that is not hot; with the hot ones and the bell a busy store holds eleven."""
 
 
 class PostgresStore(
@@ -68,10 +68,19 @@ class PostgresStore(
         enqueuer = HotConnection(url, statements, enqueueing.HOT_STATEMENTS)
         recorder = HotConnection(url, statements, recording.HOT_STATEMENTS)
         finisher = HotConnection(url, statements, finishing.HOT_STATEMENTS)
-        self._hot = (self._keeper, enqueuer, recorder, finisher)
+        # For the two operations whose callers go step by step; they connect when that is worth it.
+        second_enqueuer = HotConnection(url, statements, enqueueing.HOT_STATEMENTS)
+        second_recorder = HotConnection(url, statements, recording.HOT_STATEMENTS)
+        self._hot = (self._keeper, enqueuer, recorder, finisher, second_enqueuer, second_recorder)
         aside = asyncio.Semaphore(POOL_SIZE // 2)
-        self._enqueues = Batcher(EnqueueWriter(enqueuer, self._db, self._bell, aside))
-        self._events = Batcher(EventWriter(recorder, self._db, self._bell, aside))
+        self._enqueues = Batcher(
+            EnqueueWriter(enqueuer, self._db, self._bell, aside),
+            EnqueueWriter(second_enqueuer, self._db, self._bell, aside),
+        )
+        self._events = Batcher(
+            EventWriter(recorder, self._db, self._bell, aside),
+            EventWriter(second_recorder, self._db, self._bell, aside),
+        )
         self._entries = Batcher(EntryWriter(recorder, self._db, self._bell, aside))
         self._completions = Batcher(CompletionWriter(finisher, self._db, self._bell, aside))
         self._endings = Batcher(EndingWriter(finisher, self._db, self._bell, aside))

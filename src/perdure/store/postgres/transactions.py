@@ -19,11 +19,11 @@ from perdure.model.errors import PerdureError
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease
 from perdure.model.states import Status
-from perdure.store.batcher import CLASHES, Trouble
 from perdure.store.postgres.connections import AnyConnection, Backoff, Isolation, Pool, borrowed, transaction
 from perdure.store.postgres.troubles import DAMAGED, Restart, out_of_reach, translated, trouble_of
 from perdure.store.refusals import job_not_found
 from perdure.store.rows import Row
+from perdure.store.writing import CLASHES, Trouble
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from perdure.model.errors import (
     StoreError,
     StoreUnreachable,
 )
-from perdure.store.batcher import Trouble
+from perdure.store.writing import Trouble
 
 _LOST = (
     asyncpg.PostgresConnectionError,

@@ -1,0 +1,180 @@
+"""Which calls share a write, and which writes are in flight together. What a write does is tested with the stores."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from perdure.model.errors import StoreUnreachable
+from perdure.store import batcher as batching
+from perdure.store.batcher import CROWD, Batcher
+from perdure.store.sizes import MOST_TEXT
+from perdure.store.writing import Trouble, Writer
+
+
+class Item(NamedTuple):
+    """What is written: something of a subject, this long."""
+
+    subject: Hashable
+    size: int = 1
+
+
+class Slow(Writer[Item, Item]):
+    """Remembers what was written together."""
+
+    def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self.writes: list[list[Item]] = []
+        self.subjects: set[Hashable] = set()
+        self.seconds = seconds
+        self.error = error
+
+    async def write(self, items: Sequence[Item]) -> Sequence[Item]:
+        self.writes.append(list(items))
+        self.subjects = {item.subject for item in items}
+        assert len(self.subjects) == len(items)
+        await asyncio.sleep(self.seconds)
+        self.subjects = set()
+        if self.error is not None:
+            raise self.error
+        return items
+
+    async def look(self, items: Sequence[Item]) -> Sequence[Item]:
+        raise AssertionError(items)
+
+    async def write_aside(self, item: Item) -> Item:
+        raise AssertionError(item)
+
+    def subject(self, item: Item) -> Hashable:
+        return item.subject
+
+    def size(self, item: Item) -> int:
+        return item.size
+
+    def trouble(self, error: Exception) -> Trouble:
+        return Trouble.OTHER
+
+    def refusal(self, error: Exception) -> Exception:
+        return error
+
+
+@pytest.fixture
+def swift(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Says whether writes pass for swift, whatever they take here."""
+
+    def says(they_are: bool) -> None:
+        monkeypatch.setattr(batching, "SWIFT", 60.0 if they_are else -1.0)
+
+    return says
+
+
+async def in_step(batcher: Batcher[Item, Item], tasks: int, times: int) -> None:
+    """So many tasks, each of which writes one item after the other."""
+
+    async def one(subject: int) -> None:
+        for _ in range(times):
+            item = Item(subject)
+            assert await batcher.submit(item) is item
+
+    await asyncio.gather(*map(one, range(tasks)))
+
+
+async def test_what_is_written_together_is_bounded_by_its_text() -> None:
+    writer = Slow()
+    batcher = Batcher(writer)
+    items = [Item(n, size) for n, size in enumerate([1, MOST_TEXT * 2, *[MOST_TEXT // 3] * 7, 1, 1])]
+    assert await asyncio.gather(*map(batcher.submit, items)) == items
+    assert [item for write in writer.writes for item in write] == items, "in their order"
+    assert all(len(write) == 1 or sum(item.size for item in write) <= MOST_TEXT for write in writer.writes)
+    assert len(writer.writes) == 5
+
+
+async def test_what_is_written_together_is_bounded_by_its_number() -> None:
+    writer = Slow()
+    batcher = Batcher(writer, limit=10)
+    await in_step(batcher, 25, 1)
+    assert [len(write) for write in writer.writes] == [10, 10, 5]
+
+
+async def test_a_crowd_that_goes_in_step_keeps_two_writers_busy(swift: Callable[[bool], None]) -> None:
+    swift(True)
+    writers = Slow(0.001), Slow(0.001)
+    await in_step(Batcher(*writers), 2 * CROWD, 50)
+    first, second = ([len(write) for write in writer.writes] for writer in writers)
+    assert len(first) > 25
+    assert len(second) > 25
+    assert sum(first) + sum(second) == 2 * CROWD * 50
+    assert max(second) <= 2 * CROWD - 1, "they share"
+
+
+async def test_a_few_share_one_write(swift: Callable[[bool], None]) -> None:
+    swift(True)
+    writers = Slow(), Slow()
+    await in_step(Batcher(*writers), CROWD - 1, 20)
+    assert [len(write) for write in writers[0].writes] == [CROWD - 1] * 20
+    assert writers[1].writes == []
+
+
+async def test_slow_writes_are_not_split(swift: Callable[[bool], None]) -> None:
+    """Where a commit takes long, two of half the size take twice as long."""
+    swift(False)
+    writers = Slow(0.001), Slow(0.001)
+    await in_step(Batcher(*writers), 4 * CROWD, 5)
+    assert [len(write) for write in writers[0].writes] == [4 * CROWD] * 5
+    assert writers[1].writes == []
+
+
+async def test_one_subject_is_in_flight_once(swift: Callable[[bool], None]) -> None:
+    swift(True)
+    one: list[Slow] = []
+
+    class Watched(Slow):
+        async def write(self, items: Sequence[Item]) -> Sequence[Item]:
+            for other in one:
+                assert other is self or not other.subjects & {item.subject for item in items}
+            return await super().write(items)
+
+    one += Watched(0.001), Watched(0.0005)
+    batcher = Batcher(*one)
+    await in_step(batcher, CROWD, 2)  # both have taken off
+    items = [Item(n % 20) for n in range(400)]
+    assert await asyncio.gather(*map(batcher.submit, items)) == items
+    assert sum(len(write) for writer in one for write in writer.writes) == 400 + 2 * CROWD
+    assert all(writer.writes for writer in one)
+
+
+async def test_what_one_writer_meets_is_no_matter_of_the_other(swift: Callable[[bool], None]) -> None:
+    swift(True)
+    good, bad = Slow(0.001), Slow(0.001, StoreUnreachable("gone"))
+    batcher = Batcher(bad, good)
+    await asyncio.gather(*(batcher.submit(Item(n)) for n in range(CROWD)), return_exceptions=True)
+    answers = await asyncio.gather(*(batcher.submit(Item(n)) for n in range(2 * CROWD)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {Item, StoreUnreachable}
+    await batcher.close()
+    written = {item.subject for write in good.writes for item in write}
+    assert {answer.subject for answer in answers if isinstance(answer, Item)} == written
+
+
+async def test_a_caller_that_is_gone_takes_back_what_is_not_in_flight() -> None:
+    writer = Slow(0.001)
+    batcher = Batcher(writer)
+    first = asyncio.create_task(batcher.submit(Item("first")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second = asyncio.create_task(batcher.submit(Item("second")))
+    await asyncio.sleep(0)
+    second.cancel()
+    await first
+    await batcher.close()
+    assert writer.writes == [[Item("first")]]
+
+
+async def test_closing_writes_what_was_taken_on() -> None:
+    writer = Slow(0.001)
+    batcher = Batcher(writer, limit=2)
+    tasks = [asyncio.create_task(batcher.submit(Item(n))) for n in range(5)]
+    await asyncio.sleep(0)
+    await batcher.close()
+    assert [task.result() for task in tasks] == [Item(n) for n in range(5)]
+    with pytest.raises(StoreUnreachable, match="closed"):
+        await batcher.submit(Item("late"))
