@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -84,9 +83,9 @@ async def test_nothing_is_written_with_a_forged_lease(store: Store) -> None:
     for name, write in WRITES.items():
         with case(name):
             lease = await started(store)
-            await assert_fenced(store, replace(lease, attempt=2), write)
-            await assert_fenced(store, replace(lease, attempt=0), write)
-            await assert_fenced(store, replace(lease, worker_id=OTHER), write)
+            await assert_fenced(store, lease._replace(attempt=2), write)
+            await assert_fenced(store, lease._replace(attempt=0), write)
+            await assert_fenced(store, lease._replace(worker_id=OTHER), write)
 
 
 async def test_nothing_is_written_after_the_end(store: Store) -> None:
@@ -118,7 +117,7 @@ async def test_a_heartbeat_renews_what_is_live_and_names_it(store: Store) -> Non
     kept, expired, finished, foreign = [await started(store) for _ in range(4)]
     await run_out(store, expired)
     await store.finish(finished, outcome(S.COMPLETED))
-    forged = replace(foreign, worker_id=OTHER)
+    forged = foreign._replace(worker_id=OTHER)
     renewed = await store.heartbeat([kept, expired, finished, forged], ttl=600)
     assert renewed == {kept.job_id}
     job = await store.get_job(kept.job_id)

@@ -169,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
         job.recorded(*("note" for _ in events))
         job.tokens += tokens
         job.waits.update({w.key: wait for w in waits})
-        assert done.version == len(job.types)
+        assert done == len(job.types)
 
     @precondition(lambda self: self.pick(0, lambda job: job.live and job.closable))
     @rule(n=picks)

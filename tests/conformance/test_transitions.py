@@ -167,7 +167,7 @@ async def test_between_running_and_waiting_the_lease_stays(db: Database, old: St
     lease = await lease_of(db.store, job_id)
     await db.set_status(job_id, new)
     recorded = await db.store.record(lease, [event()])
-    assert recorded.version == len(await checked_log(db.store, job_id))
+    assert recorded == len(await checked_log(db.store, job_id))
     assert await db.store.finish(lease, outcome(S.FAILED)) is S.FAILED
     await checked_log(db.store, job_id)
 

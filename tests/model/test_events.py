@@ -1,7 +1,6 @@
 """The taxonomy of events: each type one class, every transition a type, replay free of trace."""
 
 import json
-from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -59,9 +58,7 @@ def test_no_type_carries_a_token() -> None:
     assert not [name for name, t in EVENT_TYPES.items() if any("token" in key and key != "tokens" for key in t.keys)]
 
 
-def test_a_new_event_has_an_id_of_its_own_and_cannot_change() -> None:
+def test_a_new_event_has_an_id_of_its_own() -> None:
     one, other = NewEvent("note"), NewEvent("note")
     assert one.event_id != other.event_id
     assert json.loads(one.payload) == {}
-    with pytest.raises(FrozenInstanceError):
-        one.type = "other"  # type: ignore[misc]

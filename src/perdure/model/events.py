@@ -95,10 +95,13 @@ def event_class(type: str) -> EventClass:
     return known.cls if known else EventClass.TRACE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewEvent:
     """An event on its way into the log. `event_id` makes a repeated write of the same event recognisable,
-    so that a connection lost during commit resolves to the truth."""
+    so that a connection lost during commit resolves to the truth.
+
+    Not frozen, because each step makes one and freezing doubles what that costs; but nobody changes it.
+    """
 
     type: str
     payload: str = "{}"  # JSON text, exactly as it will be stored

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import struct
 import threading
 import time
 from datetime import datetime
@@ -16,12 +17,12 @@ from uuid import UUID, SafeUUID
 SHORT_ID_DIGITS = 8
 MIN_SUFFIX_DIGITS = 6
 
-_VERSION_7 = 0x7 << 76
-_VARIANT = 0x2 << 62
+_VERSION_7 = 0x7 << 76 | 0x2 << 62  # with the variant of RFC 9562
+_UNKNOWN = SafeUUID.unknown  # to look up a member of an enum takes as long as half of an id
 _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
-_noise = b""
+_noise: list[int] = []
 
 
 def uuid7() -> UUID:
@@ -39,17 +40,17 @@ def uuid7() -> UUID:
             if _sequence > 0xFFF:  # more than 4096 ids in a millisecond borrow from the next one
                 _last_ms, _sequence = _last_ms + 1, 0
         stamp, sequence = _last_ms, _sequence
-        if not _noise:
-            _noise = os.urandom(4096)  # a system call for every id would cost more than all the rest of it
-        noise, _noise = int.from_bytes(_noise[-8:]) >> 2, _noise[:-8]
-    return uuid_of((stamp << 80) | _VERSION_7 | (sequence << 64) | _VARIANT | noise)
+        if not _noise:  # a system call for every id would cost more than all the rest of it
+            _noise = list(struct.unpack("512Q", os.urandom(4096)))
+        noise = _noise.pop()
+    return uuid_of(stamp << 80 | _VERSION_7 | sequence << 64 | noise >> 2)
 
 
 def uuid_of(number: int) -> UUID:
     """The UUID of a number known to have 128 bits: UUID's own constructor takes thrice as long, with every step and job."""
     id = object.__new__(UUID)
     object.__setattr__(id, "int", number)
-    object.__setattr__(id, "is_safe", SafeUUID.unknown)
+    object.__setattr__(id, "is_safe", _UNKNOWN)
     return id
 
 
@@ -60,7 +61,7 @@ def first_id_of(moment: datetime) -> UUID:
 
 def _forget_noise() -> None:
     global _noise  # noqa: PLW0603  a child process must not repeat its parent's random bits
-    _noise = b""
+    _noise = []
 
 
 os.register_at_fork(after_in_child=_forget_noise)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
+import json.encoder
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -147,6 +148,25 @@ def _opened(value: Any) -> Any:
     return to_jsonable_python(value)
 
 
+def _kept(encoder: json.JSONEncoder) -> Callable[[Any], str]:
+    """What `encoder.encode` does, without building its machinery anew for each call, which takes longer than a small value."""
+    build = getattr(json.encoder, "c_make_encoder", None)
+    if build is None:  # an interpreter without it
+        return encoder.encode
+    chunks = build(
+        None,  # a circle ends in a RecursionError
+        encoder.default,
+        json.encoder.encode_basestring,
+        None,
+        encoder.key_separator,
+        encoder.item_separator,
+        encoder.sort_keys,
+        encoder.skipkeys,
+        encoder.allow_nan,
+    )
+    return lambda value: "".join(chunks(value, 0))
+
+
 # kept, because json.dumps with options builds an encoder for each call
-_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_opened, separators=(",", ":")).encode
+_dumps = _kept(json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_opened, separators=(",", ":")))
 _sorted_dumps = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=_shadow, separators=(",", ":")).encode

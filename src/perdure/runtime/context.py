@@ -203,7 +203,7 @@ class JobContext:
             result = codec.encode(value, f"the result of step '{key}'")
             ms = int((time.monotonic() - started) * 1000)
             payload = f'{{"key":{json.dumps(key)},"digest":"{told}","ms":{ms},"tries":{tries},"result":{result}}}'
-            await run.record([NewEvent("node_finished", payload)])
+            await run.record_busy([NewEvent("node_finished", payload)])
         return codec.round_trip(value, result, returns, f"the result of step '{key}'")
 
     async def _tries(

@@ -12,7 +12,6 @@ import json
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -21,7 +20,7 @@ import structlog
 from perdure.model.current import attempt_ids
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
 from perdure.model.events import NewEvent
-from perdure.model.jobs import ClaimedJob, Outcome, Recorded, StatePatch, Wait
+from perdure.model.jobs import ClaimedJob, Outcome, StatePatch, Wait
 from perdure.model.states import Status
 from perdure.model.timing import Timeout
 from perdure.runtime import codec
@@ -153,7 +152,7 @@ class Run:
             await self._progress.flush()
         if self._forced is None and self.over == "lease lost":
             return None
-        return outcome if outcome.ran else replace(outcome, ran=self.clock.monotonic() - started)
+        return outcome if outcome.ran else outcome._replace(ran=self.clock.monotonic() - started)
 
     async def _attempt(self) -> Outcome:
         claimed, handler, started = self.claimed, self.handler, self.clock.monotonic()
@@ -331,15 +330,26 @@ class Run:
         state: StatePatch | None = None,
         open_waits: Sequence[Wait] = (),
         close_waits: Sequence[str] = (),
-    ) -> Recorded:
+    ) -> int:
         """Write to the log under the lease. Raises Suspended, and stops the attempt, if the lease is gone."""
+        with self.busy():
+            return await self.record_busy(events, state=state, open_waits=open_waits, close_waits=close_waits)
+
+    async def record_busy(
+        self,
+        events: Sequence[NewEvent],
+        *,
+        state: StatePatch | None = None,
+        open_waits: Sequence[Wait] = (),
+        close_waits: Sequence[str] = (),
+    ) -> int:
+        """`record`, by somebody who is busy already: in a step or tool."""
         if self.over is not None:
             raise Suspended(self.over)
         try:
-            with self.busy():
-                return await self.store.record(
-                    self.lease, events, state=state, open_waits=open_waits, close_waits=close_waits
-                )
+            return await self.store.record(
+                self.lease, events, state=state, open_waits=open_waits, close_waits=close_waits
+            )
         except LeaseLost:
             self.lose()
             raise Suspended("lease lost") from None

@@ -34,7 +34,6 @@ from perdure.model.jobs import (
     Outcome,
     Page,
     Reaped,
-    Recorded,
     RunRecord,
     StatePatch,
     Wait,
@@ -257,12 +256,12 @@ class LeaseStore(Protocol):
         state: StatePatch | None = None,
         open_waits: Sequence[Wait] = (),
         close_waits: Sequence[str] = (),
-    ) -> Recorded:
+    ) -> int:
         """Append the holder's events in order, patch `job_state`, open and close waits, in one commit shared with other
         callers; the database assigns dense versions, renews the lease, and marks the claim started.
 
-        With no events only the state and waits change (progress). Raises `LeaseLost`, and then nothing was written. A
-        connection lost during commit is resolved by the events' ids.
+        Returns the version of the last event. With no events only the state and waits change (progress).
+        Raises `LeaseLost`, and then nothing was written. A connection lost during commit is resolved by the events' ids.
         """
         ...
 

@@ -104,25 +104,27 @@ def _wait_of(item: Mapping[str, Any], sp: Spelling) -> Wait:
     return Wait(item["key"], item["kind"], until, None if item["approval_id"] is None else UUID(item["approval_id"]))
 
 
-def claimed_job_of(row: Row, sp: Spelling, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
-    """A row of `claim`."""
+def claimed_job_of(row: Iterable[Any], sp: Spelling, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
+    """A row of `claim`, whose columns stand in this order: to ask for each by its name would double what it costs."""
+    (id, attempt, kind, queue, goal, payload, priority, version, retry_count, max_retries, lost_starts, idempotency_key,
+     deadline, created_at, claimed_at, waited) = row  # fmt: skip
     return ClaimedJob(
-        lease=Lease(sp.uuid(row["id"]), row["attempt"], worker_id),
-        kind=row["kind"],
-        queue=row["queue"],
-        goal=row["goal"],
-        payload=row["payload"],
-        priority=row["priority"],
-        version=row["version"],
-        retry_count=row["retry_count"],
-        max_retries=row["max_retries"],
-        lost_starts=row["lost_starts"],
-        idempotency_key=row["idempotency_key"],
-        deadline=None if row["deadline"] is None else sp.time(row["deadline"]),
-        created_at=sp.time(row["created_at"]),
-        claimed_at=sp.time(row["claimed_at"]),
-        expires_at=expires_at,
-        waited=row["waited"],
+        Lease(sp.uuid(id), attempt, worker_id),
+        kind,
+        queue,
+        goal,
+        payload,
+        priority,
+        version,
+        retry_count,
+        max_retries,
+        lost_starts,
+        idempotency_key,
+        None if deadline is None else sp.time(deadline),
+        sp.time(created_at),
+        sp.time(claimed_at),
+        expires_at,
+        waited,
     )
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from perdure.model.approvals import Approval, NewApproval
 from perdure.model.errors import StoreUnreachable
 from perdure.model.events import NewEvent
-from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Recorded
+from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand
 from perdure.store.protocol import Store, Topic
@@ -62,7 +62,7 @@ class MortalStore:
 
     # -- what an attempt writes ----------------------------------------------------------------------------------------
 
-    async def record(self, lease: Lease, events: Sequence[NewEvent], **more: Any) -> Recorded:
+    async def record(self, lease: Lease, events: Sequence[NewEvent], **more: Any) -> int:
         """See `protocol.LeaseStore.record`."""
         async with self._writing(lease):
             recorded = await self._store.record(lease, events, **more)

@@ -31,7 +31,9 @@ with picked as materialized (
     ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = false,
     cancel_requested_at = null, cancel_note = null
 )
-select m.*, perdure.db_now() as claimed_at, extract(epoch from perdure.db_now() - m.run_at)::float8 as waited
+select m.id, m.attempt, m.kind, m.queue, m.goal, m.payload, m.priority, m.version, m.retry_count, m.max_retries,
+  m.lost_starts, m.idempotency_key, m.deadline, m.created_at, perdure.db_now() as claimed_at,
+  extract(epoch from perdure.db_now() - m.run_at)::float8 as waited
 from moved m order by m.priority desc, m.run_at, m.id
 
 -- name: claim_front
@@ -84,7 +86,7 @@ with heads as (
 )
 insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
 select job_id, version, attempt, event_id, type, payload::json from heads
-returning job_id, version, created_at
+returning job_id, version
 
 -- name: advance_heads
 -- only: postgres many callers' chains share one transaction: this fences them, insert_events writes them
@@ -93,7 +95,7 @@ update perdure.job_claims k set version = k.version + u.events, started = true, 
 from unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) u(id, attempt, worker_id, events)
 where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = $5
   and k.expires_at > perdure.db_now()
-returning k.job_id, k.version, perdure.db_now() as created_at
+returning k.job_id, k.version
 
 -- name: insert_events
 -- only: postgres see advance_heads; joining heads and events in one statement would compare each with each
@@ -103,7 +105,7 @@ select id, version, attempt, event_id, type, payload::json
 from unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[], $5::text[], $6::text[]) u(id, version, attempt, event_id, type, payload)
 
 -- name: find_event
-select version, created_at from perdure.job_events where job_id = $1 and event_id = $2
+select version from perdure.job_events where job_id = $1 and event_id = $2
 
 -- name: patch_state
 -- One row per array element, one per job: $1 job ids, $2 checkpoints, $3 progress, $4 progress texts, $5 tokens, $6 costs

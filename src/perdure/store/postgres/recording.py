@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from perdure.model.events import NewEvent
-from perdure.model.jobs import Lease, Recorded, StatePatch, Wait
+from perdure.model.jobs import Lease, StatePatch, Wait
 from perdure.store.batcher import Batcher
 from perdure.store.postgres.base import Base, HotWriter, alike
 from perdure.store.postgres.transactions import Tx
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     close_waits: Sequence[str]
 
 
-async def write_entries(run: Run, entries: Sequence[Entry], tenant: str) -> list[Recorded | Exception]:
+async def write_entries(run: Run, entries: Sequence[Entry], tenant: str) -> list[int | Exception]:
     """Write all entries whose lease is live; the statements of one transaction."""
     ordered = sorted(entries, key=in_lock_order)
     leases = [entry.lease for entry in ordered]
@@ -54,10 +54,10 @@ async def write_entries(run: Run, entries: Sequence[Entry], tenant: str) -> list
         [len(entry.events) for entry in ordered],
         tenant,
     )
-    heads = {row["job_id"]: Recorded(row["version"], row["created_at"]) for row in rows}
+    heads: dict[UUID, int] = {row["job_id"]: row["version"] for row in rows}
     live = [entry for entry in ordered if entry.lease.job_id in heads]
     await _insert(run, "insert_events", [
-        (e.lease.job_id, heads[e.lease.job_id].version - len(e.events) + n, e.lease.attempt, x.event_id, x.type, x.payload)
+        (e.lease.job_id, heads[e.lease.job_id] - len(e.events) + n, e.lease.attempt, x.event_id, x.type, x.payload)
         for e in live for n, x in enumerate(e.events, 1)
     ])  # fmt: skip
     await _insert(run, "patch_state", [
@@ -76,10 +76,10 @@ async def _insert(run: Run, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         await run(name, *map(list, zip(*rows, strict=True)))
 
 
-class EntryWriter(HotWriter[Entry, Recorded]):
+class EntryWriter(HotWriter[Entry, int]):
     """Entries of any shape: a transaction of set-based statements for all that arrived meanwhile."""
 
-    async def write(self, items: Sequence[Entry]) -> Sequence[Recorded | Exception]:
+    async def write(self, items: Sequence[Entry]) -> Sequence[int | Exception]:
         """See `Writer`."""
         async with self._hot.transaction() as prepared:
 
@@ -91,10 +91,10 @@ class EntryWriter(HotWriter[Entry, Recorded]):
         self._bell.ring("news")
         return results
 
-    async def look(self, items: Sequence[Entry]) -> Sequence[Recorded | Exception | None]:
+    async def look(self, items: Sequence[Entry]) -> Sequence[int | Exception | None]:
         """See `Writer`. An entry without events is no loss to repeat: it sets progress."""
         await self._hot.restore()
-        results: list[Recorded | Exception | None] = []
+        results: list[int | Exception | None] = []
         for entry in items:
             rows = (
                 await self._hot.fetch("find_event", entry.lease.job_id, entry.events[-1].event_id)
@@ -104,10 +104,10 @@ class EntryWriter(HotWriter[Entry, Recorded]):
             results.append(_recorded(rows))
         return results
 
-    async def write_aside(self, item: Entry) -> Recorded:
+    async def write_aside(self, item: Entry) -> int:
         """See `Writer`."""
 
-        async def work(tx: Tx) -> Recorded | Exception:
+        async def work(tx: Tx) -> int | Exception:
             if tx.again and item.events:
                 found = _recorded(await tx.rows("find_event", item.lease.job_id, item.events[-1].event_id))
                 if found:
@@ -133,7 +133,7 @@ class EntryWriter(HotWriter[Entry, Recorded]):
 class EventWriter(EntryWriter):
     """Entries of one event and nothing else, the common step: one statement."""
 
-    async def write(self, items: Sequence[Entry]) -> Sequence[Recorded | Exception]:
+    async def write(self, items: Sequence[Entry]) -> Sequence[int | Exception]:
         """See `Writer`."""
         ids: list[UUID] = []
         attempts: list[int] = []
@@ -153,19 +153,19 @@ class EventWriter(EntryWriter):
             "append_many", ids, alike(attempts), alike(workers), event_ids, alike(types), payloads, self._db.tenant
         )
         self._bell.ring("news")
-        written = {row["job_id"]: Recorded(row["version"], row["created_at"]) for row in rows}
+        written: dict[UUID, int] = {row["job_id"]: row["version"] for row in rows}
         return [written.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in items]
 
 
-def _recorded(rows: Sequence[Row]) -> Recorded | None:
-    return Recorded(rows[0]["version"], rows[0]["created_at"]) if rows else None
+def _recorded(rows: Sequence[Row]) -> int | None:
+    return rows[0]["version"] if rows else None
 
 
 class Recording(Base):
     """See `protocol.LeaseStore`."""
 
-    _events: Batcher[Entry, Recorded]
-    _entries: Batcher[Entry, Recorded]
+    _events: Batcher[Entry, int]
+    _entries: Batcher[Entry, int]
 
     async def record(
         self,
@@ -175,7 +175,7 @@ class Recording(Base):
         state: StatePatch | None = None,
         open_waits: Sequence[Wait] = (),
         close_waits: Sequence[str] = (),
-    ) -> Recorded:
+    ) -> int:
         """See `protocol.LeaseStore.record`."""
         entry = Entry(lease, events, state, open_waits, close_waits)
         if len(events) == 1 and state is None and not open_waits and not close_waits:

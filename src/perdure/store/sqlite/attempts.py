@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.events import NewEvent
 from perdure.model.ids import short_id
-from perdure.model.jobs import Lease, Outcome, Recorded, StatePatch, Wait
+from perdure.model.jobs import Lease, Outcome, StatePatch, Wait
 from perdure.model.states import FAILURES, Status
 from perdure.store.refusals import lease_lost
 from perdure.store.sizes import text_of_outcome, text_of_record
@@ -42,7 +42,7 @@ class Attempts(Base):
         state: StatePatch | None = None,
         open_waits: Sequence[Wait] = (),
         close_waits: Sequence[str] = (),
-    ) -> Recorded:
+    ) -> int:
         """See `protocol.LeaseStore.record`."""
         record = _Record(lease, events, state, open_waits, close_waits)
         return await self._join(self._record_each, record, NEWS, text_of_record(events, state))
@@ -56,17 +56,14 @@ class Attempts(Base):
         topics = NEWS if outcome.status is Status.COMPLETED else NEWS | WORK
         return await self._join(self._finish_each, (lease, outcome), topics, text_of_outcome(outcome))
 
-    def _record_each(
-        self, conn: sqlite3.Connection, now: int, records: Sequence[_Record]
-    ) -> list[Recorded | LeaseLost]:
+    def _record_each(self, conn: sqlite3.Connection, now: int, records: Sequence[_Record]) -> list[int | LeaseLost]:
         """Rows are collected for all callers and written kind by kind: one call into SQLite's driver for each kind."""
-        results: list[Recorded | LeaseLost] = []
+        results: list[int | LeaseLost] = []
         heads: dict[str, int] = {}  # where this batch leaves the log of a job
         events: list[tuple[Any, ...]] = []
         patches: list[tuple[Any, ...]] = []
         ids = [str(record.lease.job_id) for record in records]
         claims = live_claims(conn, now, self.tenant, ids)
-        at = SPELLING.time(now)
         for id, record in zip(ids, records, strict=True):
             lease = record.lease
             claim = claims.get(id)
@@ -88,7 +85,7 @@ class Attempts(Base):
                 conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
             if record.close_waits:
                 write_rows(conn, "close_waits", [(id, key) for key in record.close_waits])
-            results.append(Recorded(version, at))
+            results.append(version)
         write_rows(conn, "append_head", [(id, version, now + claims[id].ttl) for id, version in heads.items()])
         write_rows(conn, "append_many", events)
         if patches:

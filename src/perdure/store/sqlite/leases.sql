@@ -6,9 +6,9 @@
 -- What is due in a lane at one priority: now, lane, priority, now, limit. One index range each, highest priority first, so that
 -- 100k delayed jobs at priority 9 cost nothing. A row of a job that cannot start is stale: it comes along to be deleted.
 -- One JSON array of arrays (see many.py); a large payload is left out of it and fetched by itself.
-select json_group_array(json_array(x.job_id, x.claimable, x.kind, x.queue, x.goal, x.payload, x.priority, x.attempt, x.version,
+select json_group_array(json_array(x.job_id, x.attempt, x.kind, x.queue, x.goal, x.payload, x.priority, x.version,
   x.retry_count, x.max_retries, x.lost_starts, x.idempotency_key, x.deadline, x.created_at, x.claimed_at,
-  (x.claimed_at - x.run_at) / 1000000.0))
+  (x.claimed_at - x.run_at) / 1000000.0, x.claimable))
 from (
   select q.job_id, coalesce(j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL'), 0) as claimable, j.kind,
     j.queue, j.goal, case when length(j.payload) <= 8192 then j.payload end as payload, j.priority, j.attempt + 1 as attempt,
@@ -67,7 +67,7 @@ update job_claims set version = v.column2, started = 1, expires_at = v.column3 f
 where job_id = v.column1
 
 -- name: find_event
-select version, created_at from job_events where job_id = ? and event_id = ?
+select version from job_events where job_id = ? and event_id = ?
 
 -- name: patch_state
 -- job id, checkpoint, progress, progress text, tokens, cost, now
