@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from bench.checks import Incorrect, check
@@ -20,7 +21,7 @@ from bench.handlers import PAYLOAD, RESULT, Subject, subject
 from bench.meter import metered
 from bench.places import Place
 from perdure import Request, Status
-from perdure.model.jobs import Outcome
+from perdure.model.jobs import Lease, Outcome
 from perdure.runtime.process import devoted
 
 Figures = dict[str, float]
@@ -173,6 +174,14 @@ class Workers:
                     process.kill()
                 await process.wait()
 
+    def memory(self, what: str) -> float | None:
+        """MiB of the first one, by its name in /proc (VmRSS now, VmHWM at most so far); None where there is no /proc."""
+        try:
+            status = Path(f"/proc/{self._processes[0].pid}/status").read_text()
+        except OSError:
+            return None
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{what}:")) / 1024
+
     def go(self) -> None:
         """Start working."""
         for process in self._processes:
@@ -320,6 +329,43 @@ async def _claims(place: Place, sizes: Sizes, scale: float) -> list[float]:
     return times
 
 
+async def heartbeat_10k(place: Place, sizes: Sizes) -> Figures:
+    """One heartbeat of ten thousand leases."""
+    number, ttl = round(10_000 * sizes.part), 60.0
+    async with place.fresh() as url, opened(url) as it:
+        store = await it.app.open()
+        await it.app.enqueue_many(Request(it.noop, PAYLOAD) for _ in range(number))
+        leases: list[Lease] = []
+        while claimed := await store.claim(worker_id="w-bench", queue="default", limit=500, ttl=ttl):
+            leases += [job.lease for job in claimed]
+        times = []
+        for n in range(22):
+            t = time.perf_counter()
+            kept = await store.heartbeat(leases, ttl=ttl)
+            if n >= 2:
+                times.append((time.perf_counter() - t) * 1000)
+            if len(kept) != number:
+                raise Incorrect(f"a heartbeat of {number} leases renewed {len(kept)}")
+        done = Outcome(Status.COMPLETED, result="1")
+        await asyncio.gather(*(store.finish(lease, done) for lease in leases))
+        await check(place, url, "noop", status="COMPLETED", jobs=number, events=3)
+    return {"heartbeat_10k.p50": percentile(times, 0.5), "heartbeat_10k.p99": percentile(times, 0.99)}
+
+
+async def memory(place: Place, sizes: Sizes) -> Figures:
+    """A worker process: resident when it has nothing to do, and at most while it drains."""
+    async with place.fresh() as url, opened(url) as it, Workers.started(url, 1) as workers:
+        workers.go()
+        await asyncio.sleep(2)
+        idle = workers.memory("VmRSS")
+        await it.app.enqueue_many(Request(it.noop, PAYLOAD) for _ in range(sizes.jobs))
+        await _drained(place, url)
+        busy = workers.memory("VmHWM")
+        await workers.stop()
+        await check(place, url, "noop", status="COMPLETED", jobs=sizes.jobs, events=3)
+    return {} if idle is None or busy is None else {"memory.idle": idle, "memory.busy": busy}
+
+
 # -- endurance ---------------------------------------------------------------------------------------------------------
 
 
@@ -371,7 +417,9 @@ WORKLOADS: dict[str, Workload] = {
     "steps_128": steps_of(128, 150),
     "pickup": pickup,
     "claim_10": claim_10,
+    "heartbeat_10k": heartbeat_10k,
+    "memory": memory,
     "sustained": sustained,
 }
-ONCE = frozenset({"claim_10", "sustained"})
-"""Too long to be repeated: run in the first round only."""
+ONCE = frozenset({"claim_10", "heartbeat_10k", "memory", "sustained"})
+"""Too long to be repeated, or many samples in themselves: run in the first round only."""
