@@ -1,7 +1,9 @@
 """Which calls share a write, and which writes are in flight together. What a write does is tested with the stores."""
 
 import asyncio
+import fcntl
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -9,8 +11,11 @@ import pytest
 from perdure.model.errors import StoreUnreachable
 from perdure.store import batcher as batching
 from perdure.store.batcher import CROWD, Batcher
+from perdure.store.open import open_store
 from perdure.store.sizes import MOST_TEXT
+from perdure.store.sqlite.writer import CROWD_ITEMS, MOST_AWAY
 from perdure.store.writing import Trouble, Writer
+from tests.conformance.support import new_job
 
 
 class Item(NamedTuple):
@@ -178,3 +183,38 @@ async def test_closing_writes_what_was_taken_on() -> None:
     assert [task.result() for task in tasks] == [Item(n) for n in range(5)]
     with pytest.raises(StoreUnreachable, match="closed"):
         await batcher.submit(Item("late"))
+
+
+# Several processes on one SQLite file -----------------------------------------------------------------------------------
+
+
+async def test_who_wrote_a_lot_after_waiting_gives_way(
+    fresh_store_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock goes to whoever is first, so the one with little to write would lose to the others again and again."""
+    url = fresh_store_url("sqlite")
+    away: list[float] = []
+    monkeypatch.setattr("perdure.store.sqlite.writer.time.sleep", away.append)
+    store = await open_store(url)
+    try:
+        await store.migrate()
+        with Path(url.removeprefix("sqlite:///") + "-lock").open() as lock:
+
+            async def stored_after_others(jobs: int) -> None:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # somebody else's turn
+                async with asyncio.TaskGroup() as group:
+                    writing = group.create_task(store.enqueue_many([new_job() for _ in range(jobs)]))
+                    await asyncio.sleep(0.05)
+                    assert not writing.done()
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                await store.enqueue(new_job())  # the writer is through with the former
+
+            await stored_after_others(1)
+            assert away == []
+            await stored_after_others(CROWD_ITEMS)
+            assert len(away) == 1
+            assert 0 < away[0] <= MOST_AWAY
+            await store.enqueue_many([new_job() for _ in range(CROWD_ITEMS)])
+            assert sum(away[1:]) == 0, "nobody was in the way"
+    finally:
+        await store.close()

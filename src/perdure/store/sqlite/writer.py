@@ -32,7 +32,11 @@ Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureErro
 """The same operation for several callers at once: one answer for each, in order; a PerdureError is raised to its caller."""
 
 CROWD_ITEMS = 64
-"""Items of a transaction, and jobs of a claim, while other processes wait for the file: a few milliseconds."""
+"""Items of a transaction, and jobs of a claim, while other processes wait for the file: a few milliseconds. Whoever writes more
+rows than that wrote a lot."""
+
+MOST_AWAY = 0.02
+"""Seconds a process gives way to others at most."""
 
 CROWD_SECONDS = 1.0
 """For how long a process that had to wait for the file reckons with others."""
@@ -75,6 +79,7 @@ class Writer:
         self._closed = False
         self._lock_file = -1
         self._crowded_until = 0.0
+        self._waited = 0.0
         self._conn: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._serve, name="perdure-sqlite-write", daemon=True)
 
@@ -155,8 +160,11 @@ class Writer:
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            began = time.monotonic()
             fcntl.flock(self._lock_file, fcntl.LOCK_EX)
-            self._crowded_until = time.monotonic() + CROWD_SECONDS
+            now = time.monotonic()
+            self._waited = now - began
+            self._crowded_until = now + CROWD_SECONDS
 
     def _unlock(self) -> None:
         if self._lock_file >= 0:
@@ -177,11 +185,20 @@ class Writer:
             while going:
                 batch, going = self._gather()
                 if batch:
+                    before = self._conn.total_changes
                     self._deliver(batch, self._commit(self._conn, batch))
+                    if self._conn.total_changes - before > CROWD_ITEMS:
+                        self._give_way()
         finally:
             self._closed = True
             self._release()
             self._turn_away()
+
+    def _give_way(self) -> None:
+        """Who wrote a lot after waiting for others stays away as long as it waited. The lock goes to whoever happens to be
+        first: so somebody with little to write would lose to a crowd of these again and again."""
+        time.sleep(min(self._waited, MOST_AWAY))
+        self._waited = 0.0
 
     def _turn_away(self) -> None:
         """Answer what came in while the door closed."""
