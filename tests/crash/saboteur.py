@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from perdure.model.errors import LeaseLost
+from perdure.model.jobs import Outcome
 from perdure.runtime.lease import LeaseKeeper
 from perdure.store.open import open_store
 from perdure.store.postgres import schema as postgres_schema
@@ -93,7 +94,9 @@ def _watched(name: str, original: Method) -> Method:
 def _details(args: tuple[Any, ...]) -> Iterator[str]:
     """What tells one write from another: the type and key of its first event, how an attempt ends, and the like."""
     what: Any = args[1] if len(args) > 1 else None
-    if isinstance(what, list | tuple):
+    if isinstance(what, Outcome):
+        yield what.status.value
+    elif isinstance(what, list | tuple):
         for event in what[:1]:
             payload = json.loads(event.payload)
             yield event.type
