@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from perdure.chaos.harness import Chaos, Plan
@@ -72,11 +73,15 @@ async def raged(plan: Plan) -> Report:
     return report
 
 
+RESTARTING = OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError
+"""What a reader meets while the server is being restarted."""
+
+
 async def look_on(url: str, report: Report) -> None:
     """Read the tables while harm is done."""
     while report.phase != "proof":
         if report.phase != "starting":
-            with suppress(OSError):  # the server is being restarted
+            with suppress(*RESTARTING):
                 await check(url)
         await asyncio.sleep(2)
 
