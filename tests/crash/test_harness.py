@@ -342,17 +342,19 @@ async def test_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 async def test_a_worker_that_ends_by_itself_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workforce, "ENTRY", "tests.crash.test_harness:flimsy")
+    monkeypatch.setenv("FLIMSY", str(tmp_path / "broken"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
     report = await Chaos(Plan(f"sqlite:///{tmp_path}/chaos.db", 3, 1, workers=1, directory=tmp_path)).run()
     assert re.fullmatch(r"a worker ended by itself with exit code 1: ValueError: flimsy .*", report.faults[0])
 
 
 def flimsy(text: str, say: Callable[[str], None]) -> None:
-    """A worker with a fault: every second one breaks when it is ready."""
+    """A worker with a fault: the first one breaks when it is ready."""
 
     def broken(words: str) -> None:
         say(words)
-        if os.getpid() % 2:
+        if not (already := Path(os.environ["FLIMSY"])).exists():
+            already.touch()
             raise ValueError(f"flimsy {UUID(int=0)}")
 
     worker.obey(text, broken)
