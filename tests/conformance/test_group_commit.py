@@ -28,6 +28,8 @@ class Item(NamedTuple):
 class Slow(Writer[Item, Item]):
     """Remembers what was written together."""
 
+    connected = True
+
     def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
         self.writes: list[list[Item]] = []
         self.subjects: set[Hashable] = set()
@@ -148,16 +150,71 @@ async def test_one_subject_is_in_flight_once(swift: Callable[[bool], None]) -> N
     assert all(writer.writes for writer in one)
 
 
-async def test_what_one_writer_meets_is_no_matter_of_the_other(swift: Callable[[bool], None]) -> None:
+async def test_a_second_writer_that_fails_costs_its_own_callers_only(swift: Callable[[bool], None]) -> None:
     swift(True)
-    good, bad = Slow(0.001), Slow(0.001, StoreUnreachable("gone"))
-    batcher = Batcher(bad, good)
-    await asyncio.gather(*(batcher.submit(Item(n)) for n in range(CROWD)), return_exceptions=True)
+    first, second = Slow(0.001), Slow(0.001, StoreUnreachable("gone"))
+    batcher = Batcher(first, second)
+    await in_step(batcher, CROWD, 1)
     answers = await asyncio.gather(*(batcher.submit(Item(n)) for n in range(2 * CROWD)), return_exceptions=True)
     assert {type(answer) for answer in answers} == {Item, StoreUnreachable}
     await batcher.close()
-    written = {item.subject for write in good.writes for item in write}
-    assert {answer.subject for answer in answers if isinstance(answer, Item)} == written
+    written = {item for write in first.writes[1:] for item in write}
+    assert {answer for answer in answers if isinstance(answer, Item)} == written
+    assert [len(write) for write in second.writes] == [CROWD, 1]
+
+
+async def test_nobody_waits_for_the_second_connection(
+    swift: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swift(True)
+    first, second = Slow(0.001), Slow(0.001)
+    monkeypatch.setattr(Slow, "ready", property(lambda self: self.connected))
+    second.connected = False
+    asked: list[str] = []
+
+    async def refused() -> None:
+        asked.append("refused")
+        raise ConnectionError("too many connections")
+
+    async def connected() -> None:
+        asked.append("connected")
+        second.connected = True
+
+    batcher = Batcher(first, second)
+    monkeypatch.setattr(second, "get_ready", refused)
+    await in_step(batcher, 2 * CROWD, 20)
+    assert asked == ["refused"], "not again and again"
+    assert second.writes == []
+    monkeypatch.setattr(second, "get_ready", connected)
+    batcher = Batcher(first, second)
+    await in_step(batcher, 2 * CROWD, 20)
+    assert asked == ["refused", "connected"]
+    assert second.writes
+
+
+async def test_a_disk_that_becomes_slow_grounds_the_second_writer(swift: Callable[[bool], None]) -> None:
+    swift(True)
+    writers = Slow(0.001), Slow(0.001)
+    batcher = Batcher(*writers)
+    await in_step(batcher, 4 * CROWD, 5)
+    before = len(writers[1].writes)
+    assert before
+    swift(False)
+    await in_step(batcher, 4 * CROWD, 20)
+    assert len(writers[1].writes) <= before + 1
+
+
+async def test_a_cancelled_write_leaves_nobody_waiting() -> None:
+    batcher = Batcher(Slow(60))
+    callers = [asyncio.create_task(batcher.submit(Item(n % 2))) for n in range(4)]
+    await asyncio.sleep(0.01)
+    for task in list(batcher._tasks):
+        task.cancel()
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*callers[:2], return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnreachable] * 2
+    for caller in callers:
+        caller.cancel()
 
 
 async def test_a_caller_that_is_gone_takes_back_what_is_not_in_flight() -> None:

@@ -38,6 +38,14 @@ class Trouble(Enum):
 class Writer(ABC, Generic[Item, Result]):
     """How a batcher writes. Its calls never overlap, `write_aside` excepted."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether a write would find its connection open."""
+        return True
+
+    async def get_ready(self) -> None:
+        """Open the connection; raises whatever keeps it from that."""
+
     @abstractmethod
     async def write(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
         """Commit all items at once and return one result each, in their order; an exception there is that item's own
@@ -75,6 +83,15 @@ class Insistent(Generic[Item, Result]):
     def __init__(self, writer: Writer[Item, Result], patience: float) -> None:
         self._writer = writer
         self._patience = patience
+
+    @property
+    def ready(self) -> bool:
+        """See `Writer`."""
+        return self._writer.ready
+
+    async def get_ready(self) -> None:
+        """See `Writer`."""
+        await self._writer.get_ready()
 
     async def write(self, items: list[Item]) -> Sequence[Result | Exception | None]:
         """Commit the items; one result per item, None = it is blocked and must be written aside.

@@ -208,15 +208,18 @@ class Enqueueing(Looking, Steering):
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
 
     @cached_property
-    def _forms(self) -> dict[tuple[Handler[Any, Any], str, str], _Form]:
-        """Of handlers' jobs without options, by who enqueues them: to check one anew costs as much as to store the job."""
+    def _forms(self) -> dict[Handler[Any, Any], tuple[tuple[Policy, str, str], _Form]]:
+        """Of handlers' jobs without options, and what they were made from: to check one anew costs as much as to store it."""
         return {}
 
     def _plain(self, job: Handler[Any, Any] | str) -> _Form:
         if isinstance(job, str):
             return self._form(job, {})  # what a name stands for may change
-        key = (job, self.door, self.actor)
-        return self._forms.get(key) or self._forms.setdefault(key, self._form(job, {}))
+        made_from = (job.policy, self.door, self.actor)
+        kept = self._forms.get(job)
+        if kept is None or kept[0] != made_from:
+            kept = self._forms[job] = made_from, self._form(job, {})
+        return kept[1]
 
     def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
         if not options.keys() <= _OPTIONS:  # tx= in the wrong place must not enqueue outside of the transaction

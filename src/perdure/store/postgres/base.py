@@ -39,6 +39,15 @@ class HotWriter(Writer[Item, Result]):
         self._bell = bell
         self._aside = aside
 
+    @property
+    def ready(self) -> bool:
+        """See `Writer`."""
+        return self._hot.ready
+
+    async def get_ready(self) -> None:
+        """See `Writer`."""
+        await self._hot.restore()
+
     def trouble(self, error: Exception) -> Trouble:
         """See `Writer`."""
         return trouble_of(error)

@@ -155,6 +155,11 @@ class HotConnection:
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
 
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected."""
+        return self._connection is not None and not self._connection.is_closed()
+
     async def fetch(self, name: str, *arguments: Any, timeout: float = WRITE_TIMEOUT) -> list[Row]:
         """Run one prepared statement in its own transaction; without an answer after `timeout` seconds it counts as lost."""
         async with self._turn:
@@ -203,7 +208,7 @@ class HotConnection:
             raise ConnectionResetError(in_words(error)) from error
 
     async def _ensure(self) -> None:
-        if self._connection is not None and not self._connection.is_closed():
+        if self.ready:
             return
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())

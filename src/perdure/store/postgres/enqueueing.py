@@ -102,8 +102,8 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         return acknowledged[0]
 
     def subject(self, item: NewJob) -> Hashable:
-        """See `Writer`."""
-        return item.id.int
+        """See `Writer`. Two writes with one key at once would wait for each other."""
+        return item.id.int if item.idempotency_key is None else (item.kind, item.idempotency_key)
 
     def size(self, item: NewJob) -> int:
         """See `Writer`."""

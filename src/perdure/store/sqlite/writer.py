@@ -159,6 +159,7 @@ class Writer:
             return
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._waited = 0.0
         except BlockingIOError:
             began = time.monotonic()
             fcntl.flock(self._lock_file, fcntl.LOCK_EX)
@@ -187,7 +188,7 @@ class Writer:
                 if batch:
                     before = self._conn.total_changes
                     self._deliver(batch, self._commit(self._conn, batch))
-                    if self._conn.total_changes - before > CROWD_ITEMS:
+                    if going and self._conn.total_changes - before > CROWD_ITEMS:
                         self._give_way()
         finally:
             self._closed = True
@@ -198,7 +199,6 @@ class Writer:
         """Who wrote a lot after waiting for others stays away as long as it waited. The lock goes to whoever happens to be
         first: so somebody with little to write would lose to a crowd of these again and again."""
         time.sleep(min(self._waited, MOST_AWAY))
-        self._waited = 0.0
 
     def _turn_away(self) -> None:
         """Answer what came in while the door closed."""
