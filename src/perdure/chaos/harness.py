@@ -162,6 +162,7 @@ class Chaos:
                     report.phase = "harm"
                     await watch(rage(workforce.rage()))
                     report.raged = time.monotonic() - began
+                await watch(trouble.catch_up())
                 report.phase = "calm"
                 await watch(self._calm_down(client, workforce, producer))
                 await watch(workforce.dismiss())

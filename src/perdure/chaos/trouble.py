@@ -48,10 +48,18 @@ class Troublemaker:
                 await self._meddler.meddle(trouble.what, trouble.choice)
             elif self._proxy is not None:
                 await self._drop(self._proxy, trouble)
-            if self._restart is not None and self._restarts_at and self._report.kills >= self._restarts_at[0]:
-                del self._restarts_at[0]
-                await self._restart()
-                self._report.done["restarts"] += 1
+            await self._restart_when(self._report.kills)
+
+    async def catch_up(self) -> None:
+        """The restarts that a short rage left no time for."""
+        while self._restart is not None and self._restarts_at:
+            await self._restart_when(self._restarts_at[0])
+
+    async def _restart_when(self, kills: int) -> None:
+        if self._restart is not None and self._restarts_at and kills >= self._restarts_at[0]:
+            del self._restarts_at[0]
+            await self._restart()
+            self._report.done["restarts"] += 1
 
     async def _drop(self, proxy: Proxy, trouble: Trouble) -> None:
         lines = proxy.lines()
