@@ -69,7 +69,7 @@ def chosen(given: argparse.Namespace, store: str) -> list[str]:
 
 
 async def measure(place: Place, names: list[str], rounds: int, size: Sizes) -> Found:
-    """All rounds; the yardstick runs before the product in even rounds, after it in odd ones."""
+    """All rounds; in each one the yardstick runs before the product and again after it."""
     found = Found(place.name, await place.about())
 
     async def yardstick(name: str) -> None:
@@ -88,7 +88,7 @@ async def measure(place: Place, names: list[str], rounds: int, size: Sizes) -> F
             if number > 0 and name in ONCE:
                 continue
             say(f"\r{place.name}: round {number + 1} of {rounds}: {name:<14}")
-            for part in (yardstick, product) if number % 2 == 0 else (product, yardstick):
+            for part in (yardstick, product, yardstick):
                 await part(name)
     say(f"\r{'':<60}\r")
     return found

@@ -81,11 +81,11 @@ def yardstick_of(store: str, workload: str) -> str | None:
     return next((b.yardstick for b in BARS[store] if b.figure == workload), None)
 
 
-def verdict(bar: Bar, product: float, yardstick: float | None) -> str:
+def verdict(bar: Bar, product: float, yardstick: float | None, ratio: float | None) -> str:
     """`yes`, `no`, `within 2x` where this release may still be that far off, or `` without a bar."""
     shortfalls = [1.0]
-    if bar.ratio is not None and yardstick:
-        shortfalls.append(bar.ratio / (product / yardstick))
+    if bar.ratio is not None and ratio:
+        shortfalls.append(bar.ratio / ratio)
     if bar.least is not None and (bar.where_yardstick is None or (yardstick or 0) >= bar.where_yardstick):
         shortfalls.append(bar.least / product if product else float("inf"))
     if bar.most is not None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from bench.bars import BARS, Bar, told, verdict
 
 BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
-HEAD = ("workload", "unit", "product", "yardstick", "ratio", "bar", "met?")
+HEAD = ("workload", "unit", "product", "before", "after", "ratio", "bar", "met?")
 
 
 @dataclass
 class Found:
-    """All rounds of one store: figures of the product, and of the yardstick beside them, by name."""
+    """All rounds of one store: figures of the product, and of the yardstick beside them, by name. The yardstick has two of each
+    round: before and after."""
 
     store: str
     about: str
@@ -31,8 +32,11 @@ class Line:
     figure: str
     unit: str
     product: float
-    yardstick: float | None
+    before: float | None
+    after: float | None
+    """The yardstick."""
     ratio: float | None
+    """Of the product to the mean of both, round by round: a machine that is slow for a while is slow for all three."""
     bar: str
     met: str
 
@@ -46,11 +50,13 @@ def lines(found: Found) -> list[Line]:
         if bar.figure not in found.product:
             continue
         product = statistics.median(found.product[bar.figure])
-        beside = found.yardstick.get(bar.figure)
-        yardstick = statistics.median(beside) if beside else None
-        ratio = product / yardstick if yardstick else None
-        met = verdict(bar, product, yardstick)
-        result.append(Line(found.store, bar.figure, bar.unit, product, yardstick, ratio, told(bar), met))
+        before = after = ratio = None
+        if beside := found.yardstick.get(bar.figure):
+            before, after = statistics.median(beside[::2]), statistics.median(beside[1::2])
+            rounds = zip(found.product[bar.figure], beside[::2], beside[1::2], strict=True)
+            ratio = statistics.median(2 * p / (b + a) for p, b, a in rounds)
+        met = verdict(bar, product, before, ratio)
+        result.append(Line(found.store, bar.figure, bar.unit, product, before, after, ratio, told(bar), met))
     return result
 
 
@@ -64,11 +70,12 @@ def table(found: Found) -> str:
     rows = [HEAD]
     for line in lines(found):
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-        rows.append((line.figure, line.unit, _number(line.product), _number(line.yardstick), ratio, line.bar, line.met))
+        figures = map(_number, (line.product, line.before, line.after))
+        rows.append((line.figure, line.unit, *figures, ratio, line.bar, line.met))
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     text = "\n".join(
         "  ".join(
-            c.rjust(w) if 2 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))
+            c.rjust(w) if 2 <= i <= 5 else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))
         ).rstrip()
         for r in rows
     )
