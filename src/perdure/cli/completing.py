@@ -42,6 +42,7 @@ class WantsFile(Exception):
 class Place:
     """Where on the command line somebody is: the command so far, the option that wants a value, and the options' values."""
 
+    root: Any
     node: Any
     path: list[str]
     option: Any = None
@@ -98,7 +99,7 @@ def candidates(root: Any, words: Sequence[str]) -> Iterator[Found]:
 
 def _walk(root: Any, words: Sequence[str]) -> Place | None:
     """Follow the words; None where they lead nowhere."""
-    place = Place(root, [], given={})
+    place = Place(root, root, [], given={})
     assert place.given is not None
     for word in words:
         name, equals, value = word.partition("=")
@@ -200,9 +201,8 @@ def _choices(place: Place, param: Any, metavar: str) -> list[Found]:
             return [(name, "") for name in SCRIPTS]
         case "TOPIC":
             from perdure.cli.advice import ADVICE
-            from perdure.cli.main import root
 
-            return [] if place.arguments else [*root().summaries(None), *((code, "an error") for code in ADVICE)]
+            return [] if place.arguments else [*place.root.summaries(None), *((code, "an error") for code in ADVICE)]
         case "URL":
             return [("memory:", ""), ("sqlite:///", "a file"), ("postgresql://", "a server")]
         case "NAME" if place.path[:1] == ["config"] and param.param_type_name == "argument":
