@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import structlog
 
@@ -39,6 +39,14 @@ ANNOUNCE_AFTER = 0.1
 
 Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
 """Calls the handler with a context made for this run: run.py itself knows no context."""
+
+
+class Beside(TypedDict, total=False):
+    """What goes into one commit with events: see `protocol.LeaseStore.record`."""
+
+    state: StatePatch
+    open_waits: Sequence[Wait]
+    close_waits: Sequence[str]
 
 
 class Run:
@@ -323,33 +331,17 @@ class Run:
         """True while a step or tool of this attempt runs, or something is written."""
         return self._busy > 0
 
-    async def record(
-        self,
-        events: Sequence[NewEvent],
-        *,
-        state: StatePatch | None = None,
-        open_waits: Sequence[Wait] = (),
-        close_waits: Sequence[str] = (),
-    ) -> int:
+    async def record(self, events: Sequence[NewEvent], **beside: Unpack[Beside]) -> int:
         """Write to the log under the lease. Raises Suspended, and stops the attempt, if the lease is gone."""
         with self.busy():
-            return await self.record_busy(events, state=state, open_waits=open_waits, close_waits=close_waits)
+            return await self.record_busy(events, **beside)
 
-    async def record_busy(
-        self,
-        events: Sequence[NewEvent],
-        *,
-        state: StatePatch | None = None,
-        open_waits: Sequence[Wait] = (),
-        close_waits: Sequence[str] = (),
-    ) -> int:
+    async def record_busy(self, events: Sequence[NewEvent], **beside: Unpack[Beside]) -> int:
         """`record`, by somebody who is busy already: in a step or tool."""
         if self.over is not None:
             raise Suspended(self.over)
         try:
-            return await self.store.record(
-                self.lease, events, state=state, open_waits=open_waits, close_waits=close_waits
-            )
+            return await self.store.record(self.lease, events, **beside)
         except LeaseLost:
             self.lose()
             raise Suspended("lease lost") from None
