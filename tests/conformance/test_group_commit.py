@@ -2,18 +2,22 @@
 
 import asyncio
 import fcntl
-from collections.abc import Callable, Hashable, Sequence
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from perdure.model.errors import StoreUnreachable
+from perdure.model.errors import LeaseLost, StoreUnreachable
 from perdure.store import batcher as batching
 from perdure.store.batcher import CROWD, Batcher
 from perdure.store.open import open_store
-from perdure.store.sizes import MOST_TEXT
+from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
 from perdure.store.sqlite.writer import CROWD_ITEMS, MOST_AWAY
+from perdure.store.sqlite.writer import Writer as SqliteWriter
 from perdure.store.writing import Trouble, Writer
 from tests.conformance.support import new_job
 
@@ -240,6 +244,111 @@ async def test_closing_writes_what_was_taken_on() -> None:
     assert [task.result() for task in tasks] == [Item(n) for n in range(5)]
     with pytest.raises(StoreUnreachable, match="closed"):
         await batcher.submit(Item("late"))
+
+
+# The writer of a SQLite file ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def writer(tmp_path: Path) -> AsyncIterator[SqliteWriter]:
+    """One with a table of notes."""
+    writer = SqliteWriter(str(tmp_path / "notes.db"), lambda topics: None)
+    await writer.open()
+    await writer.run(lambda conn, now: conn.execute("create table notes (text text)"))
+    yield writer
+    await writer.close()
+
+
+@contextmanager
+def held(writer: SqliteWriter) -> Iterator[None]:
+    """Keeps the writer busy, so that what comes meanwhile goes into one transaction."""
+    going, done = threading.Event(), threading.Event()
+
+    def wait(conn: sqlite3.Connection, now: int) -> None:
+        going.set()
+        assert done.wait(10)
+
+    writer.run(wait)
+    assert going.wait(10)
+    yield
+    done.set()
+
+
+def note(conn: sqlite3.Connection, now: int, texts: Sequence[str]) -> list[str]:
+    """One row each; one that is empty spoils it for all."""
+    for text in texts:
+        conn.execute("insert into notes values (?)", (text,))
+    if "" in texts:
+        raise ValueError("empty")
+    return list(texts)
+
+
+def mark(conn: sqlite3.Connection, now: int) -> None:
+    conn.execute("insert into notes values ('mark')")
+
+
+def spoil(conn: sqlite3.Connection, now: int) -> None:
+    mark(conn, now)
+    raise LeaseLost("after it has written")
+
+
+async def notes(writer: SqliteWriter) -> list[str]:
+    return await writer.run(lambda conn, now: [row[0] for row in conn.execute("select text from notes order by rowid")])
+
+
+async def test_whoever_fails_in_a_shared_transaction_fails_alone(writer: SqliteWriter) -> None:
+    with held(writer):
+        calls = [
+            writer.join(note, "a"),
+            writer.run(spoil),
+            writer.join(note, ""),
+            writer.run(mark),
+            writer.join(note, "b"),
+        ]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [str, LeaseLost, ValueError, type(None), str]
+    assert sorted(await notes(writer)) == ["a", "b", "mark"], "each once, and nothing of those that failed"
+
+
+async def test_a_refusal_that_changed_nothing_costs_the_others_nothing(writer: SqliteWriter) -> None:
+    runs: list[str] = []
+
+    def counted(conn: sqlite3.Connection, now: int) -> None:
+        runs.append("counted")
+        mark(conn, now)
+
+    def refused(conn: sqlite3.Connection, now: int) -> None:
+        raise LeaseLost("seen before anything was written")
+
+    with held(writer):
+        calls = [writer.run(counted), writer.run(refused), writer.run(counted)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), LeaseLost, type(None)]
+    assert runs == ["counted", "counted"], "nothing was done twice"
+
+
+async def test_an_answer_does_not_wait_for_somebody_elses_long_call(writer: SqliteWriter) -> None:
+    done = threading.Event()
+
+    def long(conn: sqlite3.Connection, now: int) -> None:
+        assert done.wait(10)
+
+    with held(writer):
+        first = [writer.join(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
+        second = writer.run(long)
+    await asyncio.gather(*first)
+    assert not second.done()
+    done.set()
+    await second
+
+
+async def test_an_answer_comes_though_the_next_transaction_fails(writer: SqliteWriter) -> None:
+    with held(writer):
+        first = [writer.join(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
+        second = writer.join(note, "")
+    assert await asyncio.gather(*first) == [str(n) for n in range(MOST_ITEMS)]
+    with pytest.raises(ValueError, match="empty"):
+        await second
 
 
 # Several processes on one SQLite file -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 
 from perdure import App, JobContext
@@ -10,12 +11,17 @@ from perdure.runtime.process import devoted
 from perdure.sync import Client
 
 
+def _as_it_is() -> tuple[tuple[int, int, int], int, float]:
+    return gc.get_threshold(), gc.get_freeze_count(), sys.getswitchinterval()
+
+
 def test_a_worker_process_is_as_it_was_when_the_worker_has_ended() -> None:
-    before = gc.get_threshold(), gc.get_freeze_count()
+    before = _as_it_is()
     with devoted():
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[0] > before[0][0]
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+        assert sys.getswitchinterval() < before[2]
+    assert _as_it_is() == before
 
 
 def test_run_worker_devotes_the_process_to_it(tmp_path: Path) -> None:
@@ -34,11 +40,11 @@ def test_run_worker_devotes_the_process_to_it(tmp_path: Path) -> None:
 
 
 def test_two_workers_in_two_threads_leave_it_as_it_was() -> None:
-    before = gc.get_threshold(), gc.get_freeze_count()
+    before = _as_it_is()
     one, other = devoted(), devoted()
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
     assert gc.get_threshold()[0] > before[0][0], "the other one goes on"
     other.__exit__(None, None, None)
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    assert _as_it_is() == before

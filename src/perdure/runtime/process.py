@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 
 _THRESHOLDS = (10_000, 20, 50)
+_SWITCH = 0.0001
+"""Seconds after which a thread that waits for the interpreter gets it."""
 _lock = threading.Lock()
-_before: list[tuple[int, int, int]] = []
+_before: list[tuple[tuple[int, int, int], float]] = []
 """How it was before each worker of this process, in threads of their own, that is at work."""
 
 
@@ -24,14 +27,17 @@ def devoted() -> Iterator[None]:
         if not _before:
             gc.collect()
             gc.freeze()
-        _before.append(gc.get_threshold())
+        _before.append((gc.get_threshold(), sys.getswitchinterval()))
         gc.set_threshold(*_THRESHOLDS)
+        sys.setswitchinterval(_SWITCH)
     try:
         yield
     finally:
         with _lock:
             if len(_before) == 1:
-                gc.set_threshold(*_before[0])
+                thresholds, interval = _before[0]
+                gc.set_threshold(*thresholds)
+                sys.setswitchinterval(interval)
                 gc.unfreeze()
                 _before.clear()
             else:  # another worker of this process goes on; the first entry says how it was

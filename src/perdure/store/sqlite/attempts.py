@@ -17,18 +17,32 @@ from perdure.store.sizes import text_of_outcome, text_of_record
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING, micros, span
 from perdure.store.sqlite.fence import Claim, holds, live_claims
-from perdure.store.sqlite.many import write_rows
+from perdure.store.sqlite.many import json_of, write_rows
 from perdure.store.sqlite.writer import NEWS, WORK
 
 
-class _Record(NamedTuple):
-    """The arguments of one `record`."""
+# What can be is prepared by the caller, in the event loop: the writer's time is what bounds a process.
 
+
+class _Record(NamedTuple):
+    """One call of `record`."""
+
+    id: str
     lease: Lease
-    events: Sequence[NewEvent]
+    events: list[tuple[str, str, str]]
+    """Event id, type, payload."""
     state: StatePatch | None
     open_waits: Sequence[Wait]
     close_waits: Sequence[str]
+
+
+class _End(NamedTuple):
+    """One call of `finish`."""
+
+    id: str
+    lease: Lease
+    outcome: Outcome
+    ran: int
 
 
 class Attempts(Base):
@@ -44,7 +58,8 @@ class Attempts(Base):
         close_waits: Sequence[str] = (),
     ) -> int:
         """See `protocol.LeaseStore.record`."""
-        record = _Record(lease, events, state, open_waits, close_waits)
+        rows = [(str(event.event_id), event.type, event.payload) for event in events]
+        record = _Record(str(lease.job_id), lease, rows, state, open_waits, close_waits)
         return await self._join(self._record_each, record, NEWS, text_of_record(events, state))
 
     async def finish(self, lease: Lease, outcome: Outcome) -> Status:
@@ -54,7 +69,8 @@ class Attempts(Base):
                 f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
             )
         topics = NEWS if outcome.status is Status.COMPLETED else NEWS | WORK
-        return await self._join(self._finish_each, (lease, outcome), topics, text_of_outcome(outcome))
+        end = _End(str(lease.job_id), lease, outcome, span(outcome.ran))
+        return await self._join(self._finish_each, end, topics, text_of_outcome(outcome))
 
     def _record_each(self, conn: sqlite3.Connection, now: int, records: Sequence[_Record]) -> list[int | LeaseLost]:
         """Rows are collected for all callers and written kind by kind: one call into SQLite's driver for each kind."""
@@ -62,10 +78,9 @@ class Attempts(Base):
         heads: dict[str, int] = {}  # where this batch leaves the log of a job
         events: list[tuple[Any, ...]] = []
         patches: list[tuple[Any, ...]] = []
-        ids = [str(record.lease.job_id) for record in records]
-        claims = live_claims(conn, now, self.tenant, ids)
-        for id, record in zip(ids, records, strict=True):
-            lease = record.lease
+        claims = live_claims(conn, now, self.tenant, [record.id for record in records])
+        for record in records:
+            id, lease = record.id, record.lease
             claim = claims.get(id)
             if not holds(claim, lease):
                 results.append(lease_lost(lease))
@@ -73,7 +88,7 @@ class Attempts(Base):
             version: int = heads.get(id) or claim.version
             for event in record.events:
                 version += 1
-                events.append((id, version, now, lease.attempt, str(event.event_id), event.type, event.payload))
+                events.append((id, version, now, lease.attempt, *event))
             heads[id] = version
             patch = record.state
             if patch is not None:
@@ -93,37 +108,41 @@ class Attempts(Base):
         return results
 
     def _finish_each(
-        self, conn: sqlite3.Connection, now: int, ends: Sequence[tuple[Lease, Outcome]]
+        self, conn: sqlite3.Connection, now: int, ends: Sequence[_End]
     ) -> list[Status | LeaseLost]:
         """As `_record_each`: all claims are dropped first, then the jobs move."""
         results: list[Status | LeaseLost] = []
-        gone: list[tuple[str]] = []
-        completed: list[tuple[Any, ...]] = []
+        gone: list[str] = []
+        completed: dict[str, list[tuple[str, int, str | None]]] = {}  # by worker: most batches are of one
+        completed_runs: dict[str, int] = {}
         settled: list[dict[str, Any]] = []
         runs: list[tuple[Any, ...]] = []
-        notes: dict[str, str] = {}  # by worker: most of a batch are of one
-        ids = [str(lease.job_id) for lease, _ in ends]
-        claims = live_claims(conn, now, self.tenant, ids)
-        for id, (lease, outcome) in zip(ids, ends, strict=True):
+        claims = live_claims(conn, now, self.tenant, [end.id for end in ends])
+        for id, lease, outcome, ran in ends:
             claim = claims.get(id)
             if not holds(claim, lease):
                 results.append(lease_lost(lease))
                 continue
             del claims[id]
-            gone.append((id,))
+            gone.append(id)
             worker, status, error, error_kind = lease.worker_id, outcome.status, outcome.error, outcome.error_kind
             if status is Status.COMPLETED:
-                note = notes.get(worker) or notes.setdefault(worker, json.dumps({"worker": worker}))
-                completed.append((id, claim.version + 1, outcome.result, note))
+                completed.setdefault(worker, []).append((id, claim.version + 1, outcome.result))
+                if outcome.started:
+                    completed_runs[id] = ran
             else:
                 end = _settle(conn, now, id, lease, outcome, claim)
                 status, error, error_kind = end["status"], end["told"], end["told_kind"]
                 settled.append(end)
-            if outcome.started:
-                runs.append((id, lease.attempt, worker, now - span(outcome.ran), now, status.value, error, error_kind))
+                if outcome.started:
+                    runs.append((id, lease.attempt, worker, now - ran, now, status.value, error, error_kind))
             results.append(status)
-        write_rows(conn, "drop_claims", gone)
-        write_rows(conn, "complete_many", completed, now, now)
+        if completed_runs:
+            conn.execute(SQL["add_completed_runs"], (now, now, json.dumps(completed_runs)))
+        if gone:
+            conn.execute(SQL["drop_claims"], (json_of(gone),))
+        for worker, rows in completed.items():
+            write_rows(conn, "complete_many", rows, now, now, json.dumps({"worker": worker}))
         if settled:
             conn.executemany(SQL["settle_many"], settled)
         write_rows(conn, "add_run", runs)

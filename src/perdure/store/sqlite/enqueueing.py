@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.refusals import idempotency_conflict
 from perdure.store.sizes import text_of_job
-from perdure.store.sqlite.base import SQL, Base
+from perdure.store.sqlite.base import SQL, Base, singly
 from perdure.store.sqlite.database import micros, span
 from perdure.store.sqlite.many import write_rows
 from perdure.store.sqlite.writer import NEWS, WORK
@@ -34,6 +35,10 @@ def acknowledge(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureE
     if id != job.id and other is not None and not same_json(other, job.payload):
         return idempotency_conflict(job, id)
     return Enqueued(id, created=False)
+
+
+class _Known(Exception):  # noqa: N818  no error
+    """An id that is there already hides among new ones: one by one."""
 
 
 class Enqueueing(Base):
@@ -84,13 +89,11 @@ class Enqueueing(Base):
     ) -> list[Enqueued | PerdureError]:
         """Each job is stored, found, or refused on its own."""
         tenant = self.tenant
-        before = conn.total_changes
         if not any(job.idempotency_key for job in jobs):
-            added = write_rows(conn, "enqueue_many", [_values(job, tenant, now) for job in jobs])
-            if added == len(jobs):
-                return [Enqueued(job.id, created=True) for job in jobs]
-            if conn.total_changes != before:  # an id that is there already hides among new ones: one by one
-                conn.execute("rollback to item")  # the writer's savepoint
+            with suppress(_Known), singly(conn):
+                if write_rows(conn, "enqueue_many", [_values(job, tenant, now) for job in jobs]) == len(jobs):
+                    return [Enqueued(job.id, created=True) for job in jobs]
+                raise _Known
         return [self._enqueue_one(conn, now, job) for job in jobs]
 
     def _enqueue_one(self, conn: sqlite3.Connection, now: int, job: NewJob) -> Enqueued | PerdureError:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeGuard
 
 from perdure.model.jobs import Lease
-from perdure.store.sqlite.many import fetch_rows
+from perdure.store.sqlite.many import fetch_rows, json_of
 
 
 class Claim(NamedTuple):
@@ -24,7 +24,7 @@ class Claim(NamedTuple):
 
 def live_claims(conn: sqlite3.Connection, now: int, tenant: str, ids: Iterable[str]) -> dict[str, Claim]:
     """The claims of these jobs that have not run out, by job id. Whose they are is `holds`' business."""
-    rows = fetch_rows(conn, "live_claims", ('["' + '","'.join(ids) + '"]', now, tenant))
+    rows = fetch_rows(conn, "live_claims", (json_of(ids), now, tenant))
     return {row[0]: Claim._make(row) for row in rows}
 
 

@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
 
+from perdure.model.errors import IllegalTransition, InvalidInput
 from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
 from perdure.model.states import Status
 from perdure.store.refusals import lease_lost
@@ -19,14 +20,13 @@ from perdure.store.sqlite.approvals import expire_approval
 from perdure.store.sqlite.base import SQL, Base, singly
 from perdure.store.sqlite.database import SPELLING, span
 from perdure.store.sqlite.fence import held_claim, holds, live_claims
-from perdure.store.sqlite.many import fetch_rows, write_rows
+from perdure.store.sqlite.many import write_rows
 from perdure.store.sqlite.writer import NEWS, NOTHING, WORK
 
 _CANCEL_GRACE = 10_000_000  # microseconds a holder has to stop by itself
-_PRIORITIES = range(9, 0, -1)
 _ASIDE = 300_000_000  # microseconds
-_ID, _ATTEMPT, _PAYLOAD, _VERSION, _CLAIMED_AT = 0, 1, 5, 7, 14
-"""Places in a row of `claim`, which is one of `claimed_job_of` and, at its end, whether the job can be claimed."""
+_ID, _PAYLOAD = 0, 5
+"""Places in a row of `claim`, which is one of `claimed_job_of`."""
 
 log = structlog.get_logger("perdure.store")
 
@@ -36,55 +36,42 @@ class Leases(Base):
 
     async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
-        lane = lane_of(self.tenant, queue)
-        lasts = span(ttl)
+        if limit <= 0:
+            return []
+        lane, lasts = lane_of(self.tenant, queue), span(ttl)
 
-        def some(conn: sqlite3.Connection, now: int, rows: list[list[Any]], most: int) -> None:
-            for priority in _PRIORITIES:
-                rows += _take(conn, now, lane, priority, most - len(rows))
-                if len(rows) >= most:
-                    break
-            if not rows:
-                return
-            expires = now + lasts
-            write_rows(conn, "claim_move", [row[:1] for row in rows], now, now, json.dumps({"worker": worker_id}))
-            leases = [
-                (row[_ID], self.tenant, row[_ATTEMPT], row[_VERSION], worker_id, lasts, now, expires) for row in rows
-            ]
-            write_rows(conn, "claim_lease", leases)
+        def some(conn: sqlite3.Connection, now: int) -> list[_Taken]:
+            return _claim(conn, now, lane, worker_id, lasts, self._writer.share(limit))
 
-        def one(conn: sqlite3.Connection, now: int) -> list[list[Any]]:
-            claimed: list[list[Any]] = []
-            try:
-                with singly(conn):
-                    some(conn, now, claimed, self._writer.share(limit))
-            except sqlite3.IntegrityError:
-                claimed = []
-            else:
-                return claimed
-            # One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others.
+        def each(conn: sqlite3.Connection, now: int) -> list[_Taken]:
+            """One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others."""
+            claimed: list[_Taken] = []
             for _ in range(2 * limit):
-                first: list[list[Any]] = []
                 try:
                     with singly(conn):
-                        some(conn, now, first, 1)
+                        first = _claim(conn, now, lane, worker_id, lasts, 1)
                 except sqlite3.IntegrityError as error:
-                    if not first:
-                        raise
-                    said = {"job_id": first[0][_ID], "error": str(error)}
-                    log.error("a damaged job cannot be claimed; put aside for 5 minutes", **said)  # noqa: TRY400
-                    conn.execute(SQL["push_back"], (now + _ASIDE, first[0][_ID]))
+                    id = _front(conn, now, lane)
+                    log.error("a damaged job cannot be claimed; put aside for 5 minutes", job_id=id, error=str(error))  # noqa: TRY400
+                    conn.execute(SQL["push_back"], (now + _ASIDE, id))
                     continue
                 claimed += first
                 if not first or len(claimed) == limit:
                     break
             return claimed
 
-        rows = await self._write(one, NEWS) if limit > 0 else []
-        if not rows:
-            return []
-        expires_at = SPELLING.time(rows[0][_CLAIMED_AT]) + timedelta(seconds=ttl)
-        return [claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=expires_at) for row in rows]
+        try:
+            claimed = await self._write(some, NEWS)
+        except (IllegalTransition, InvalidInput):
+            claimed = await self._write(each, NEWS)
+        jobs: list[ClaimedJob] = []
+        for taken in claimed:
+            expires_at = SPELLING.time(taken.at) + timedelta(seconds=ttl)
+            for row in json.loads(taken.jobs):
+                if row[_PAYLOAD] is None:
+                    row[_PAYLOAD] = taken.payloads[row[_ID]]
+                jobs.append(claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=expires_at))
+        return jobs
 
     async def next_due(self, queues: Sequence[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
@@ -163,18 +150,35 @@ class Leases(Base):
         return await self._write(one, WORK | NEWS)
 
 
-def _take(conn: sqlite3.Connection, now: int, lane: str, priority: int, limit: int) -> list[list[Any]]:
-    """Take the first due rows of one priority out of the queue, stale ones beyond the limit."""
+class _Taken(NamedTuple):
+    """Jobs of one claim, as JSON: they are read by the event loop, whose time is less precious than the writer's."""
+
+    jobs: str
+    payloads: dict[str, str]
+    """The large ones, by job id."""
+    at: int
+
+
+def _claim(conn: sqlite3.Connection, now: int, lane: str, worker_id: str, lasts: int, limit: int) -> list[_Taken]:
+    """Lease the first due jobs of a lane; rows of the queue whose job cannot start are taken out of it and forgotten."""
     while True:
-        found = fetch_rows(conn, "claim", (now, lane, priority, now, limit))
-        if not found:
+        found, ids, jobs, large = conn.execute(SQL["claim"], {"lane": lane, "now": now, "limit": limit}).fetchone()
+        if found == "[]":
             return []
-        write_rows(conn, "claim_take", [row[:1] for row in found])
-        if claimable := [row for row in found if row.pop()]:
-            for row in claimable:
-                if row[_PAYLOAD] is None:
-                    row[_PAYLOAD] = conn.execute(SQL["large_payload"], (row[_ID],)).fetchone()[0]
-            return claimable
+        conn.execute(SQL["claim_take"], (found,))
+        if ids != "[]":
+            break
+    conn.execute(SQL["claim_move"], (now, now, json.dumps({"worker": worker_id}), ids))
+    conn.execute(SQL["claim_lease"], (worker_id, lasts, now, now + lasts, ids))
+    payloads = dict(conn.execute(SQL["large_payloads"], (large,)).fetchall()) if large != "[]" else {}
+    return [_Taken(jobs, payloads, now)]
+
+
+def _front(conn: sqlite3.Connection, now: int, lane: str) -> str:
+    """The job that a claim takes next."""
+    row = conn.execute(SQL["claim"], {"lane": lane, "now": now, "limit": 1}).fetchone()
+    id: str = json.loads(row["found"])[0]
+    return id
 
 
 def _expire_jobs(conn: sqlite3.Connection, where: dict[str, Any]) -> int:

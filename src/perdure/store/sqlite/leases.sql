@@ -3,37 +3,51 @@
 -- many.py repeats `values (?, ...)` for them.
 
 -- name: claim
--- What is due in a lane at one priority: now, lane, priority, now, limit. One index range each, highest priority first, so that
--- 100k delayed jobs at priority 9 cost nothing. A row of a job that cannot start is stale: it comes along to be deleted.
--- One JSON array of arrays (see many.py); a large payload is left out of it and fetched by itself.
-select json_group_array(json_array(x.job_id, x.attempt, x.kind, x.queue, x.goal, x.payload, x.priority, x.version,
-  x.retry_count, x.max_retries, x.lost_starts, x.idempotency_key, x.deadline, x.created_at, x.claimed_at,
-  (x.claimed_at - x.run_at) / 1000000.0, x.claimable))
-from (
-  select q.job_id, coalesce(j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL'), 0) as claimable, j.kind,
-    j.queue, j.goal, case when length(j.payload) <= 8192 then j.payload end as payload, j.priority, j.attempt + 1 as attempt,
-    j.version + 1 as version, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key, j.deadline, j.created_at,
-    ? as claimed_at, q.run_at
-  from job_queue q left join jobs j on j.id = q.job_id
-  where q.lane = ? and q.priority = ? and q.run_at <= ? order by q.run_at, q.job_id limit ?) x
+-- What is due in a lane, the highest priority first: one index range for each, so that 100k delayed jobs at priority 9 cost
+-- nothing; the limit is met before the lower ones are looked at. A row of a job that cannot start is stale: it comes along to be
+-- deleted. Each answer is one JSON array (see many.py): all ids, those of jobs that start, their rows, and the ids among them
+-- whose payload is large: it is fetched by itself.
+with due as not materialized (
+  select priority, run_at, job_id from job_queue where lane = :lane and run_at <= :now
+), front as (
+    select * from (select * from due where priority = 9 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 8 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 7 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 6 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 5 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 4 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 3 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 2 order by run_at, job_id limit :limit)
+    union all select * from (select * from due where priority = 1 order by run_at, job_id limit :limit)
+    limit :limit
+), looked_at as (
+  select j.*, f.job_id, f.run_at as due_at, j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') as starts,
+    length(j.payload) > 8192 as bulky
+  from front f left join jobs j on j.id = f.job_id
+)
+select json_group_array(job_id) as found, json_group_array(job_id) filter (where starts) as ids,
+  json_group_array(json_array(id, attempt + 1, kind, queue, goal, iif(bulky, null, payload), priority, version + 1, retry_count,
+    max_retries, lost_starts, idempotency_key, deadline, created_at, :now, (:now - due_at) / 1000000.0)) filter (where starts) as jobs,
+  json_group_array(id) filter (where starts and bulky) as large
+from looked_at
 
--- name: large_payload
--- only: sqlite see claim
-select payload from jobs where id = ?
+-- name: large_payloads
+-- only: sqlite see claim: JSON array of ids
+select id, payload from jobs where id in (select value from json_each(?))
 
 -- name: claim_take
--- only: sqlite the claim's second step
-delete from job_queue where job_id in (values (?))
+-- only: sqlite the claim's second step: JSON array of ids
+delete from job_queue where job_id in (select value from json_each(?))
 
 -- name: claim_move
--- only: sqlite the claim's third step: now, now, note, ids
+-- only: sqlite the claim's third step: now, now, note, JSON array of ids
 update jobs set status = 'RUNNING', prev_status = status, version = version + 1, attempt = attempt + 1,
-  next_retry_at = null, started_at = coalesce(started_at, ?), updated_at = ?, note = ? where id in (values (?))
+  next_retry_at = null, started_at = coalesce(started_at, ?), updated_at = ?, note = ? where id in (select value from json_each(?))
 
 -- name: claim_lease
--- only: sqlite the claim's last step
+-- only: sqlite the claim's last step: worker id, ttl, now, expires at, JSON array of ids
 insert into job_claims (job_id, tenant_id, attempt, version, worker_id, ttl, claimed_at, expires_at)
-values (?, ?, ?, ?, ?, ?, ?, ?)
+select j.id, j.tenant_id, j.attempt, j.version, ?, ?, ?, ? from json_each(?) e cross join jobs j on j.id = e.value where true
 on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
   ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
   cancel_requested_at = null, cancel_note = null
@@ -87,18 +101,23 @@ on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.u
 delete from job_waits where (job_id, key) in (values (?, ?))
 
 -- name: complete_many
--- The happy end: now, now, then of each job: id, version, result, note
-update jobs set status = 'COMPLETED', prev_status = status, finished_at = ?, updated_at = ?, version = v.column2,
-  result = v.column3, note = v.column4 from (values (?, ?, ?, ?)) v where id = v.column1
+-- The happy end: now, now, note, then of each job: id, version, result
+update jobs set status = 'COMPLETED', prev_status = status, finished_at = ?, updated_at = ?, note = ?, version = v.column2,
+  result = v.column3 from (values (?, ?, ?)) v where id = v.column1
 
 -- name: drop_claims
--- only: sqlite of many jobs; drop_claim is that of one
-delete from job_claims where job_id in (values (?))
+-- only: sqlite of many jobs, a JSON array of their ids; drop_claim is that of one
+delete from job_claims where job_id in (select value from json_each(?))
 
 -- name: add_run
 -- only: sqlite the twin writes it in the statement that ends the attempt
 insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
 values (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_completed_runs
+-- only: sqlite add_run for those that complete, while their claims are there: now, now, JSON object of job ids and microseconds
+insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)
+select k.job_id, k.attempt, k.worker_id, ? - e.value, ?, 'COMPLETED' from json_each(?) e cross join job_claims k on k.job_id = e.key
 
 -- name: retries
 -- only: sqlite what the verdict over a failed or lost attempt needs

@@ -1,5 +1,7 @@
-"""Many rows in one call. The driver gives up the GIL for each row it writes or fetches, and beside a busy event loop each
-return is a wait for it: so rows go in through statements of up to 64 of them, and come out as one JSON text."""
+"""Many rows in one call. The driver gives up the GIL several times for each statement and each row it fetches, and beside a busy
+event loop each return is a wait for it. So ids go in, and rows come out, as one JSON text; other rows go in through statements
+of up to 512 of them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,15 @@ import functools
 import json
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 from perdure.store.sqlite.base import SQL
 
-_WIDEST = 64
+_WIDEST = 512
 _ONE_ROW = re.compile(r"values\s+(\([?, ]+\))")
+_INSIDE = re.compile(r"\(values\s+\(")
 
 
 @functools.cache
@@ -25,20 +28,40 @@ def _widened(name: str, rows: int) -> str:
     return SQL[name][: one.start(1)] + ", ".join([one.group(1)] * rows) + SQL[name][one.end(1) :]
 
 
+@functools.cache
+def _padded(name: str) -> bool:
+    """Whether a row of nulls changes nothing: it is only compared with, not inserted."""
+    return _INSIDE.search(SQL[name]) is not None
+
+
 def write_rows(conn: sqlite3.Connection, name: str, rows: Sequence[Sequence[Any]], *before: Any) -> int:
     """Run a named statement for all rows; return how many rows it changed. `before`: its parameters ahead of the rows."""
     changed = start = 0
     width = _WIDEST
     while start < len(rows):
-        while start + width > len(rows):
-            width //= 2
+        left = len(rows) - start
+        if width > left:
+            width = _up(left) if _padded(name) else 1 << left.bit_length() - 1
         some = rows[start : start + width]
-        changed += conn.execute(_widened(name, width), (*before, *chain.from_iterable(some))).rowcount
+        nulls = (None,) * ((width - len(some)) * len(some[0]))
+        changed += conn.execute(_widened(name, width), (*before, *chain.from_iterable(some), *nulls)).rowcount
         start += width
     return changed
 
 
-def fetch_rows(conn: sqlite3.Connection, name: str, parameters: Sequence[Any]) -> list[list[Any]]:
+def _up(rows: int) -> int:
+    """The next width there is a statement for: few of them, so that they stay prepared."""
+    return -(-rows // 64) * 64 if rows > 64 else 1 << (rows - 1).bit_length()
+
+
+def json_of(ids: Iterable[str]) -> str:
+    """Ids as a JSON array."""
+    return '["' + '","'.join(ids) + '"]'
+
+
+def fetch_rows(
+    conn: sqlite3.Connection, name: str, parameters: Sequence[Any] | dict[str, Any]
+) -> list[list[Any]]:
     """The rows of a named statement that gives one JSON array of them."""
     rows: list[list[Any]] = json.loads(conn.execute(SQL[name], parameters).fetchone()[0])
     return rows

@@ -13,7 +13,7 @@ from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.refusals import check_ours, check_schema_version
 from perdure.store.sqlfiles import load_migrations
-from perdure.store.sqlite.base import SQL, Base
+from perdure.store.sqlite.base import SQL, Base, singly
 from perdure.store.sqlite.database import SPELLING
 from perdure.store.sqlite.writer import NOTHING
 
@@ -112,10 +112,11 @@ class Schema(Base):
         if current == len(_MIGRATIONS):
             return None
         migration = _MIGRATIONS[current]
-        conn.execute(SQL["create_migrations"])
         try:
-            for statement in _statements(migration.sql):
-                conn.execute(statement)
+            with singly(conn):  # that there are tables to undo, the writer does not see
+                conn.execute(SQL["create_migrations"])
+                for statement in _statements(migration.sql):
+                    conn.execute(statement)
         except sqlite3.OperationalError as error:
             raise StoreError(
                 f"migration {migration.number} ({migration.name}) of {self._place} failed: {error}",

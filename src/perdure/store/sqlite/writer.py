@@ -1,7 +1,8 @@
 """The one writer of a process: a thread that puts everything that waits into one transaction and commits it once.
 
 There is no timer: while one commit is on its way to the disk, the next batch gathers. Callers are answered after the
-commit, never before. Processes that share the file queue up at a lock file, because SQLite's own lock starves them.
+commit, never before; where the next one is short, during its way to the disk: that is when the event loop has the interpreter
+for itself. Processes that share the file queue up at a lock file, because SQLite's own lock starves them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 One = Callable[[sqlite3.Connection, int], T]
-"""A few statements of one caller: the connection, and database time in microseconds."""
+"""A few statements of one caller: the connection, and database time in microseconds. It may be called again, if somebody else
+failed who shared its transaction."""
 
 Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureError]]
 """The same operation for several callers at once: one answer for each, in order; a PerdureError is raised to its caller."""
@@ -80,6 +82,8 @@ class Writer:
         self._lock_file = -1
         self._crowded_until = 0.0
         self._waited = 0.0
+        self._landed: list[_Item[Any]] = []  # committed, and their callers do not know yet
+        self._landed_topics = NOTHING
         self._conn: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._serve, name="perdure-sqlite-write", daemon=True)
 
@@ -161,6 +165,7 @@ class Writer:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._waited = 0.0
         except BlockingIOError:
+            self._tell()
             began = time.monotonic()
             fcntl.flock(self._lock_file, fcntl.LOCK_EX)
             now = time.monotonic()
@@ -187,18 +192,25 @@ class Writer:
                 batch, going = self._gather()
                 if batch:
                     before = self._conn.total_changes
-                    self._deliver(batch, self._commit(self._conn, batch))
+                    if not _short(batch):
+                        self._tell()
+                    topics = self._commit(self._conn, batch)
+                    self._landed += batch
+                    self._landed_topics |= topics
                     if going and self._conn.total_changes - before > CROWD_ITEMS:
                         self._give_way()
         finally:
             self._closed = True
+            self._tell()
             self._release()
             self._turn_away()
 
     def _give_way(self) -> None:
         """Who wrote a lot after waiting for others stays away as long as it waited. The lock goes to whoever happens to be
         first: so somebody with little to write would lose to a crowd of these again and again."""
-        time.sleep(min(self._waited, MOST_AWAY))
+        if self._waited:
+            self._tell()
+            time.sleep(min(self._waited, MOST_AWAY))
 
     def _turn_away(self) -> None:
         """Answer what came in while the door closed."""
@@ -218,6 +230,8 @@ class Writer:
         """
         batch: list[_Item[Any]] = []
         text = 0
+        if self._inbox.empty():
+            self._tell()
         item = self._inbox.get()
         most = self.share(MOST_ITEMS)
         while item is not None:
@@ -233,7 +247,10 @@ class Writer:
         return batch, False
 
     def _commit(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> int:
-        """Run a batch in one transaction; return the topics of what changed."""
+        """Run a batch in one transaction; return the topics of what changed.
+
+        If it fails, it is done again in parts, so that whoever is to blame is alone in the end.
+        """
         try:
             self._lock()
             try:
@@ -244,12 +261,13 @@ class Writer:
                 return NOTHING
             try:
                 topics = self._run(conn, batch)
+                self._tell()
                 conn.execute("commit")
                 return topics
             except BaseException as error:  # noqa: BLE001  it belongs to the callers
                 if conn.in_transaction:
                     conn.execute("rollback")
-                if len(batch) == 1 or not isinstance(error, sqlite3.Error):
+                if len(batch) == 1:
                     self._fail(batch, error)
                     return NOTHING
             finally:
@@ -257,9 +275,12 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  callers must be answered, whatever happens
             self._fail(batch, error)
             return NOTHING
+        parts = _groups(batch)
+        if len(parts) == 1:
+            parts = [[item] for item in batch]
         topics = NOTHING
-        for item in batch:  # one of them may have been too much for the disk: each for itself
-            topics |= self._commit(conn, [item])
+        for part in parts:
+            topics |= self._commit(conn, part)
         return topics
 
     def _fail(self, batch: list[_Item[Any]], error: BaseException) -> None:
@@ -269,49 +290,25 @@ class Writer:
     def _run(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> int:
         now = _now(conn)
         topics = NOTHING
-        together: dict[Any, list[_Item[Any]]] = {}
-        for item in batch:
-            if item.many is not None:
-                together.setdefault(item.many, []).append(item)
-        for item in batch:
-            group = [item] if item.many is None else together.pop(item.many, None)
-            if group is None:
-                continue
+        for group in _groups(batch):
             before = conn.total_changes
-            if not self._attempt(conn, now, group) and len(group) > 1:
-                for each in group:
-                    self._attempt(conn, now, [each])
+            try:
+                _perform(conn, now, group)
+            except BaseException as error:
+                if len(group) > 1 or conn.total_changes != before or not conn.in_transaction:
+                    raise
+                self._fail(group, error)  # it has changed nothing
             if conn.total_changes != before:
                 for each in group:
                     topics |= each.topics
         return topics
 
-    def _attempt(self, conn: sqlite3.Connection, now: int, group: list[_Item[Any]]) -> bool:
-        """Run a group of items as one, so that it leaves nothing if it fails. Says whether it did not."""
-        conn.execute("savepoint item")
-        for item in group:
-            item.error = None
-        try:
-            first = group[0]
-            if first.one is not None:
-                first.result = first.one(conn, now)
-            else:
-                assert first.many is not None
-                results = first.many(conn, now, [item.argument for item in group])
-                for item, result in zip(group, results, strict=True):
-                    if isinstance(result, PerdureError):
-                        item.error = result
-                    else:
-                        item.result = result
-        except BaseException as error:  # it belongs to the caller
-            if not conn.in_transaction:  # SQLite gave up the whole transaction: disk full, I/O error
-                raise
-            conn.execute("rollback to item")
-            conn.execute("release item")
-            self._fail(group, error)
-            return False
-        conn.execute("release item")
-        return True
+    def _tell(self) -> None:
+        """Answer those whose items are committed."""
+        if self._landed:
+            landed, topics = self._landed, self._landed_topics
+            self._landed, self._landed_topics = [], NOTHING
+            self._deliver(landed, topics)
 
     def _deliver(self, batch: list[_Item[Any]], topics: int) -> None:
         loops: dict[asyncio.AbstractEventLoop, list[_Item[Any]]] = {}
@@ -321,6 +318,43 @@ class Writer:
             _call(loop, _answer, items)
         if topics:
             _call(self._home, self._told, topics)
+
+
+def _short(batch: list[_Item[Any]]) -> bool:
+    """Whether its statements take so little that those who are answered after them do not notice."""
+    return len(batch) <= CROWD_ITEMS and all(item.many is not None for item in batch)
+
+
+def _groups(batch: list[_Item[Any]]) -> list[list[_Item[Any]]]:
+    """What runs as one: calls of one operation together, where the first of them stands."""
+    groups: list[list[_Item[Any]]] = []
+    together: dict[Any, list[_Item[Any]]] = {}
+    for item in batch:
+        if item.many is None:
+            groups.append([item])
+        elif (group := together.get(item.many)) is not None:
+            group.append(item)
+        else:
+            together[item.many] = [item]
+            groups.append(together[item.many])
+    return groups
+
+
+def _perform(conn: sqlite3.Connection, now: int, group: list[_Item[Any]]) -> None:
+    """Run one call, or several of one operation as one."""
+    first = group[0]
+    for item in group:
+        item.error = None
+    if first.one is not None:
+        first.result = first.one(conn, now)
+        return
+    assert first.many is not None
+    results = first.many(conn, now, [item.argument for item in group])
+    for item, result in zip(group, results, strict=True):
+        if isinstance(result, PerdureError):
+            item.error = result
+        else:
+            item.result = result
 
 
 def _now(conn: sqlite3.Connection) -> int:
