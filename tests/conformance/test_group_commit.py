@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -298,7 +298,7 @@ async def notes(writer: SqliteWriter) -> list[str]:
 
 async def test_whoever_fails_in_a_shared_transaction_fails_alone(writer: SqliteWriter) -> None:
     with held(writer):
-        calls = [
+        calls: list[asyncio.Future[Any]] = [
             writer.join(note, "a"),
             writer.run(spoil),
             writer.join(note, ""),

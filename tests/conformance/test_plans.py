@@ -239,7 +239,9 @@ async def test_sqlite_claims_by_the_ready_index(sqlite_url: str) -> None:
         connection.close()
     ranges = [step for step in steps if "job_queue_ready" in step]
     assert len(ranges) == 9, "one for each priority"
-    assert all(step.startswith("SEARCH") and step.endswith("(lane=? AND priority=? AND run_at<?)") for step in ranges), steps
+    assert all(
+        step.startswith("SEARCH") and step.endswith("(lane=? AND priority=? AND run_at<?)") for step in ranges
+    ), steps
     # the rest is read through: the answer itself, at most as many rows as were asked for
     answer = re.compile(r"SCAN (f|e|json_each|CONSTANT ROW|\(subquery-\d+\)).*")
     assert not [step for step in steps if step.startswith("SCAN") and not answer.fullmatch(step)], steps

@@ -20,7 +20,6 @@ from perdure.store.sqlite.fence import Claim, holds, live_claims
 from perdure.store.sqlite.many import json_of, write_rows
 from perdure.store.sqlite.writer import NEWS, WORK
 
-
 # What can be is prepared by the caller, in the event loop: the writer's time is what bounds a process.
 
 
@@ -107,9 +106,7 @@ class Attempts(Base):
             conn.executemany(SQL["patch_state"], patches)
         return results
 
-    def _finish_each(
-        self, conn: sqlite3.Connection, now: int, ends: Sequence[_End]
-    ) -> list[Status | LeaseLost]:
+    def _finish_each(self, conn: sqlite3.Connection, now: int, ends: Sequence[_End]) -> list[Status | LeaseLost]:
         """As `_record_each`: all claims are dropped first, then the jobs move."""
         results: list[Status | LeaseLost] = []
         gone: list[str] = []

@@ -37,7 +37,7 @@ def acknowledge(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureE
     return Enqueued(id, created=False)
 
 
-class _Known(Exception):  # noqa: N818  no error
+class _Known(Exception):
     """An id that is there already hides among new ones: one by one."""
 
 

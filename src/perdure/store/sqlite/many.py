@@ -59,9 +59,7 @@ def json_of(ids: Iterable[str]) -> str:
     return '["' + '","'.join(ids) + '"]'
 
 
-def fetch_rows(
-    conn: sqlite3.Connection, name: str, parameters: Sequence[Any] | dict[str, Any]
-) -> list[list[Any]]:
+def fetch_rows(conn: sqlite3.Connection, name: str, parameters: Sequence[Any]) -> list[list[Any]]:
     """The rows of a named statement that gives one JSON array of them."""
     rows: list[list[Any]] = json.loads(conn.execute(SQL[name], parameters).fetchone()[0])
     return rows
