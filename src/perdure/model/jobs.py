@@ -22,7 +22,8 @@ DEFAULT_LEASE_SECONDS = 30.0
 MAX_LOST_STARTS = 20
 """A job whose claims are lost this often before it ever started is given up as DEADLETTER."""
 
-# Lease, ClaimedJob and Outcome are named tuples because a job needs one of each: a frozen dataclass takes four times as long.
+# NewJob, Enqueued, Lease, ClaimedJob and Outcome are named tuples because a job needs one of each: a frozen dataclass takes four
+# times as long.
 
 T = TypeVar("T")
 Note = MappingProxyType[str, Any] | dict[str, Any]
@@ -34,8 +35,7 @@ def lane_of(tenant: str, queue: str) -> str:
     return queue if tenant == DEFAULT_TENANT else f"{tenant}:{queue}"
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job to be enqueued, already checked. `run_at` (UTC) wins over `delay` (seconds from database time)."""
 
     id: UUID
@@ -55,8 +55,7 @@ class NewJob:
     note: str = "{}"  # JSON text: actor, door
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """The acknowledgement of one enqueue: `created` is False where the idempotency key found an existing job."""
 
     id: UUID

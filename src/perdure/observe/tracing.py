@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -110,7 +110,7 @@ class Tracing:
         def sent(how: Sequence[Enqueued] | BaseException) -> None:
             _end(span, how if isinstance(how, BaseException) else None)
 
-        return [replace(job, note=_with(job.note, carrier)) for job in jobs], sent
+        return [job._replace(note=_with(job.note, carrier)) for job in jobs], sent
 
     async def attempt_started(self, claimed: ClaimedJob, store: Store, *, waited: float) -> None:  # noqa: ARG002  protocol
         past = await _past_of(claimed, store)

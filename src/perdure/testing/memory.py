@@ -8,7 +8,6 @@ import contextvars
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, cast
@@ -143,7 +142,7 @@ class MemoryApp(App):
     async def enqueue_as(self, job_id: UUID, job: Handler[Any, Any], input: Any, options: EnqueueOptions) -> None:
         """As `enqueue`, under an id that is given."""
         new = self._form(job, options).filled_in(input)
-        await (await self.open()).enqueue(replace(new, id=job_id))
+        await (await self.open()).enqueue(new._replace(id=job_id))
 
     # -- running -------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from perdure.model.errors import InvalidInput, JobPruned
@@ -55,10 +55,10 @@ class EnqueueOptions(TypedDict, total=False):
 
 
 _OPTIONS = frozenset(EnqueueOptions.__annotations__)
+_NO_ID = UUID(int=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One job of an `enqueue_many`."""
 
     job: Handler[Any, Any] | str
@@ -72,15 +72,8 @@ class _Form:
 
     kind: str
     handler: Handler[Any, Any] | None
-    queue: str
-    goal: str | None
-    priority: int
-    max_retries: int
-    delay: float
-    run_at: datetime | None
-    deadline: datetime | None
-    idempotency_key: str | None
-    note: str
+    rest: tuple[Any, ...]
+    """What comes after the payload in a NewJob."""
 
     @property
     def output_type(self) -> Any:
@@ -90,21 +83,7 @@ class _Form:
     def filled_in(self, input: Any) -> NewJob:
         """The job with this input. Raises NotJson, TooLarge, InvalidInput."""
         payload = payload_of(self.kind, self.handler, input)
-        return NewJob(
-            id=uuid7(),
-            kind=self.kind,
-            payload=payload,
-            payload_hash=hash_json(payload),
-            queue=self.queue,
-            goal=self.goal,
-            priority=self.priority,
-            max_retries=self.max_retries,
-            delay=self.delay,
-            run_at=self.run_at,
-            deadline=self.deadline,
-            idempotency_key=self.idempotency_key,
-            note=self.note,
-        )
+        return NewJob(uuid7(), self.kind, payload, hash_json(payload), *self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +214,11 @@ class Enqueueing(Looking, Steering):
             if handler is None and len(self.registry) and not options.get("elsewhere"):
                 self.registry.get(job)  # raises, with the nearest name
         policy = handler.policy if handler else Policy()
-        form = _Form(
+        blank = NewJob(
+            id=_NO_ID,
             kind=check_kind(kind),
-            handler=handler,
+            payload="",
+            payload_hash="",
             queue=check_queue(options.get("queue", policy.queue)),
             goal=check_text(options.get("goal"), "goal", 2000),
             priority=check_priority(options.get("priority", policy.priority)),
@@ -248,9 +229,9 @@ class Enqueueing(Looking, Steering):
             idempotency_key=check_text(options.get("idempotency_key"), "idempotency_key", 500),
             note=self._note(None),
         )
-        if form.run_at is not None and form.delay:
+        if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
-        return form
+        return _Form(kind, handler, blank[NewJob._fields.index("payload_hash") + 1 :])
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""
@@ -280,9 +261,10 @@ def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
     """An input as JSON text, checked against its handler where that is known. Raises NotJson, TooLarge, InvalidInput."""
     if handler is not None and not handler.takes_input and input is not None:
         raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
-    payload = codec.encode(input, f"the payload of job '{kind}'")
+    what = f"the payload of job '{kind}'"
+    payload = codec.encode(input, what)
     if handler is not None and handler.takes_input and handler.input_type is not None:
-        codec.decode(payload, handler.input_type, f"the payload of job '{kind}'")
+        codec.decode(payload, handler.input_type, what)
     return payload
 
 

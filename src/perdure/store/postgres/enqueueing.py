@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,27 +19,37 @@ from perdure.store.refusals import idempotency_conflict
 from perdure.store.rows import Row
 from perdure.store.sizes import chunks, event_chunks, text_of_job
 
-HOT_STATEMENTS = ("enqueue_many", "find_enqueued")
-
-
-_PLAIN = attrgetter("id", "goal", "run_at", "deadline", "idempotency_key", "origin_id", "origin_kind")
-_GIVEN = attrgetter("kind", "queue", "payload", "payload_hash", "priority", "max_retries", "delay", "note")
+HOT_STATEMENTS = ("enqueue_many", "enqueue_one", "find_enqueued")
 
 
 def insert_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
-    """The arguments of `enqueue_many`: one array per column, of one element where all are the same: the driver looks at each
-    element of each array, which is most of what a job costs here."""
-    ids, goals, run_ats, deadlines, keys, origins, origin_kinds = (
-        column if n == 0 or any(value is not None for value in column) else ()
-        for n, column in enumerate(zip(*map(_PLAIN, jobs), strict=True))
-    )
-    kinds, queues, payloads, hashes, priorities, retries, delays, notes = (
-        column[:1] if column.count(column[0]) == len(column) else column
-        for column in zip(*map(_GIVEN, jobs), strict=True)
-    )
-    lanes = [lane_of(tenant, queue) for queue in queues]
-    return (ids, kinds, queues, lanes, goals, payloads, hashes, priorities, retries, run_ats, delays, deadlines, keys, origins,
-            origin_kinds, notes, tenant)  # fmt: skip
+    """The arguments of `enqueue_many`: one array per column, of one element where all are the same, and of none where all are
+    null: the driver looks at each element of each array, which is most of what a job costs here."""
+    (ids, kinds, payloads, hashes, queues, goals, priorities, retries, delays, run_ats, deadlines, keys, origins,
+     origin_kinds, notes) = zip(*jobs, strict=True)  # fmt: skip
+    lanes = [lane_of(tenant, queue) for queue in _given(queues)]
+    return (
+        ids, _given(kinds), _given(queues), lanes, _some(goals), _given(payloads), _given(hashes), _given(priorities),
+        _given(retries), _some(run_ats), _given(delays), _some(deadlines), _some(keys), _some(origins), _some(origin_kinds),
+        _given(notes), tenant,
+    )  # fmt: skip
+
+
+def _given(column: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A column that is never null."""
+    return column[:1] if column.count(column[0]) == len(column) else column
+
+
+def _some(column: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A column that mostly is."""
+    return () if column.count(None) == len(column) else column
+
+
+def one_arguments(job: NewJob, tenant: str) -> tuple[Any, ...]:
+    """The arguments of `enqueue_one`."""
+    return (job.id, job.kind, job.queue, lane_of(tenant, job.queue), job.goal, job.payload, job.payload_hash, job.priority,
+            job.max_retries, job.run_at, job.delay, job.deadline, job.idempotency_key, job.origin_id, job.origin_kind, job.note,
+            tenant)  # fmt: skip
 
 
 def find_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
@@ -73,7 +82,10 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         results: dict[UUID, Enqueued | Exception] = {}
         missing = items
         while missing:
-            rows = await self._hot.fetch("enqueue_many", *insert_arguments(missing, tenant))
+            if len(missing) == 1:
+                rows = await self._hot.fetch("enqueue_one", *one_arguments(missing[0], tenant))
+            else:
+                rows = await self._hot.fetch("enqueue_many", *insert_arguments(missing, tenant))
             results.update((row["id"], Enqueued(row["id"], created=True)) for row in rows)
             if rows:
                 self._bell.ring("work", "news")
@@ -159,6 +171,8 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
 
 async def _acknowledged(tx: Tx, jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[Enqueued]:
     """What became of a portion, of which these ids were inserted. Raises IdempotencyConflict."""
+    if len(rows) == len(jobs):
+        return [Enqueued(job.id, created=True) for job in jobs]
     results = {row["id"]: Enqueued(row["id"], created=True) for row in rows}
     missing = [job for job in jobs if job.id not in results]
     for row in await tx.rows("find_enqueued", *find_arguments(missing, tx.tenant)) if missing else ():

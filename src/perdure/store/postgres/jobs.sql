@@ -15,6 +15,14 @@ from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
     origin_kind, note)
 on conflict do nothing returning id
 
+-- name: enqueue_one
+-- only: postgres enqueue_many for one job: arrays take a fifth of the time of a lone enqueue. $10 due, $11 else: seconds from now
+insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+  idempotency_key, origin_id, origin_kind, note, tenant_id)
+values ($1, $2, $3, $4, $5, $6::text::json, $7, $8, $9, coalesce($10, perdure.db_now() + $11::float8 * interval '1 second'), $12,
+  $13, $14, $15, $16::text::json, $17)
+on conflict do nothing returning id
+
 -- name: find_enqueued
 -- For ids that did not come back: the job of that id, or of that idempotency key, and its payload where that is not the same
 -- text. $1 ids, $2 kinds, $3 keys, $4 tenant, $5 payload hashes

@@ -88,6 +88,18 @@ insert into perdure.job_events (job_id, version, attempt, event_id, type, payloa
 select job_id, version, attempt, event_id, type, payload::json from heads
 returning job_id, version
 
+-- name: append_one
+-- only: postgres append_many for one job: arrays take a fifth of the time of a lone step
+-- $1 job id, $2 attempt, $3 worker id, $4 event id, $5 type, $6 payload, $7 tenant
+with head as (
+  update perdure.job_claims k set version = k.version + 1, started = true, expires_at = perdure.db_now() + k.ttl
+  where k.job_id = $1 and k.attempt = $2 and k.worker_id = $3 and k.tenant_id = $7 and k.expires_at > perdure.db_now()
+  returning k.job_id, k.version, k.attempt
+)
+insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
+select job_id, version, attempt, $4, $5, $6::text::json from head
+returning version
+
 -- name: advance_heads
 -- only: postgres many callers' chains share one transaction: this fences them, insert_events writes them
 -- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 how many events of each (0: only the fence), $5 tenant

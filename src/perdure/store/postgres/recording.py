@@ -18,6 +18,7 @@ from perdure.store.sizes import text_of_record
 
 HOT_STATEMENTS = (
     "append_many",
+    "append_one",
     "advance_heads",
     "insert_events",
     "patch_state",
@@ -135,6 +136,8 @@ class EventWriter(EntryWriter):
 
     async def write(self, items: Sequence[Entry]) -> Sequence[int | Exception]:
         """See `Writer`."""
+        if len(items) == 1:
+            return [await self._write_one(items[0])]
         ids: list[UUID] = []
         attempts: list[int] = []
         workers: list[str] = []
@@ -155,6 +158,12 @@ class EventWriter(EntryWriter):
         self._bell.ring("news")
         written: dict[UUID, int] = {row["job_id"]: row["version"] for row in rows}
         return [written.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in items]
+
+    async def _write_one(self, item: Entry) -> int | Exception:
+        lease, event = item.lease, item.events[0]
+        rows = await self._hot.fetch("append_one", *lease, event.event_id, event.type, event.payload, self._db.tenant)
+        self._bell.ring("news")
+        return _recorded(rows) or lease_lost(lease)
 
 
 def _recorded(rows: Sequence[Row]) -> int | None:
