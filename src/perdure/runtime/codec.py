@@ -65,10 +65,10 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def decode(text: str, annotation: Any, what: str) -> Any:
+def decode(text: str, annotation: Any, what: object) -> Any:
     """JSON text as a value of the annotated type; without an annotation (None or Any) as plain JSON values.
 
-    Raises InvalidInput naming `what` and each field that does not fit.
+    Raises InvalidInput naming `what` (its text is asked for only then) and each field that does not fit.
     """
     if annotation is None or annotation is Any:
         return json.loads(text)
@@ -86,7 +86,7 @@ def check_type(annotation: Any, what: str) -> None:
         _adapter_of(annotation, what)
 
 
-def _adapter_of(annotation: Any, what: str) -> TypeAdapter[Any]:
+def _adapter_of(annotation: Any, what: object) -> TypeAdapter[Any]:
     try:
         try:
             return _adapter(annotation)

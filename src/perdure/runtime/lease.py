@@ -53,18 +53,20 @@ class LeaseKeeper:
 
     def add(self, claimed: ClaimedJob, asked_at: float) -> Held:
         """Take charge of a claimed job; `asked_at` is the time before the claim was sent, on the store's clock."""
-        before = self.held.get(claimed.id)
+        id = claimed.lease.job_id
+        before = self.held.get(id)
         if (
             before is not None
         ):  # taken from us and claimed by us again: the former attempt must not go on beside this one
             self._lost(before)
-        held = self.held[claimed.id] = Held(claimed, asked_at + self._ttl, time.monotonic(), self._clock.monotonic())
+        held = self.held[id] = Held(claimed, asked_at + self._ttl, time.monotonic(), self._clock.monotonic())
         return held
 
     def drop(self, held: Held) -> None:
         """The job is finished or given back."""
-        if self.held.get(held.claimed.id) is held:
-            del self.held[held.claimed.id]
+        id = held.claimed.lease.job_id
+        if self.held.get(id) is held:
+            del self.held[id]
 
     def fresh(self, held: Held) -> bool:
         """True while more than a third of the lease is left: only such a job may be started."""

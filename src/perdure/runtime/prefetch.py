@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 
 from perdure.runtime.lease import Held
 
-MAX_AHEAD = 500
+MAX_AHEAD = 1000
 LOOK_AHEAD = 0.05
 """Seconds of work to keep buffered."""
 
@@ -57,35 +57,45 @@ class Buffer:
     """Claimed jobs that wait for a slot: the most urgent first, then as they came."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Held]] = []
-        self._count = 0
+        self._lines: dict[int, deque[Held]] = {}
+        """By priority, highest first."""
+        self._number = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return self._number
 
     def put(self, held: Held) -> None:
         """Add a job."""
-        self._count += 1
-        heapq.heappush(self._heap, (-held.claimed.priority, self._count, held))
+        priority = held.claimed.priority
+        line = self._lines.get(priority)
+        if line is None:
+            self._lines[priority] = line = deque()
+            self._lines = dict(sorted(self._lines.items(), reverse=True))
+        line.append(held)
+        self._number += 1
 
     def take(self) -> Held:
-        """Remove and return the next one to start."""
-        return heapq.heappop(self._heap)[2]
+        """Remove and return the next one to start. Raises IndexError if there is none."""
+        for line in self._lines.values():
+            if line:
+                self._number -= 1
+                return line.popleft()
+        raise IndexError("nothing is buffered")
 
     def remove(self, held: Held) -> bool:
         """Take this one out; False if it is not here."""
-        kept = [entry for entry in self._heap if entry[2] is not held]
-        found = len(kept) < len(self._heap)
-        if found:
-            heapq.heapify(kept)
-            self._heap = kept
-        return found
+        line = self._lines.get(held.claimed.priority)
+        if line is None or held not in line:
+            return False
+        line.remove(held)
+        self._number -= 1
+        return True
 
     def take_all(self, *, older_than: float | None = None) -> list[Held]:
         """Remove and return all, or those that were put here before `older_than` (monotonic seconds)."""
-        taken = [e[2] for e in self._heap if older_than is None or e[2].since < older_than]
-        if taken:
-            gone = set(map(id, taken))
-            self._heap = [e for e in self._heap if id(e[2]) not in gone]
-            heapq.heapify(self._heap)
+        taken: list[Held] = []
+        for priority, line in self._lines.items():
+            taken += [held for held in line if older_than is None or held.since < older_than]
+            self._lines[priority] = deque(held for held in line if older_than is not None and held.since >= older_than)
+        self._number -= len(taken)
         return taken

@@ -90,7 +90,9 @@ class Run:
         self.thread_abandoned = False
         self.began = False
         self._forced: Outcome | None = None
-        self._task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The one that runs it, from its beginning on."""
+        self._started = 0.0
         self._branches: set[asyncio.Task[Any]] = set()
         """Tasks inside a step or tool other than the handler's own."""
         self._guests: set[asyncio.Task[Any]] = set()
@@ -130,9 +132,9 @@ class Run:
 
     async def execute(self) -> Outcome | None:
         """Run the handler and say how the attempt ends; None means the lease is gone and there is nothing to write."""
-        self._task = asyncio.current_task()
-        assert self._task is not None
-        started = self.clock.monotonic()
+        self.task = asyncio.current_task()
+        assert self.task is not None
+        started = self._started = self.clock.monotonic()
         self.began = True
         try:
             outcome = await self._attempt()
@@ -140,7 +142,7 @@ class Run:
             raise
         except BaseException as error:
             # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so
-            if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
+            if self.over is None and isinstance(error, asyncio.CancelledError) and self.task.cancelling():
                 raise  # the worker itself is being cancelled
             outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
@@ -149,7 +151,7 @@ class Run:
         if self._waits is not None:
             self._waits.close()
         if self.over is not None:
-            while self._task.uncancel():
+            while self.task.uncancel():
                 pass
             await self._dismiss_guests()
             if self._forced is None:
@@ -163,15 +165,14 @@ class Run:
         return outcome if outcome.ran else outcome._replace(ran=self.clock.monotonic() - started)
 
     async def _attempt(self) -> Outcome:
-        claimed, handler, started = self.claimed, self.handler, self.clock.monotonic()
+        claimed, handler = self.claimed, self.handler
         try:
             # after 1 (created) and 2 (claimed) comes what earlier attempts recorded, or before them what a fork brought along
             if claimed.lease.attempt > 1 or claimed.version > 2:
                 await self._load()
             arguments: tuple[Any, ...] = ()
             if handler.takes_input:
-                what = f"the payload of job …{claimed.id.hex[-8:]} {claimed.kind}"
-                arguments = (codec.decode(claimed.payload, handler.input_type, what),)
+                arguments = (codec.decode(claimed.payload, handler.input_type, _PayloadOf(claimed)),)
         except InvalidInput as error:
             return input_refused(error)
         try:
@@ -193,7 +194,7 @@ class Run:
             return outcome_of(error, handler.policy, claimed.retry_count)
         if self._waits is not None:
             await self._waits.leave_waiting()
-        return Outcome(Status.COMPLETED, result=text, ran=self.clock.monotonic() - started)
+        return Outcome(Status.COMPLETED, result=text, ran=self.clock.monotonic() - self._started)
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)
@@ -239,8 +240,8 @@ class Run:
             self._forced = outcome
         self.close_context()
         # A call of the handler's own task raises Suspended itself; a cancellation would hit whatever it awaits next.
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
+        if self.task is not None and self.task is not asyncio.current_task():
+            self.task.cancel()
 
     def close_context(self) -> None:
         """Wake whoever waits on the context with Suspended, and stop calls made from threads."""
@@ -251,9 +252,9 @@ class Run:
 
     def abandon_thread(self) -> None:
         """The process is about to end: wait no longer for a plain handler's thread."""
-        if not self.handler.is_async and self._task is not None:
+        if not self.handler.is_async and self.task is not None:
             self.thread_abandoned = True
-            self._task.cancel()
+            self.task.cancel()
 
     def lose(self) -> None:
         """The lease is gone: somebody else may run this job already."""
@@ -306,7 +307,7 @@ class Run:
         if self._waits is not None:
             self._waits.stir()
         task = asyncio.current_task()
-        if task is None or task is self._task or task in self._branches:
+        if task is None or task is self.task or task in self._branches:
             return None
         self._branches.add(task)
         return task
@@ -390,6 +391,18 @@ class Run:
             self.lose()
         except PerdureError as error:  # progress is a courtesy; the outcome that follows is not
             log.warning("progress not written", **attempt_ids(), error=str(error))
+
+
+class _PayloadOf:
+    """What an error would call it: hardly any is raised, and the words take as long as the check."""
+
+    __slots__ = ("_claimed",)
+
+    def __init__(self, claimed: ClaimedJob) -> None:
+        self._claimed = claimed
+
+    def __str__(self) -> str:
+        return f"the payload of job …{self._claimed.id.hex[-8:]} {self._claimed.kind}"
 
 
 class Busy:

@@ -250,6 +250,7 @@ class Worker:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _start_buffered(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._buffer and len(self._running) < self.options.concurrency and not self._stopping.is_set():
             held = self._buffer.take()
             if self._keeper.held.get(held.claimed.id) is not held:
@@ -257,7 +258,7 @@ class Worker:
             now = time.monotonic()
             held.buffered, held.since = now - held.since, now
             # what a handler puts into its context is gone with it: the next task does not begin in that of the last
-            task = asyncio.create_task(self._run_one(held), context=self._context.copy())
+            task = loop.create_task(self._run_one(held), context=self._context.copy())
             self._running[task] = held
             task.add_done_callback(self._ended)
 
@@ -316,7 +317,7 @@ class Worker:
             self._lost(held)
             raise
         self._prefetch.observe(claimed.kind, time.monotonic() - began)
-        task = asyncio.current_task()
+        task = run.task
         assert task is not None
         if outcome is None:
             self._lost(held)
