@@ -18,6 +18,7 @@ from perdure.store.postgres.connections import WRITE_TIMEOUT, Backoff, HotConnec
 from perdure.store.postgres.spelling import SPELLING
 from perdure.store.postgres.transactions import Tx, is_held
 from perdure.store.postgres.troubles import DAMAGED, translated, trouble_of
+from perdure.store.postgres.vacuum import Vacuum
 from perdure.store.refusals import lease_lost
 from perdure.store.rows import Row, claimed_job_of
 from perdure.store.writing import CLASHES, Trouble
@@ -36,6 +37,7 @@ class Leases(Base):
     """See `protocol.LeaseStore`."""
 
     _keeper: HotConnection  # claims and heartbeats
+    _vacuum: Vacuum
     _patience: float = WRITE_TIMEOUT  # of the keeper: well under the lease, so that a silent connection costs none
 
     async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
@@ -50,6 +52,7 @@ class Leases(Base):
             rows = await self._claim_singly(lane, limit, worker_id, duration)
         if rows:
             self._bell.ring("news")
+            self._vacuum.claimed(len(rows))
         return [
             claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=row["claimed_at"] + duration) for row in rows
         ]

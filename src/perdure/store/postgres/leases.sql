@@ -53,6 +53,16 @@ from unnest($1::text[]) l(lane) cross join generate_series(1, 9) p(priority) cro
   select q.run_at from perdure.job_queue q where q.lane = l.lane and q.priority = p.priority::smallint
   order by q.run_at limit 1) x
 
+-- name: may_vacuum
+-- only: postgres see vacuum
+select bool_and(pg_has_role(relowner, 'usage')) from pg_class
+where oid in ('perdure.job_queue'::regclass, 'perdure.job_claims'::regclass)
+
+-- name: vacuum
+-- only: postgres SQLite leaves no dead rows
+-- One at a time is enough, and shortening a table would wait for everybody who uses it.
+vacuum (skip_locked, truncate off) perdure.job_queue, perdure.job_claims
+
 -- name: heartbeat
 -- $1 job ids (sorted), $2 attempts, $3 worker ids, $4 ttl (interval), $5 ids that have started, $6 tenant
 -- Rows that somebody has locked are left out: one of them must not keep all others from being renewed.

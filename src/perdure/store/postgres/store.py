@@ -30,6 +30,7 @@ from perdure.store.postgres.retention import Retention
 from perdure.store.postgres.schema import PACKAGE, Schema
 from perdure.store.postgres.transactions import Database
 from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
+from perdure.store.postgres.vacuum import Vacuum
 from perdure.store.postgres.workers import Workers
 from perdure.store.protocol import Listener, Topic
 from perdure.store.sqlfiles import load_statements
@@ -63,6 +64,7 @@ class PostgresStore(
         self._url = url
         self._where = where
         self._db = Database(pool, statements, tenant)
+        self._vacuum = Vacuum(self._db)
         self._bell = Bell(url, statements["notify"], tenant)
         self._keeper = HotConnection(url, statements, leases.HOT_STATEMENTS)
         enqueuer = HotConnection(url, statements, enqueueing.HOT_STATEMENTS)
@@ -117,6 +119,7 @@ class PostgresStore(
     async def _close(self) -> None:
         batchers = (self._enqueues, self._events, self._entries, self._completions, self._endings)
         await asyncio.gather(*(batcher.close() for batcher in batchers))
+        await self._vacuum.close()
         await self._bell.close()
         await asyncio.gather(*(hot.close() for hot in self._hot))
         try:

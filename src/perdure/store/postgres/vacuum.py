@@ -1,0 +1,60 @@
+"""VACUUM of the two tables that every job passes through.
+
+A claim deletes a row of job_queue, an end one of job_claims. What is left of them lies where the next claims look first, and
+autovacuum comes once a minute: a busy minute leaves a million dead rows, and every claim wades through them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from perdure.store.postgres.connections import borrowed
+from perdure.store.postgres.transactions import Database
+
+CLAIMS = 20_000
+"""Claims of this store after which it is worth a vacuum: some milliseconds for as many dead rows."""
+SHARE = 0.05
+"""Of the time, at most: an open transaction may keep all that is dead, and a long queue makes each vacuum long."""
+
+log = structlog.get_logger("perdure.store")
+
+
+class Vacuum:
+    """Of one store, in the background, and a courtesy: where it fails, autovacuum is still there. Used from one event loop."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._claims = 0
+        self._not_before = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._allowed: bool | None = None
+
+    def claimed(self, jobs: int) -> None:
+        """So many more were claimed: begin, if it is time."""
+        self._claims += jobs
+        if self._claims >= CLAIMS and self._task is None and time.monotonic() >= self._not_before:
+            self._claims = 0
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Break off."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            async with borrowed(self._db.pool) as connection:
+                if self._allowed is None:  # others are only warned, but each time, in the server's log
+                    self._allowed = await connection.fetchval(self._db.statements["may_vacuum"])
+                if self._allowed:
+                    await connection.execute(self._db.statements["vacuum"])
+        except Exception as error:  # noqa: BLE001  nobody depends on it
+            log.info("vacuum failed; autovacuum will do it", error=str(error) or type(error).__name__)
+        finally:
+            self._not_before = time.monotonic() + (time.monotonic() - began) / SHARE
+            self._task = None
