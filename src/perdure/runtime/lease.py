@@ -51,15 +51,16 @@ class LeaseKeeper:
         self._ttl = ttl
         self.held: dict[UUID, Held] = {}
 
-    def add(self, claimed: ClaimedJob, asked_at: float) -> Held:
-        """Take charge of a claimed job; `asked_at` is the time before the claim was sent, on the store's clock."""
+    def add(self, claimed: ClaimedJob, asked_at: float, now: float) -> Held:
+        """Take charge of a claimed job; `asked_at` is the time before the claim was sent, `now` when it was answered, on the
+        store's clock."""
         id = claimed.lease.job_id
         before = self.held.get(id)
         if (
             before is not None
         ):  # taken from us and claimed by us again: the former attempt must not go on beside this one
             self._lost(before)
-        held = self.held[id] = Held(claimed, asked_at + self._ttl, time.monotonic(), self._clock.monotonic())
+        held = self.held[id] = Held(claimed, asked_at + self._ttl, time.monotonic(), now)
         return held
 
     def drop(self, held: Held) -> None:

@@ -59,10 +59,8 @@ class Buffer:
     def __init__(self) -> None:
         self._lines: dict[int, deque[Held]] = {}
         """By priority, highest first."""
-        self._number = 0
-
-    def __len__(self) -> int:
-        return self._number
+        self.number = 0
+        """How many."""
 
     def put(self, held: Held) -> None:
         """Add a job."""
@@ -72,13 +70,13 @@ class Buffer:
             self._lines[priority] = line = deque()
             self._lines = dict(sorted(self._lines.items(), reverse=True))
         line.append(held)
-        self._number += 1
+        self.number += 1
 
     def take(self) -> Held:
         """Remove and return the next one to start. Raises IndexError if there is none."""
         for line in self._lines.values():
             if line:
-                self._number -= 1
+                self.number -= 1
                 return line.popleft()
         raise IndexError("nothing is buffered")
 
@@ -88,7 +86,7 @@ class Buffer:
         if line is None or held not in line:
             return False
         line.remove(held)
-        self._number -= 1
+        self.number -= 1
         return True
 
     def take_all(self, *, older_than: float | None = None) -> list[Held]:
@@ -97,5 +95,5 @@ class Buffer:
         for priority, line in self._lines.items():
             taken += [held for held in line if older_than is None or held.since < older_than]
             self._lines[priority] = deque(held for held in line if older_than is not None and held.since >= older_than)
-        self._number -= len(taken)
+        self.number -= len(taken)
         return taken

@@ -90,8 +90,7 @@ class Run:
         self.thread_abandoned = False
         self.began = False
         self._forced: Outcome | None = None
-        self.task: asyncio.Task[Any] | None = None
-        """The one that runs it, from its beginning on."""
+        self._task: asyncio.Task[Any] | None = None
         self._started = 0.0
         self._branches: set[asyncio.Task[Any]] = set()
         """Tasks inside a step or tool other than the handler's own."""
@@ -130,10 +129,12 @@ class Run:
 
     # -- the life of an attempt ----------------------------------------------------------------------------------------
 
-    async def execute(self) -> Outcome | None:
-        """Run the handler and say how the attempt ends; None means the lease is gone and there is nothing to write."""
-        self.task = asyncio.current_task()
-        assert self.task is not None
+    async def execute(self, task: asyncio.Task[Any]) -> Outcome | None:
+        """Run the handler and say how the attempt ends; None means the lease is gone and there is nothing to write.
+
+        task: the current one.
+        """
+        self._task = task
         started = self._started = self.clock.monotonic()
         self.began = True
         try:
@@ -142,7 +143,7 @@ class Run:
             raise
         except BaseException as error:
             # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so
-            if self.over is None and isinstance(error, asyncio.CancelledError) and self.task.cancelling():
+            if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
             outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
@@ -151,7 +152,7 @@ class Run:
         if self._waits is not None:
             self._waits.close()
         if self.over is not None:
-            while self.task.uncancel():
+            while self._task.uncancel():
                 pass
             await self._dismiss_guests()
             if self._forced is None:
@@ -240,8 +241,8 @@ class Run:
             self._forced = outcome
         self.close_context()
         # A call of the handler's own task raises Suspended itself; a cancellation would hit whatever it awaits next.
-        if self.task is not None and self.task is not asyncio.current_task():
-            self.task.cancel()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
 
     def close_context(self) -> None:
         """Wake whoever waits on the context with Suspended, and stop calls made from threads."""
@@ -252,9 +253,9 @@ class Run:
 
     def abandon_thread(self) -> None:
         """The process is about to end: wait no longer for a plain handler's thread."""
-        if not self.handler.is_async and self.task is not None:
+        if not self.handler.is_async and self._task is not None:
             self.thread_abandoned = True
-            self.task.cancel()
+            self._task.cancel()
 
     def lose(self) -> None:
         """The lease is gone: somebody else may run this job already."""
@@ -307,7 +308,7 @@ class Run:
         if self._waits is not None:
             self._waits.stir()
         task = asyncio.current_task()
-        if task is None or task is self.task or task in self._branches:
+        if task is None or task is self._task or task in self._branches:
             return None
         self._branches.add(task)
         return task

@@ -40,7 +40,7 @@ async def complete(run: Run, endings: Sequence[Ending], tenant: str) -> list[Sta
         [e.lease.job_id for e in ordered],
         alike([e.lease.attempt for e in ordered]),
         alike([e.lease.worker_id for e in ordered]),
-        [e.outcome.result for e in ordered],
+        alike([e.outcome.result for e in ordered]),
         [e.outcome.ran if e.outcome.started else None for e in ordered],
         tenant,
     )

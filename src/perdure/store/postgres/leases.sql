@@ -152,14 +152,14 @@ delete from perdure.job_waits w using unnest($1::uuid[], $2::text[]) u(id, key) 
 
 -- name: complete_many
 -- The happy end: $1 job ids (sorted), $2 attempts, $3 worker ids, $4 results, $5 seconds user code ran (null: it never did),
--- $6 tenant. Of attempts and workers one element may stand for all, as for append_many.
+-- $6 tenant. Of attempts, workers and results one element may stand for all, as for append_many.
 -- No look at the status here: a transition that is illegal must fail as such, not vanish together with its claim.
 with done as (
   delete from perdure.job_claims k
   using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::float8[]) u(id, attempt, worker_id, result, ran)
   where k.job_id = any (array[u.id]) and k.attempt = coalesce(u.attempt, $2[1])
     and k.worker_id = coalesce(u.worker_id, $3[1]) and k.tenant_id = $6 and k.expires_at > perdure.db_now()
-  returning k.job_id, k.version, k.worker_id, u.result, u.ran
+  returning k.job_id, k.version, k.worker_id, coalesce(u.result, $4[1]) as result, u.ran
 ), moved as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,
     finished_at = perdure.db_now(), updated_at = perdure.db_now(), note = json_build_object('worker', d.worker_id)
