@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from perdure.model.errors import LeaseLost, StoreUnreachable
+from perdure.model.errors import LeaseLost, PerdureError, StoreUnreachable
 from perdure.store import batcher as batching
 from perdure.store.batcher import CROWD, Batcher
 from perdure.store.open import open_store
@@ -325,6 +325,67 @@ async def test_a_refusal_that_changed_nothing_costs_the_others_nothing(writer: S
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [type(None), LeaseLost, type(None)]
     assert runs == ["counted", "counted"], "nothing was done twice"
+
+
+async def test_one_culprit_is_found_in_few_transactions(writer: SqliteWriter) -> None:
+    begun: list[str] = []
+    await writer.run(lambda conn, now: conn.set_trace_callback(begun.append))
+    with held(writer):
+        calls = [writer.join(note, "" if n == 123 else str(n)) for n in range(256)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [n for n, result in enumerate(results) if not isinstance(result, str)] == [123]
+    assert len(await notes(writer)) == 255
+    assert begun.count("begin immediate") < 25, "not one for each"
+
+
+async def test_a_database_out_of_reach_ends_the_search_for_a_culprit(
+    writer: SqliteWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = 0
+    begin = writer._begin
+
+    def begin_twice(conn: sqlite3.Connection) -> None:
+        nonlocal begun
+        begun += 1
+        if begun > 2:
+            raise sqlite3.OperationalError("disk I/O error")
+        begin(conn)
+
+    with held(writer):
+        monkeypatch.setattr(writer, "_begin", begin_twice)
+        calls = [writer.join(note, text) for text in ("a", "b", "", "c")]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert results[:2] == ["a", "b"]
+    assert all(isinstance(result, PerdureError) for result in results[2:])
+    assert begun == 3, "nobody else waited for it"
+    monkeypatch.undo()
+    assert await notes(writer) == ["a", "b"]
+
+
+async def test_an_answer_does_not_wait_for_a_strangers_lock(
+    writer: SqliteWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = sqlite3.connect(tmp_path / "notes.db", isolation_level=None, check_same_thread=False)
+    turns = 0
+    lock = writer._lock
+
+    def lock_and_lose() -> None:
+        nonlocal turns
+        lock()
+        turns += 1
+        if turns == 2:
+            stranger.execute("begin immediate")
+
+    with held(writer):
+        monkeypatch.setattr(writer, "_lock", lock_and_lose)
+        first = [writer.join(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
+        second = writer.join(note, "second")
+    async with asyncio.timeout(3):
+        await asyncio.gather(*first)
+    assert not second.done()
+    stranger.execute("rollback")
+    stranger.close()
+    assert await second == "second"
 
 
 async def test_an_answer_does_not_wait_for_somebody_elses_long_call(writer: SqliteWriter) -> None:

@@ -11,7 +11,7 @@ import pytest
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.errors import ApprovalNotFound, InvalidInput
 from perdure.model.ids import new_token, uuid7
-from perdure.model.jobs import Outcome
+from perdure.model.jobs import ClaimedJob, Outcome
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from perdure.store.sizes import chunks
@@ -109,6 +109,48 @@ async def test_a_damaged_job_is_put_aside_and_the_others_are_claimed(file_store:
         assert job.due_at is not None
         assert job.due_at > await later(file_store, 200)
     assert await file_store.claim(worker_id="w", queue="q", limit=10, ttl=30) == []
+
+
+async def test_a_row_of_the_queue_without_a_job_is_not_taken_for_the_damaged_one(
+    file_store: Store, shell: Shell
+) -> None:
+    ghost = shell.id(uuid7())
+    columns = "insert into job_queue (job_id, lane, priority, run_at)"
+    await shell.run(f"{columns} values ({ghost}, 'q', 9, {shell.ago(100)})")
+    bad = await enqueue(file_store, queue="q", priority=8)
+    good = await enqueue(file_store, queue="q")
+    await damage(shell, bad, 2)
+    claimed: list[ClaimedJob] = []
+    for _ in range(2):
+        if claimed := await file_store.claim(worker_id="w", queue="q", limit=1, ttl=30):
+            break
+    assert [job.id for job in claimed] == [good]
+    due_at = (await file_store.get_job(bad)).due_at
+    assert due_at is not None
+    assert due_at > await later(file_store, 200)
+
+
+async def test_an_id_that_json_cannot_spell_does_not_stop_its_lane(file_store: Store, shell: Shell) -> None:
+    if shell.postgres:
+        pytest.skip("an id is a uuid there")
+    await shell.run("insert into job_queue (job_id, lane, priority, run_at) values ('a' || char(0) || 'b', 'q', 9, 0)")
+    good = await enqueue(file_store, queue="q")
+    claimed: list[ClaimedJob] = []
+    for limit in (1, 10):
+        if claimed := await file_store.claim(worker_id="w", queue="q", limit=limit, ttl=30):
+            break
+    assert [job.id for job in claimed] == [good]
+
+
+async def test_a_lane_set_by_hand_opens_no_door_between_tenants(
+    file_store: Store, neighbour: Store, shell: Shell
+) -> None:
+    moved = await enqueue(file_store, queue="q")
+    own = await enqueue(neighbour, queue="q")
+    [row] = await shell.run(f"select lane from jobs where id = {shell.id(own)}")
+    await shell.run(f"update jobs set lane = '{row['lane']}' where id = {shell.id(moved)}")
+    assert [job.id for job in await neighbour.claim(worker_id="w", queue="q", limit=10, ttl=30)] == [own]
+    assert (await file_store.get_job(moved)).status is S.PENDING
 
 
 async def test_a_damaged_job_does_not_keep_the_others_from_being_reaped(file_store: Store, shell: Shell) -> None:

@@ -222,3 +222,19 @@ async def test_a_store_in_memory_names_its_kinds(store: Store) -> None:
     await enqueue(store, kind="one of these")
     await enqueue(store, kind="ein ä")
     assert {"one of these", "ein ä"} <= set(await store.kinds())
+
+
+async def test_a_migration_that_meets_somebody_elses_table_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("create table schema_migrations (version text primary key)")  # as other tools name theirs
+    store = await open_store(f"sqlite:///{path}")
+    try:
+        for _ in range(2):
+            with pytest.raises(PerdureError):
+                await store.migrate()
+    finally:
+        await store.close()
+    with closing(sqlite3.connect(path)) as theirs:
+        tables = theirs.execute("select name from sqlite_master where type in ('table', 'view')").fetchall()
+    assert tables == [("schema_migrations",)]

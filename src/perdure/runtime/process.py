@@ -18,10 +18,16 @@ _before: list[tuple[tuple[int, int, int], float]] = []
 
 @contextlib.contextmanager
 def devoted() -> Iterator[None]:
-    """While this process is a worker and nothing else, collect garbage seldom, and not among what is loaded by now.
+    """While this process is a worker and nothing else, collect garbage seldom and not among what is loaded by now, and let
+    threads take turns often.
 
     Attempts make many short-lived objects, and a collection looks at every one that lives: a sixth of a busy worker's time
-    went into that. Everything is as it was at the end.
+    went into that.
+
+    The thread that writes to SQLite needs the interpreter for moments, and would else stand still for as long as the event loop
+    is busy; and the event loop for as long as a plain handler computes.
+
+    Everything is as it was at the end.
     """
     with _lock:
         if not _before:

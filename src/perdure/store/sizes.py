@@ -16,6 +16,10 @@ MOST_ITEMS = 500
 """Items of one write: beyond this a larger one saves nothing."""
 
 
+ROW = 200
+"""Characters that an event counts for besides its payload."""
+
+
 def text_of_job(job: NewJob) -> int:
     """Of an enqueue."""
     return len(job.payload) + len(job.goal or "") + len(job.note)
@@ -25,7 +29,7 @@ def text_of_record(events: Sequence[NewEvent], state: StatePatch | None) -> int:
     """Of a holder's write."""
     size = 0 if state is None or state.checkpoint is None else len(state.checkpoint)
     for event in events:
-        size += len(event.payload)
+        size += ROW + len(event.payload)
     return size
 
 

@@ -18,6 +18,8 @@ CLAIMS = 20_000
 """Claims of this store after which it is worth a vacuum: some milliseconds for as many dead rows."""
 SHARE = 0.05
 """Of the time, at most: an open transaction may keep all that is dead, and a long queue makes each vacuum long."""
+LONGEST = 600.0
+"""Seconds a vacuum may take: of a queue of millions, on a slow disk."""
 
 log = structlog.get_logger("perdure.store")
 
@@ -30,17 +32,19 @@ class Vacuum:
         self._claims = 0
         self._not_before = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._allowed: bool | None = None
+        self._given_up = False
 
     def claimed(self, jobs: int) -> None:
         """So many more were claimed: begin, if it is time."""
         self._claims += jobs
-        if self._claims >= CLAIMS and self._task is None and time.monotonic() >= self._not_before:
-            self._claims = 0
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if self._claims < CLAIMS or self._given_up or self._task is not None or time.monotonic() < self._not_before:
+            return
+        self._claims = 0
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Break off."""
+        """Begin no more, and wait for none: what the server has begun it may finish."""
+        self._given_up = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -49,10 +53,11 @@ class Vacuum:
         began = time.monotonic()
         try:
             async with borrowed(self._db.pool) as connection:
-                if self._allowed is None:  # others are only warned, but each time, in the server's log
-                    self._allowed = await connection.fetchval(self._db.statements["may_vacuum"])
-                if self._allowed:
-                    await connection.execute(self._db.statements["vacuum"])
+                row = await connection.fetchrow(self._db.statements["may_vacuum"])
+                if row is None or not row["owned"]:
+                    self._given_up = True
+                elif not row["busy"]:
+                    await connection.execute(self._db.statements["vacuum"], timeout=LONGEST)
         except Exception as error:  # noqa: BLE001  nobody depends on it
             log.info("vacuum failed; autovacuum will do it", error=str(error) or type(error).__name__)
         finally:

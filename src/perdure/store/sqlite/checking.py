@@ -84,7 +84,7 @@ class Checking(Checker, Base):
         except StoreUnreachable:
             raise
         except PerdureError as error:
-            raise NotMended(tried[0] if tried else None, error.message) from error
+            raise NotMended(tried[-1] if tried else None, error.message) from error
 
 
 def _case(conn: sqlite3.Connection, key: str, tenant: str) -> Case | None:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
@@ -109,7 +109,10 @@ def connect(path: str | None, *, writes: bool, turn: AbstractContextManager[None
 
 
 def probe(conn: sqlite3.Connection) -> None:
-    """Raise sqlite3.Error unless it is a database and may be written. If somebody is writing to it just now, it is one."""
+    """Raise sqlite3.Error unless it is a database and may be written. If somebody is writing to it just now, it is one.
+
+    From here on the connection waits for no lock, unless `patient`.
+    """
     conn.execute("pragma busy_timeout = 0")
     try:
         conn.execute("begin immediate")
@@ -117,8 +120,16 @@ def probe(conn: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as error:
         if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
             raise
+
+
+@contextlib.contextmanager
+def patient(conn: sqlite3.Connection) -> Iterator[None]:
+    """Wait for a stranger's lock, for a while."""
+    conn.execute(f"pragma busy_timeout = {_BUSY_SECONDS * 1000:g}")
+    try:
+        yield
     finally:
-        conn.execute(f"pragma busy_timeout = {_BUSY_SECONDS * 1000:g}")
+        conn.execute("pragma busy_timeout = 0")
 
 
 def keep_time(conn: sqlite3.Connection, clock: SettableClock) -> None:

@@ -41,7 +41,7 @@ class Leases(Base):
         lane, lasts = lane_of(self.tenant, queue), span(ttl)
 
         def some(conn: sqlite3.Connection, now: int) -> list[_Taken]:
-            return _claim(conn, now, lane, worker_id, lasts, self._writer.share(limit))
+            return self._claim(conn, now, lane, worker_id, lasts, self._writer.share(limit))
 
         def each(conn: sqlite3.Connection, now: int) -> list[_Taken]:
             """One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others."""
@@ -49,11 +49,11 @@ class Leases(Base):
             for _ in range(2 * limit):
                 try:
                     with singly(conn):
-                        first = _claim(conn, now, lane, worker_id, lasts, 1)
-                except sqlite3.IntegrityError as error:
-                    id = _front(conn, now, lane)
-                    log.error("a damaged job cannot be claimed; put aside for 5 minutes", job_id=id, error=str(error))  # noqa: TRY400
-                    conn.execute(SQL["push_back"], (now + _ASIDE, id))
+                        first = self._claim(conn, now, lane, worker_id, lasts, 1)
+                except _Damaged as error:
+                    said = {"job_id": error.job_id, "error": str(error)}
+                    log.error("a damaged job cannot be claimed; put aside for 5 minutes", **said)  # noqa: TRY400
+                    conn.execute(SQL["push_back"], (now + _ASIDE, error.job_id))
                     continue
                 claimed += first
                 if not first or len(claimed) == limit:
@@ -72,6 +72,30 @@ class Leases(Base):
                     row[_PAYLOAD] = taken.payloads[row[_ID]]
                 jobs.append(claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=expires_at))
         return jobs
+
+    def _claim(
+        self, conn: sqlite3.Connection, now: int, lane: str, worker_id: str, lasts: int, limit: int
+    ) -> list[_Taken]:
+        """Lease the first due jobs of a lane; rows of the queue whose job cannot start are taken out of it and forgotten.
+
+        Raises _Damaged.
+        """
+        where = {"tenant": self.tenant, "lane": lane, "now": now, "limit": limit}
+        while True:
+            found, ids, jobs, large = conn.execute(SQL["claim"], where).fetchone()
+            if found == "[]":
+                return []
+            if conn.execute(SQL["claim_take"], (found,)).rowcount == 0:  # JSON cannot spell an id as it is
+                raise _Damaged(found, "its row in job_queue cannot be deleted")
+            if ids != "[]":
+                break
+        try:
+            conn.execute(SQL["claim_move"], (now, now, json.dumps({"worker": worker_id}), ids))
+            conn.execute(SQL["claim_lease"], (worker_id, lasts, now, now + lasts, ids))
+        except sqlite3.IntegrityError as error:
+            raise _Damaged(ids, str(error)) from error
+        payloads = dict(conn.execute(SQL["large_payloads"], (large,)).fetchall()) if large != "[]" else {}
+        return [_Taken(jobs, payloads, now)]
 
     async def next_due(self, queues: Sequence[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
@@ -159,26 +183,13 @@ class _Taken(NamedTuple):
     at: int
 
 
-def _claim(conn: sqlite3.Connection, now: int, lane: str, worker_id: str, lasts: int, limit: int) -> list[_Taken]:
-    """Lease the first due jobs of a lane; rows of the queue whose job cannot start are taken out of it and forgotten."""
-    while True:
-        found, ids, jobs, large = conn.execute(SQL["claim"], {"lane": lane, "now": now, "limit": limit}).fetchone()
-        if found == "[]":
-            return []
-        conn.execute(SQL["claim_take"], (found,))
-        if ids != "[]":
-            break
-    conn.execute(SQL["claim_move"], (now, now, json.dumps({"worker": worker_id}), ids))
-    conn.execute(SQL["claim_lease"], (worker_id, lasts, now, now + lasts, ids))
-    payloads = dict(conn.execute(SQL["large_payloads"], (large,)).fetchall()) if large != "[]" else {}
-    return [_Taken(jobs, payloads, now)]
+class _Damaged(sqlite3.IntegrityError):
+    """One of these jobs cannot be claimed."""
 
-
-def _front(conn: sqlite3.Connection, now: int, lane: str) -> str:
-    """The job that a claim takes next."""
-    row = conn.execute(SQL["claim"], {"lane": lane, "now": now, "limit": 1}).fetchone()
-    id: str = json.loads(row["found"])[0]
-    return id
+    def __init__(self, ids: str, why: str) -> None:
+        super().__init__(why)
+        self.job_id: str = json.loads(ids)[0]
+        """The first one; where only one was asked for, it is the one."""
 
 
 def _expire_jobs(conn: sqlite3.Connection, where: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ with due as not materialized (
 ), looked_at as (
   select j.*, f.job_id, f.run_at as due_at, j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') as starts,
     length(j.payload) > 8192 as bulky
-  from front f left join jobs j on j.id = f.job_id
+  from front f left join jobs j on j.id = f.job_id where j.id is null or j.tenant_id = :tenant
 )
 select json_group_array(job_id) as found, json_group_array(job_id) filter (where starts) as ids,
   json_group_array(json_array(id, attempt + 1, kind, queue, goal, iif(bulky, null, payload), priority, version + 1, retry_count,

@@ -17,7 +17,8 @@ from perdure.store.sqlite.base import SQL
 
 _WIDEST = 512
 _ONE_ROW = re.compile(r"values\s+(\([?, ]+\))")
-_INSIDE = re.compile(r"\(values\s+\(")
+COMPARED = frozenset({"append_head", "close_waits", "complete_many", "heartbeat"})
+"""Statements whose rows are only compared with: a row of nulls changes nothing, so there may be more of them than rows."""
 
 
 @functools.cache
@@ -28,12 +29,6 @@ def _widened(name: str, rows: int) -> str:
     return SQL[name][: one.start(1)] + ", ".join([one.group(1)] * rows) + SQL[name][one.end(1) :]
 
 
-@functools.cache
-def _padded(name: str) -> bool:
-    """Whether a row of nulls changes nothing: it is only compared with, not inserted."""
-    return _INSIDE.search(SQL[name]) is not None
-
-
 def write_rows(conn: sqlite3.Connection, name: str, rows: Sequence[Sequence[Any]], *before: Any) -> int:
     """Run a named statement for all rows; return how many rows it changed. `before`: its parameters ahead of the rows."""
     changed = start = 0
@@ -41,7 +36,7 @@ def write_rows(conn: sqlite3.Connection, name: str, rows: Sequence[Sequence[Any]
     while start < len(rows):
         left = len(rows) - start
         if width > left:
-            width = _up(left) if _padded(name) else 1 << left.bit_length() - 1
+            width = _up(left) if name in COMPARED else 1 << (left.bit_length() - 1)
         some = rows[start : start + width]
         nulls = (None,) * ((width - len(some)) * len(some[0]))
         changed += conn.execute(_widened(name, width), (*before, *chain.from_iterable(some), *nulls)).rowcount

@@ -113,16 +113,18 @@ class Schema(Base):
             return None
         migration = _MIGRATIONS[current]
         try:
-            with singly(conn):  # that there are tables to undo, the writer does not see
+            with singly(
+                conn
+            ):  # tables that were made are no rows: of those, the writer does not see that something was changed
                 conn.execute(SQL["create_migrations"])
                 for statement in _statements(migration.sql):
                     conn.execute(statement)
+                conn.execute(SQL["record_migration"], (migration.number, migration.name, migration.checksum, now))
         except sqlite3.OperationalError as error:
             raise StoreError(
                 f"migration {migration.number} ({migration.name}) of {self._place} failed: {error}",
                 hint="if a table of yours has a name that perdure needs, rename it or use another file",
             ) from error
-        conn.execute(SQL["record_migration"], (migration.number, migration.name, migration.checksum, now))
         return dataclasses.replace(migration, applied_at=SPELLING.time(now))
 
     async def check_schema(self) -> None:

@@ -21,14 +21,14 @@ from typing import Any, Generic, TypeVar
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.timing import SettableClock
 from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
-from perdure.store.sqlite.database import REFUSALS, apart, connect, keep_time, meaning, probe
+from perdure.store.sqlite.database import REFUSALS, apart, connect, keep_time, meaning, patient, probe
 
 T = TypeVar("T")
 A = TypeVar("A")
 
 One = Callable[[sqlite3.Connection, int], T]
-"""A few statements of one caller: the connection, and database time in microseconds. It may be called again, if somebody else
-failed who shared its transaction."""
+"""A few statements of one caller: the connection, and database time in microseconds. It is called again, later, if somebody
+fails who shares its transaction: what it did is undone by then, and it must remember nothing of it."""
 
 Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureError]]
 """The same operation for several callers at once: one answer for each, in order; a PerdureError is raised to its caller."""
@@ -36,6 +36,9 @@ Many = Callable[[sqlite3.Connection, int, Sequence[A]], Sequence[T | PerdureErro
 CROWD_ITEMS = 64
 """Items of a transaction, and jobs of a claim, while other processes wait for the file: a few milliseconds. Whoever writes more
 rows than that wrote a lot."""
+
+SHORT_TEXT = 64 * 1024
+"""Characters that a short transaction brings at most."""
 
 MOST_AWAY = 0.02
 """Seconds a process gives way to others at most."""
@@ -138,7 +141,7 @@ class Writer:
                 return
             self._lock_file = os.open(self._path + "-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._conn = connect(self._path, writes=True, turn=self._turn())
-            probe(self._conn)
+            probe(self._conn)  # which leaves it without patience: see _begin
         except (OSError, sqlite3.Error, StoreUnreachable) as error:
             self._release()
             if isinstance(error, StoreUnreachable):
@@ -194,9 +197,7 @@ class Writer:
                     before = self._conn.total_changes
                     if not _short(batch):
                         self._tell()
-                    topics = self._commit(self._conn, batch)
-                    self._landed += batch
-                    self._landed_topics |= topics
+                    self._commit(self._conn, batch)
                     if going and self._conn.total_changes - before > CROWD_ITEMS:
                         self._give_way()
         finally:
@@ -246,42 +247,66 @@ class Writer:
                 return batch, True
         return batch, False
 
-    def _commit(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> int:
-        """Run a batch in one transaction; return the topics of what changed.
-
-        If it fails, it is done again in parts, so that whoever is to blame is alone in the end.
-        """
+    def _commit(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> None:
+        """Run a batch while other processes wait."""
         try:
             self._lock()
-            try:
-                conn.execute("begin immediate")
-            except sqlite3.Error as error:
-                self._unlock()
-                self._fail(batch, error)
-                return NOTHING
-            try:
-                topics = self._run(conn, batch)
-                self._tell()
-                conn.execute("commit")
-                return topics
-            except BaseException as error:  # noqa: BLE001  it belongs to the callers
-                if conn.in_transaction:
-                    conn.execute("rollback")
-                if len(batch) == 1:
-                    self._fail(batch, error)
-                    return NOTHING
-            finally:
-                self._unlock()
+        except OSError as error:
+            self._land(batch, NOTHING, error)
+            return
+        try:
+            self._carry_out(conn, batch)
+        finally:
+            self._unlock()
+
+    def _carry_out(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> BaseException | None:
+        """Run a batch in one transaction, or in halves if that fails, so that in the end whoever is to blame is alone.
+
+        Returns the error if the database is out of reach: then nobody's turn will come.
+        """
+        try:
+            self._begin(conn)
         except BaseException as error:  # noqa: BLE001  callers must be answered, whatever happens
+            self._land(batch, NOTHING, error)
+            return error
+        try:
+            topics = self._run(conn, batch)
+            self._tell()
+            conn.execute("commit")
+        except BaseException as error:  # noqa: BLE001  it belongs to the callers
+            if conn.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # then the next begin says so
+                    conn.execute("rollback")
+            if len(batch) == 1:
+                self._land(batch, NOTHING, error)
+                return None
+        else:
+            self._land(batch, topics)
+            return None
+        half = len(batch) // 2
+        lost = self._carry_out(conn, batch[:half])
+        if lost is None:
+            return self._carry_out(conn, batch[half:])
+        self._land(batch[half:], NOTHING, lost)
+        return lost
+
+    def _begin(self, conn: sqlite3.Connection) -> None:
+        """A stranger may be writing: nobody waits for him who could be answered before."""
+        try:
+            conn.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                raise
+            self._tell()
+            with patient(conn):
+                conn.execute("begin immediate")
+
+    def _land(self, batch: list[_Item[Any]], topics: int, error: BaseException | None = None) -> None:
+        """These are through, and are told at the next opportunity."""
+        if error is not None:
             self._fail(batch, error)
-            return NOTHING
-        parts = _groups(batch)
-        if len(parts) == 1:
-            parts = [[item] for item in batch]
-        topics = NOTHING
-        for part in parts:
-            topics |= self._commit(conn, part)
-        return topics
+        self._landed += batch
+        self._landed_topics |= topics
 
     def _fail(self, batch: list[_Item[Any]], error: BaseException) -> None:
         for item in batch:
@@ -294,10 +319,10 @@ class Writer:
             before = conn.total_changes
             try:
                 _perform(conn, now, group)
-            except BaseException as error:
+            except PerdureError as error:
                 if len(group) > 1 or conn.total_changes != before or not conn.in_transaction:
                     raise
-                self._fail(group, error)  # it has changed nothing
+                self._fail(group, error)  # it has changed no row
             if conn.total_changes != before:
                 for each in group:
                     topics |= each.topics
@@ -321,8 +346,12 @@ class Writer:
 
 
 def _short(batch: list[_Item[Any]]) -> bool:
-    """Whether its statements take so little that those who are answered after them do not notice."""
-    return len(batch) <= CROWD_ITEMS and all(item.many is not None for item in batch)
+    """Whether its statements take a millisecond or two: then those who are committed may be answered after them."""
+    return (
+        len(batch) <= CROWD_ITEMS
+        and all(item.many is not None for item in batch)
+        and sum(item.size for item in batch) <= SHORT_TEXT
+    )
 
 
 def _groups(batch: list[_Item[Any]]) -> list[list[_Item[Any]]]:
