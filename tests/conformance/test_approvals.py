@@ -65,6 +65,19 @@ async def test_asking_stores_the_question_its_wait_and_its_event(store: Store) -
     assert (said.payload["key"], said.payload["approval"]) == ("publish", str(approval.id))
 
 
+async def test_asking_renews_the_lease(store: Store) -> None:
+    lease = await started(store)
+    before = (await store.get_job(lease.job_id)).lease
+    assert before is not None
+    assert not before.started
+    await asyncio.sleep(0.02)
+    await store.request_approval(lease, new_approval())
+    after = (await store.get_job(lease.job_id)).lease
+    assert after is not None
+    assert after.started
+    assert after.expires_at > before.expires_at
+
+
 async def test_a_key_is_asked_once_also_by_a_later_attempt(store: Store) -> None:
     lease = await started(store)
     first = await store.request_approval(lease, new_approval("publish"))

@@ -87,8 +87,7 @@ class Approvals(Base):
 
         def one(conn: sqlite3.Connection, now: int) -> Approval:
             job_id = str(lease.job_id)
-            claim = held_claim(conn, now, self.tenant, lease)
-            if claim is None:
+            if held_claim(conn, now, self.tenant, lease) is None:
                 raise lease_lost(lease)
             existing = conn.execute(SQL["approval_of_key"], (job_id, approval.key)).fetchone()
             if existing is not None:
@@ -116,7 +115,7 @@ class Approvals(Base):
             }
             job = Held(conn, job_id, self.tenant)
             job.write_event(conn, now, "approval_requested", json.dumps(asked, ensure_ascii=False))
-            conn.execute(SQL["append_head"], (job_id, job.head, now + claim.ttl))
+            conn.execute(SQL["append_head"], (now, job_id, job.head))
             return _get(conn, id, self.tenant)
 
         return await self._write(one, NEWS)

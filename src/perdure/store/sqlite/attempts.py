@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from perdure.model.errors import IllegalTransition, LeaseLost
@@ -16,7 +16,7 @@ from perdure.store.refusals import lease_lost
 from perdure.store.sizes import text_of_outcome, text_of_record
 from perdure.store.sqlite.base import SQL, Base
 from perdure.store.sqlite.database import SPELLING, micros, span
-from perdure.store.sqlite.fence import Claim, holds, live_claims
+from perdure.store.sqlite.fence import Claim, Holder, held_heads, holds, live_claims
 from perdure.store.sqlite.many import json_of, write_rows
 from perdure.store.sqlite.writer import NEWS, WORK
 
@@ -67,51 +67,73 @@ class Attempts(Base):
             raise IllegalTransition(
                 f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
             )
-        topics = NEWS if outcome.status is Status.COMPLETED else NEWS | WORK
         end = _End(str(lease.job_id), lease, outcome, span(outcome.ran))
-        return await self._join(self._finish_each, end, topics, text_of_outcome(outcome))
+        if outcome.status is Status.COMPLETED:
+            return await self._join(self._complete_each, end, NEWS, text_of_outcome(outcome))
+        return await self._join(self._settle_each, end, NEWS | WORK, text_of_outcome(outcome))
+
+    # Rows are collected for all callers and written kind by kind: one call into SQLite's driver for each kind.
 
     def _record_each(self, conn: sqlite3.Connection, now: int, records: Sequence[_Record]) -> list[int | LeaseLost]:
-        """Rows are collected for all callers and written kind by kind: one call into SQLite's driver for each kind."""
-        results: list[int | LeaseLost] = []
-        heads: dict[str, int] = {}  # where this batch leaves the log of a job
+        results: dict[int, int | LeaseLost] = {}
         events: list[tuple[Any, ...]] = []
         patches: list[tuple[Any, ...]] = []
-        claims = live_claims(conn, now, self.tenant, [record.id for record in records])
-        for record in records:
-            id, lease = record.id, record.lease
-            claim = claims.get(id)
-            if not holds(claim, lease):
-                results.append(lease_lost(lease))
-                continue
-            version: int = heads.get(id) or claim.version
-            for event in record.events:
-                version += 1
-                events.append((id, version, now, lease.attempt, *event))
-            heads[id] = version
-            patch = record.state
-            if patch is not None:
-                patches.append(
-                    (id, patch.checkpoint, patch.progress, patch.progress_text, patch.tokens, patch.cost, now)
-                )
-            for wait in record.open_waits:
-                approval = None if wait.approval_id is None else str(wait.approval_id)
-                conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
-            if record.close_waits:
-                write_rows(conn, "close_waits", [(id, key) for key in record.close_waits])
-            results.append(version)
-        write_rows(conn, "append_head", [(id, version, now + claims[id].ttl) for id, version in heads.items()])
+        for holder, places in _by_holder(record.lease for record in records).items():
+            heads = held_heads(conn, now, self.tenant, holder, [records[n].id for n in places])
+            moved: dict[str, int] = {}  # where this batch leaves the log of a job
+            for n in places:
+                record = records[n]
+                id = record.id
+                if id not in heads:
+                    results[n] = lease_lost(record.lease)
+                    continue
+                version = moved.get(id) or heads[id]
+                for event in record.events:
+                    version += 1
+                    events.append((id, version, now, holder.attempt, *event))
+                results[n] = moved[id] = version
+                patch = record.state
+                if patch is not None:
+                    patches.append(
+                        (id, patch.checkpoint, patch.progress, patch.progress_text, patch.tokens, patch.cost, now)
+                    )
+                for wait in record.open_waits:
+                    approval = None if wait.approval_id is None else str(wait.approval_id)
+                    conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
+                if record.close_waits:
+                    write_rows(conn, "close_waits", [(id, key) for key in record.close_waits])
+            write_rows(conn, "append_head", list(moved.items()), now)
         write_rows(conn, "append_many", events)
         if patches:
             conn.executemany(SQL["patch_state"], patches)
+        return [results[n] for n in range(len(records))]
+
+    def _complete_each(self, conn: sqlite3.Connection, now: int, ends: Sequence[_End]) -> list[Status | LeaseLost]:
+        """Of those that returned all claims are dropped first, then the jobs move."""
+        results: list[Status | LeaseLost] = [Status.COMPLETED] * len(ends)
+        for holder, places in _by_holder(end.lease for end in ends).items():
+            heads = held_heads(conn, now, self.tenant, holder, [ends[n].id for n in places])
+            completed: list[tuple[str, int, str | None]] = []
+            runs: dict[str, int] = {}
+            for n in places:
+                id, lease, outcome, ran = ends[n]
+                head = heads.pop(id, None)
+                if head is None:
+                    results[n] = lease_lost(lease)
+                    continue
+                completed.append((id, head + 1, outcome.result))
+                if outcome.started:
+                    runs[id] = ran
+            if completed:
+                conn.execute(SQL["add_completed_runs"], (now, now, json.dumps(runs)))
+                conn.execute(SQL["drop_claims"], (json_of(row[0] for row in completed),))
+                write_rows(conn, "complete_many", completed, now, now, json.dumps({"worker": holder.worker_id}))
         return results
 
-    def _finish_each(self, conn: sqlite3.Connection, now: int, ends: Sequence[_End]) -> list[Status | LeaseLost]:
-        """As `_record_each`: all claims are dropped first, then the jobs move."""
+    def _settle_each(self, conn: sqlite3.Connection, now: int, ends: Sequence[_End]) -> list[Status | LeaseLost]:
+        """Those that ended in any other way."""
         results: list[Status | LeaseLost] = []
         gone: list[str] = []
-        completed: dict[str, list[tuple[str, int, str | None]]] = {}  # by worker: most batches are of one
-        completed_runs: dict[str, int] = {}
         settled: list[dict[str, Any]] = []
         runs: list[tuple[Any, ...]] = []
         claims = live_claims(conn, now, self.tenant, [end.id for end in ends])
@@ -122,28 +144,26 @@ class Attempts(Base):
                 continue
             del claims[id]
             gone.append(id)
-            worker, status, error, error_kind = lease.worker_id, outcome.status, outcome.error, outcome.error_kind
-            if status is Status.COMPLETED:
-                completed.setdefault(worker, []).append((id, claim.version + 1, outcome.result))
-                if outcome.started:
-                    completed_runs[id] = ran
-            else:
-                end = _settle(conn, now, id, lease, outcome, claim)
-                status, error, error_kind = end["status"], end["told"], end["told_kind"]
-                settled.append(end)
-                if outcome.started:
-                    runs.append((id, lease.attempt, worker, now - ran, now, status.value, error, error_kind))
+            end = _settle(conn, now, id, lease, outcome, claim)
+            settled.append(end)
+            status: Status = end["status"]
+            if outcome.started:
+                run = (id, lease.attempt, lease.worker_id, now - ran, now, status.value, end["told"], end["told_kind"])
+                runs.append(run)
             results.append(status)
-        if completed_runs:
-            conn.execute(SQL["add_completed_runs"], (now, now, json.dumps(completed_runs)))
         if gone:
             conn.execute(SQL["drop_claims"], (json_of(gone),))
-        for worker, rows in completed.items():
-            write_rows(conn, "complete_many", rows, now, now, json.dumps({"worker": worker}))
-        if settled:
             conn.executemany(SQL["settle_many"], settled)
         write_rows(conn, "add_run", runs)
         return results
+
+
+def _by_holder(leases: Iterable[Lease]) -> dict[Holder, list[int]]:
+    """The places of these leases, by who has them: mostly one worker, in its first attempts."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for n, (_, attempt, worker_id) in enumerate(leases):
+        places.setdefault((worker_id, attempt), []).append(n)
+    return {Holder(*holder): some for holder, some in places.items()}
 
 
 def _settle(

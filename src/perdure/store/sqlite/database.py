@@ -49,7 +49,9 @@ class SqliteSpelling:
 
     def time(self, value: Any) -> datetime:
         """A time column, as UTC."""
-        return _EPOCH + timedelta(microseconds=min(max(value, _FIRST), _LAST))
+        if not _FIRST <= value <= _LAST:
+            value = _FIRST if value < _FIRST else _LAST
+        return _EPOCH + timedelta(0, 0, value)
 
     def texts(self, value: Any) -> tuple[str, ...]:
         """A JSON array of texts."""

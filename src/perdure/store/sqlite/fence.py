@@ -3,11 +3,13 @@ commit, because the running transaction has the file for itself."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple, TypeGuard
 
 from perdure.model.jobs import Lease
+from perdure.store.sqlite.base import SQL
 from perdure.store.sqlite.many import fetch_rows, json_of
 
 
@@ -18,8 +20,21 @@ class Claim(NamedTuple):
     attempt: int
     worker_id: str
     version: int
-    ttl: int
     cancel_note: str | None
+
+
+class Holder(NamedTuple):
+    """A worker in one attempt of a job."""
+
+    worker_id: str
+    attempt: int
+
+
+def held_heads(conn: sqlite3.Connection, now: int, tenant: str, holder: Holder, ids: Iterable[str]) -> dict[str, int]:
+    """Where the logs of these jobs end, by job id; only of those that this holder has a live lease of."""
+    row = conn.execute(SQL["held_heads"], (json_of(ids), *holder, now, tenant)).fetchone()
+    heads: dict[str, int] = json.loads(row[0])
+    return heads
 
 
 def live_claims(conn: sqlite3.Connection, now: int, tenant: str, ids: Iterable[str]) -> dict[str, Claim]:

@@ -58,8 +58,13 @@ update job_queue set run_at = ? where job_id = ?
 
 -- name: live_claims
 -- only: sqlite the fence, looked at before anything is written: JSON array of job ids, now, tenant. One JSON array of arrays.
-select json_group_array(json_array(k.job_id, k.attempt, k.worker_id, k.version, k.ttl, k.cancel_note))
+select json_group_array(json_array(k.job_id, k.attempt, k.worker_id, k.version, k.cancel_note))
 from json_each(?) e cross join job_claims k on k.job_id = e.value where k.expires_at > ? and k.tenant_id = ?
+
+-- name: held_heads
+-- only: sqlite live_claims of one holder, as one JSON object: JSON array of job ids, worker, attempt, now, tenant
+select json_group_object(k.job_id, k.version) from json_each(?) e cross join job_claims k on k.job_id = e.value
+where k.worker_id = ? and k.attempt = ? and k.expires_at > ? and k.tenant_id = ?
 
 -- name: next_due
 -- JSON array of lanes. The front of each range of the ready index; microseconds.
@@ -76,9 +81,8 @@ update job_claims set ttl = ?, expires_at = ?, started = started or v.column2 fr
 insert into job_events (job_id, version, created_at, attempt, event_id, type, payload) values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: append_head
--- only: sqlite the holder's head follows its events: job id, version, expires at
-update job_claims set version = v.column2, started = 1, expires_at = v.column3 from (values (?, ?, ?)) v
-where job_id = v.column1
+-- only: sqlite the holder's head follows its events: now, then of each job: id, version
+update job_claims set version = v.column2, started = 1, expires_at = ? + ttl from (values (?, ?)) v where job_id = v.column1
 
 -- name: find_event
 select version from job_events where job_id = ? and event_id = ?
