@@ -39,11 +39,9 @@ def uuid7() -> UUID:
             _sequence += 1
             if _sequence > 0xFFF:  # more than 4096 ids in a millisecond borrow from the next one
                 _last_ms, _sequence = _last_ms + 1, 0
-        stamp, sequence = _last_ms, _sequence
         if not _noise:  # a system call for every id would cost more than all the rest of it
-            _noise = list(struct.unpack("512Q", os.urandom(4096)))
-        noise = _noise.pop()
-    return uuid_of(stamp << 80 | _VERSION_7 | sequence << 64 | noise >> 2)
+            _noise = [noise >> 2 | _VERSION_7 for noise in struct.unpack("512Q", os.urandom(4096))]
+        return uuid_of(_last_ms << 80 | _sequence << 64 | _noise.pop())
 
 
 def uuid_of(number: int) -> UUID:

@@ -190,8 +190,10 @@ class JobContext:
         if found is not None and not self._changed("step", key, found["digest"], told):
             self._replayed("step", key)
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of step '{key}'")
-        codec.check_type(returns, f"the result of step '{key}'")
-        with run.busy():
+        what = f"the result of step '{key}'"
+        codec.check_type(returns, what)
+        working = run.begin_work()  # as `with run.busy()`, which takes longer
+        try:
             started = run.steps[key] = time.monotonic()
             try:
                 if run.observer is None and self._options.retries == 0:
@@ -200,11 +202,13 @@ class JobContext:
                     value, tries = await self._observed("step", key, self._tries(key, fn, args, kwargs))
             finally:
                 run.steps.pop(key, None)
-            result = codec.encode(value, f"the result of step '{key}'")
+            result = codec.encode(value, what)
             ms = int((time.monotonic() - started) * 1000)
-            payload = f'{{"key":{json.dumps(key)},"digest":"{told}","ms":{ms},"tries":{tries},"result":{result}}}'
+            payload = f'{{"key":{codec.quoted(key)},"digest":"{told}","ms":{ms},"tries":{tries},"result":{result}}}'
             await run.record_busy([NewEvent("node_finished", payload)])
-        return codec.round_trip(value, result, returns, f"the result of step '{key}'")
+        finally:
+            run.end_work(working)
+        return codec.round_trip(value, result, returns, what)
 
     async def _tries(
         self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
