@@ -1,5 +1,7 @@
 """How an attempt ends: the move, its event, its run row, and what state it keeps."""
 
+import asyncio
+import json
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,6 +53,17 @@ async def test_each_outcome_moves_the_job_and_writes_its_event_and_run(store: St
             assert near(run.finished_at, events[-1].at)
             if end is S.RETRY:
                 assert (run.error_message, run.error_kind) == ("try later", "transient")
+
+
+async def test_ends_that_share_a_write_keep_their_own_results(store: Store) -> None:
+    for results in (["1", None, "1"], ["1", "1", "1"], [None, None, '"a"'], ["1", "2", "3"]):
+        wanted = {await started(store): result for result in [*results, *results]}
+        ends = (store.finish(lease, Outcome(Status.COMPLETED, result=result)) for lease, result in wanted.items())
+        assert set(await asyncio.gather(*ends)) == {Status.COMPLETED}
+        for lease, result in wanted.items():
+            with case(results, lease):
+                job = await store.get_job(lease.job_id)
+                assert job.result == (None if result is None else json.loads(result))
 
 
 async def test_an_attempt_that_never_started_leaves_no_run(store: Store) -> None:

@@ -58,6 +58,7 @@ from unnest($1::text[]) l(lane) cross join generate_series(1, 9) p(priority) cro
 select (select bool_and(pg_has_role(relowner, 'usage')) from pg_class
     where oid in ('perdure.job_queue'::regclass, 'perdure.job_claims'::regclass)) as owned,
   exists (select 1 from pg_locks where mode = 'ShareUpdateExclusiveLock'
+    and database = (select oid from pg_database where datname = current_database())
     and relation in ('perdure.job_queue'::regclass, 'perdure.job_claims'::regclass)) as busy
 
 -- name: vacuum
@@ -161,7 +162,8 @@ with done as (
   using unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::float8[]) u(id, attempt, worker_id, result, ran)
   where k.job_id = any (array[u.id]) and k.attempt = coalesce(u.attempt, $2[1])
     and k.worker_id = coalesce(u.worker_id, $3[1]) and k.tenant_id = $6 and k.expires_at > perdure.db_now()
-  returning k.job_id, k.version, k.worker_id, coalesce(u.result, $4[1]) as result, u.ran
+  returning k.job_id, k.version, k.worker_id, case cardinality($4::text[]) when 1 then $4[1] else u.result end as result,
+    u.ran
 ), moved as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,
     finished_at = perdure.db_now(), updated_at = perdure.db_now(), note = json_build_object('worker', d.worker_id)
