@@ -14,8 +14,6 @@ MOST_TEXT = 8 * 1024 * 1024
 """Characters of one write; a single item that is larger goes alone."""
 MOST_ITEMS = 500
 """Items of one write: beyond this a larger one saves nothing."""
-
-
 ROW = 200
 """Characters that an event counts for besides its payload."""
 

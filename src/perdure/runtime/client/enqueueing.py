@@ -56,6 +56,7 @@ class EnqueueOptions(TypedDict, total=False):
 
 _OPTIONS = frozenset(EnqueueOptions.__annotations__)
 _NO_ID = UUID(int=0)
+_REST = slice(NewJob._fields.index("queue"), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class _Form:
     kind: str
     handler: Handler[Any, Any] | None
     rest: tuple[Any, ...]
-    """What comes after the payload in a NewJob."""
+    """The fields of a NewJob from `queue` on."""
 
     @property
     def output_type(self) -> Any:
@@ -232,7 +233,7 @@ class Enqueueing(Looking, Steering):
         )
         if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
-        return _Form(kind, handler, blank[NewJob._fields.index("payload_hash") + 1 :])
+        return _Form(kind, handler, blank[_REST])
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""

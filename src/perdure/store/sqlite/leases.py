@@ -82,8 +82,10 @@ class Leases(Base):
         """
         where = {"tenant": self.tenant, "lane": lane, "now": now, "limit": limit}
         while True:
-            found, ids, jobs, large = conn.execute(SQL["claim"], where).fetchone()
+            found, ids, jobs, large, strays = conn.execute(SQL["claim"], where).fetchone()
             if found == "[]":
+                if strays != "[]":
+                    raise _Damaged(strays, "it is another tenant's, in this lane")
                 return []
             if conn.execute(SQL["claim_take"], (found,)).rowcount == 0:  # JSON cannot spell an id as it is
                 raise _Damaged(found, "its row in job_queue cannot be deleted")

@@ -5,8 +5,8 @@
 -- name: claim
 -- What is due in a lane, the highest priority first: one index range for each, so that 100k delayed jobs at priority 9 cost
 -- nothing; the limit is met before the lower ones are looked at. A row of a job that cannot start is stale: it comes along to be
--- deleted. Each answer is one JSON array (see many.py): all ids, those of jobs that start, their rows, and the ids among them
--- whose payload is large: it is fetched by itself.
+-- deleted. Each answer is one JSON array (see many.py): all ids, those of jobs that start, their rows, the ids among them whose
+-- payload is large: it is fetched by itself; and, left out of all these, the ids of another tenant's jobs.
 with due as not materialized (
   select priority, run_at, job_id from job_queue where lane = :lane and run_at <= :now
 ), front as (
@@ -21,14 +21,14 @@ with due as not materialized (
     union all select * from (select * from due where priority = 1 order by run_at, job_id limit :limit)
     limit :limit
 ), looked_at as (
-  select j.*, f.job_id, f.run_at as due_at, j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') as starts,
-    length(j.payload) > 8192 as bulky
-  from front f left join jobs j on j.id = f.job_id where j.id is null or j.tenant_id = :tenant
+  select j.*, f.job_id, f.run_at as due_at, length(j.payload) > 8192 as bulky, coalesce(j.tenant_id <> :tenant, 0) as stray,
+    j.tenant_id = :tenant and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') as starts
+  from front f left join jobs j on j.id = f.job_id
 )
-select json_group_array(job_id) as found, json_group_array(job_id) filter (where starts) as ids,
+select json_group_array(job_id) filter (where not stray) as found, json_group_array(job_id) filter (where starts) as ids,
   json_group_array(json_array(id, attempt + 1, kind, queue, goal, iif(bulky, null, payload), priority, version + 1, retry_count,
     max_retries, lost_starts, idempotency_key, deadline, created_at, :now, (:now - due_at) / 1000000.0)) filter (where starts) as jobs,
-  json_group_array(id) filter (where starts and bulky) as large
+  json_group_array(id) filter (where starts and bulky) as large, json_group_array(job_id) filter (where stray) as strays
 from looked_at
 
 -- name: large_payloads

@@ -113,9 +113,8 @@ class Schema(Base):
             return None
         migration = _MIGRATIONS[current]
         try:
-            with singly(
-                conn
-            ):  # tables that were made are no rows: of those, the writer does not see that something was changed
+            # The writer takes rows for changes: of tables that were made, it would not know that there is something to undo.
+            with singly(conn):
                 conn.execute(SQL["create_migrations"])
                 for statement in _statements(migration.sql):
                     conn.execute(statement)
