@@ -56,7 +56,7 @@ class EnqueueOptions(TypedDict, total=False):
 
 _OPTIONS = frozenset(EnqueueOptions.__annotations__)
 _NO_ID = UUID(int=0)
-_REST = slice(NewJob._fields.index("queue"), None)
+_REST = NewJob._fields.index("queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Enqueueing(Looking, Steering):
         )
         if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
-        return _Form(kind, handler, blank[_REST])
+        return _Form(kind, handler, blank[_REST:])
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""
