@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeVar
 
 from perdure.store.postgres.connections import HotConnection
@@ -16,7 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def alike(values: list[T]) -> list[T]:
+def alike(values: Sequence[T]) -> Sequence[T]:
     """An argument of one element where all are the same, and the statement lets one stand for all: the driver looks at each
     element of each array."""
     return values[:1] if values.count(values[0]) == len(values) else values

@@ -12,7 +12,7 @@ from perdure.model.events import NewEvent
 from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.batcher import Batcher
-from perdure.store.postgres.base import Base, HotWriter
+from perdure.store.postgres.base import Base, HotWriter, alike
 from perdure.store.postgres.transactions import Database, Tx
 from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
@@ -27,17 +27,12 @@ def insert_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
     null: the driver looks at each element of each array, which is most of what a job costs here."""
     (ids, kinds, payloads, hashes, queues, goals, priorities, retries, delays, run_ats, deadlines, keys, origins,
      origin_kinds, notes) = zip(*jobs, strict=True)  # fmt: skip
-    lanes = [lane_of(tenant, queue) for queue in _given(queues)]
+    lanes = [lane_of(tenant, queue) for queue in alike(queues)]
     return (
-        ids, _given(kinds), _given(queues), lanes, _some(goals), _given(payloads), _given(hashes), _given(priorities),
-        _given(retries), _some(run_ats), _given(delays), _some(deadlines), _some(keys), _some(origins), _some(origin_kinds),
-        _given(notes), tenant,
+        ids, alike(kinds), alike(queues), lanes, _some(goals), alike(payloads), alike(hashes), alike(priorities),
+        alike(retries), _some(run_ats), alike(delays), _some(deadlines), _some(keys), _some(origins), _some(origin_kinds),
+        alike(notes), tenant,
     )  # fmt: skip
-
-
-def _given(column: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A column that is never null."""
-    return column[:1] if column.count(column[0]) == len(column) else column
 
 
 def _some(column: tuple[Any, ...]) -> tuple[Any, ...]:
