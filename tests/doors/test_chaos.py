@@ -99,6 +99,14 @@ def test_a_restart_command_is_run(perdure: Perdure, postgres_url: str, place: Pa
     assert (place / "restarted").exists()
 
 
+def test_a_restart_outlasts_the_kills(perdure: Perdure, postgres_url: str, place: Path) -> None:
+    slow = "touch begun && sleep 5 && touch ended"
+    done = perdure("chaos", "--url", postgres_url, "--kills", "3", "--restart-command", slow, "--json")
+    assert done.json["restarts"] == 1
+    assert (place / "begun").exists()
+    assert (place / "ended").exists()
+
+
 def test_faults_are_told_line_by_line(perdure: Perdure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def never_content(*given: object) -> None:
         report = given[2]

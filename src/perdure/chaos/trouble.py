@@ -39,6 +39,7 @@ class Troublemaker:
         self._restart = restart
         times = max(1, kills // KILLS_PER_RESTART)
         self._restarts_at = [kills * n // (times + 1) for n in range(1, times + 1)]
+        self._restarting: asyncio.Future[None] | None = None
 
     async def make(self) -> None:
         """One thing after the other; a restart whenever enough workers have died."""
@@ -51,15 +52,19 @@ class Troublemaker:
             await self._restart_when(self._report.kills)
 
     async def catch_up(self) -> None:
-        """The restarts that a short rage left no time for."""
+        """The restarts that a short rage left no time for, or cut off in the middle."""
         while self._restart is not None and self._restarts_at:
             await self._restart_when(self._restarts_at[0])
 
     async def _restart_when(self, kills: int) -> None:
-        if self._restart is not None and self._restarts_at and kills >= self._restarts_at[0]:
-            del self._restarts_at[0]
-            await self._restart()
-            self._report.done["restarts"] += 1
+        if self._restart is None or not self._restarts_at or kills < self._restarts_at[0]:
+            return
+        if self._restarting is None:
+            self._restarting = asyncio.ensure_future(self._restart())
+        await asyncio.shield(self._restarting)  # a server is not left half restarted because the rage is over
+        self._restarting = None
+        del self._restarts_at[0]
+        self._report.done["restarts"] += 1
 
     async def _drop(self, proxy: Proxy, trouble: Trouble) -> None:
         lines = proxy.lines()
