@@ -248,10 +248,12 @@ async def test_both_languages_know_each_others_jobs(app: App, sql: Sql, payload:
 
 
 async def test_the_hash_is_that_of_the_client(app: App, sql: Sql) -> None:
-    """Where both spell a payload alike, no text is compared at all."""
+    """Where both spell a payload alike, no text is compared at all. Without a key there is nothing to compare."""
     text = '{"a":"茶"}'
-    id = await sql.value("select perdure.enqueue('echo', %s)", text)
-    assert await sql.value("select payload_hash from perdure.jobs where id = %s", id) == hash_json(text)
+    keyed = await sql.value("select perdure.enqueue('echo', %s, idempotency_key => 'k')", text)
+    plain = await sql.value("select perdure.enqueue('echo', %s)", text)
+    assert await sql.value("select payload_hash from perdure.jobs where id = %s", keyed) == hash_json(text)
+    assert await sql.value("select payload_hash from perdure.jobs where id = %s", plain) is None
 
 
 async def test_rolled_back_means_never_enqueued(app: App, sql: Sql) -> None:

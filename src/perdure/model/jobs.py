@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from perdure.model.ids import short_id
+from perdure.model.ids import hash_json, short_id
 from perdure.model.states import Status
 
 MAX_JSON_BYTES = 1024 * 1024
@@ -41,7 +41,6 @@ class NewJob(NamedTuple):
     id: UUID
     kind: str
     payload: str  # JSON text
-    payload_hash: str
     queue: str = DEFAULT_QUEUE
     goal: str | None = None
     priority: int = DEFAULT_PRIORITY
@@ -53,6 +52,11 @@ class NewJob(NamedTuple):
     origin_id: UUID | None = None
     origin_kind: str | None = None
     note: str = "{}"  # JSON text: actor, door
+
+    @property
+    def payload_hash(self) -> str | None:
+        """What later jobs with the same idempotency key are compared by, also when the payload has been pruned."""
+        return None if self.idempotency_key is None else hash_json(self.payload)
 
 
 class Enqueued(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from perdure.model.errors import InvalidInput, JobPruned
-from perdure.model.ids import hash_json, uuid7
+from perdure.model.ids import uuid7
 from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.timing import Duration
 from perdure.runtime import codec
@@ -84,8 +84,7 @@ class _Form:
 
     def filled_in(self, input: Any) -> NewJob:
         """The job with this input. Raises NotJson, TooLarge, InvalidInput."""
-        payload = payload_of(self.kind, self.handler, input)
-        return NewJob(uuid7(), self.kind, payload, hash_json(payload), *self.rest)
+        return NewJob(uuid7(), self.kind, payload_of(self.kind, self.handler, input), *self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +152,23 @@ class Enqueueing(Looking, Steering):
         if tx is not None:
             return await (await self.joining(requests, tx)).soon()
         store, asked = await self.open(), list(requests)
-        outputs: list[Any] = []
+        handles: list[Handle[Any]] = []
 
         def built() -> Iterator[NewJob]:
             for new, output in self._built(asked):
-                outputs.append(output)
+                handles.append(Handle(self, new.id, output))  # here, while the database is at work on those before
                 yield new
 
+        stored: Sequence[Enqueued]
         if self.observer is None:
-            return self._handles(await store.enqueue_many(built()), outputs)
-        with Sending(self.observer, list(built())) as sending:
-            return self._handles(sending.stored(await store.enqueue_many(sending.jobs)), outputs)
+            stored = await store.enqueue_many(built())
+        else:
+            with Sending(self.observer, list(built())) as sending:
+                stored = sending.stored(await store.enqueue_many(sending.jobs))
+        for handle, acknowledged in zip(handles, stored, strict=True):
+            if not acknowledged.created:
+                handle.id, handle.created = acknowledged
+        return handles
 
     async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
@@ -220,7 +225,6 @@ class Enqueueing(Looking, Steering):
             id=_NO_ID,
             kind=check_kind(kind),
             payload="",
-            payload_hash="",
             queue=check_queue(options.get("queue", policy.queue)),
             goal=check_text(options.get("goal"), "goal", 2000),
             priority=check_priority(options.get("priority", policy.priority)),
@@ -276,7 +280,6 @@ def again(old: Job, payload: str, how: str, note: str) -> NewJob:
         id=uuid7(),
         kind=old.kind,
         payload=payload,
-        payload_hash=hash_json(payload),
         queue=old.queue,
         goal=old.goal,
         priority=old.priority,

@@ -141,6 +141,12 @@ async def borrowed(pool: Pool) -> AsyncIterator[AnyConnection]:
         await pool.release(connection)
 
 
+def rows_written(status: str | None) -> int:
+    """What a command's last word ("INSERT 0 500") says."""
+    assert status is not None  # the driver has one after each command
+    return int(status.rpartition(" ")[2])
+
+
 class HotConnection:
     """One connection with its statements prepared, shared by those who take turns. It connects at its first use, and again
     when it was lost; the backend it lost is ended first, so that nothing of it commits later."""
@@ -170,6 +176,18 @@ class HotConnection:
                 self._judge(error)
                 raise
             return rows
+
+    async def change(self, name: str, *arguments: Any) -> int:
+        """`fetch` of a statement that returns nothing: how many rows it wrote."""
+        async with self._turn:
+            await self._ensure()
+            statement = self._prepared[name]
+            try:
+                await statement.fetch(*arguments, timeout=WRITE_TIMEOUT)
+            except BaseException as error:
+                self._judge(error)
+                raise
+            return rows_written(statement.get_statusmsg())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Prepared]:

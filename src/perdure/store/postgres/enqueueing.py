@@ -16,7 +16,6 @@ from perdure.store.postgres.base import Base, HotWriter, alike
 from perdure.store.postgres.transactions import Database, Tx
 from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
-from perdure.store.rows import Row
 from perdure.store.sizes import chunks, event_chunks, text_of_job
 
 HOT_STATEMENTS = ("enqueue_many", "enqueue_one", "find_enqueued")
@@ -25,12 +24,14 @@ HOT_STATEMENTS = ("enqueue_many", "enqueue_one", "find_enqueued")
 def insert_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
     """The arguments of `enqueue_many`: one array per column, of one element where all are the same, and of none where all are
     null: the driver looks at each element of each array, which is most of what a job costs here."""
-    (ids, kinds, payloads, hashes, queues, goals, priorities, retries, delays, run_ats, deadlines, keys, origins,
-     origin_kinds, notes) = zip(*jobs, strict=True)  # fmt: skip
+    (ids, kinds, payloads, queues, goals, priorities, retries, delays, run_ats, deadlines, keys, origins, origin_kinds,
+     notes) = zip(*jobs, strict=True)  # fmt: skip
+    keys = _some(keys)
+    hashes = [job.payload_hash for job in jobs] if keys else ()
     lanes = [lane_of(tenant, queue) for queue in alike(queues)]
     return (
-        ids, alike(kinds), alike(queues), lanes, _some(goals), alike(payloads), alike(hashes), alike(priorities),
-        alike(retries), _some(run_ats), alike(delays), _some(deadlines), _some(keys), _some(origins), _some(origin_kinds),
+        ids, alike(kinds), alike(queues), lanes, _some(goals), alike(payloads), hashes, alike(priorities),
+        alike(retries), _some(run_ats), alike(delays), _some(deadlines), keys, _some(origins), _some(origin_kinds),
         alike(notes), tenant,
     )  # fmt: skip
 
@@ -78,19 +79,18 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         missing = items
         while missing:
             if len(missing) == 1:
-                rows = await self._hot.fetch("enqueue_one", *one_arguments(missing[0], tenant))
+                inserted = await self._hot.change("enqueue_one", *one_arguments(missing[0], tenant))
             else:
-                rows = await self._hot.fetch("enqueue_many", *insert_arguments(missing, tenant))
-            results.update((row["id"], Enqueued(row["id"], created=True)) for row in rows)
-            if rows:
+                inserted = await self._hot.change("enqueue_many", *insert_arguments(missing, tenant))
+            if inserted:
                 self._bell.ring("work", "news")
+            if inserted == len(items):
+                return _created(items)
+            for row in await self._hot.fetch("find_enqueued", *find_arguments(missing, tenant)):
+                job = missing[row["n"] - 1]
+                results[job.id] = acknowledge(job, row["id"], row["other"])
+            # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
             missing = [job for job in missing if job.id not in results]
-            if missing:
-                for row in await self._hot.fetch("find_enqueued", *find_arguments(missing, tenant)):
-                    job = missing[row["n"] - 1]
-                    results[job.id] = acknowledge(job, row["id"], row["other"])
-                # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
-                missing = [job for job in missing if job.id not in results]
         return [results[job.id] for job in items]
 
     async def look(self, items: Sequence[NewJob]) -> Sequence[Enqueued | Exception | None]:
@@ -141,17 +141,20 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
 
     async def work(tx: Tx) -> list[Enqueued]:
         acknowledged: list[Enqueued] = []
-        sent: asyncio.Task[list[Row]] | None = None
+        sent: asyncio.Task[int] | None = None
         try:
             before: Sequence[NewJob] = ()
             for portion in portions():
                 arguments = insert_arguments(portion, db.tenant)
-                if sent is not None:
-                    acknowledged += await _acknowledged(tx, before, await sent)
-                sent, before = asyncio.create_task(tx.rows("enqueue_many", *arguments)), portion
+                if sent is not None and await sent < len(before):
+                    acknowledged += await _looked_up(tx, before)
+                    before = ()
+                sent = asyncio.create_task(tx.change("enqueue_many", *arguments))
                 await asyncio.sleep(0)  # off it goes
+                acknowledged += _created(before)
+                before = portion
             if sent is not None:
-                acknowledged += await _acknowledged(tx, before, await sent)
+                acknowledged += _created(before) if await sent == len(before) else await _looked_up(tx, before)
         finally:
             if sent is not None and not sent.done():  # the connection must be free for the rollback
                 sent.cancel()
@@ -164,19 +167,20 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
         raise unreadable.error from None
 
 
-async def _acknowledged(tx: Tx, jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[Enqueued]:
-    """What became of a portion, of which these ids were inserted. Raises IdempotencyConflict."""
-    if len(rows) == len(jobs):
-        return [Enqueued(job.id, created=True) for job in jobs]
-    results = {row["id"]: Enqueued(row["id"], created=True) for row in rows}
-    missing = [job for job in jobs if job.id not in results]
-    for row in await tx.rows("find_enqueued", *find_arguments(missing, tx.tenant)) if missing else ():
-        job = missing[row["n"] - 1]
+def _created(jobs: Sequence[NewJob]) -> list[Enqueued]:
+    return [Enqueued(job.id, created=True) for job in jobs]
+
+
+async def _looked_up(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """What became of a portion of which not all were inserted. Raises IdempotencyConflict."""
+    results: dict[UUID, Enqueued] = {}
+    for row in await tx.rows("find_enqueued", *find_arguments(jobs, tx.tenant)):
+        job = jobs[row["n"] - 1]
         result = acknowledge(job, row["id"], row["other"])
         if isinstance(result, PerdureError):
             raise result
         results[job.id] = result
-    if any(job.id not in results for job in missing):
+    if len(results) < len(jobs):
         raise Restart("the job that has one of the keys is gone")
     return [results[job.id] for job in jobs]
 
@@ -185,7 +189,7 @@ async def enqueue_recorded(db: Database, job: NewJob, events: Sequence[NewEvent]
     """A job and what its log begins with, in one transaction."""
 
     async def work(tx: Tx) -> Enqueued:
-        if not await tx.rows("enqueue_many", *insert_arguments([job], db.tenant)):
+        if not await tx.change("enqueue_one", *one_arguments(job, db.tenant)):
             found = await tx.row("find_enqueued", *find_arguments([job], db.tenant))
             if found is None:
                 raise Restart("the job that has its key is gone")

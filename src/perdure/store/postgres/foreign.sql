@@ -19,10 +19,10 @@ on conflict do nothing returning id::text
 select u.id::text, j.id::text, j.other from json_to_recordset($1::text::json)
   u(id uuid, kind text, key text, payload_hash text, tenant text)
 join lateral (
-  select id, case when payload_hash is distinct from u.payload_hash then payload::text end as other
+  select id, case when payload_hash = u.payload_hash then null else payload::text end as other
   from perdure.jobs where id = u.id and tenant_id = u.tenant
   union all
-  select id, case when payload_hash is distinct from u.payload_hash then payload::text end
+  select id, case when payload_hash = u.payload_hash then null else payload::text end
   from perdure.jobs where tenant_id = u.tenant and kind = u.kind and idempotency_key = u.key and id <> u.id
   limit 1) j on true
 

@@ -12,15 +12,15 @@ on conflict (id) do nothing
 
 -- name: find_enqueued
 -- The job of that id, or of that idempotency key, and its payload where that is not the same text.
-select id, case when payload_hash is not :payload_hash then payload end as other from jobs where id = :id and tenant_id = :tenant
+select id, case when payload_hash = :payload_hash then null else payload end as other from jobs where id = :id and tenant_id = :tenant
 union all
-select id, case when payload_hash is not :payload_hash then payload end from jobs
+select id, case when payload_hash = :payload_hash then null else payload end from jobs
 where tenant_id = :tenant and kind = :kind and idempotency_key = :key and id <> :id
 limit 1
 
 -- name: find_key
 -- only: sqlite the key is looked up before the insert; the twin lets its unique index find out
-select id, case when payload_hash is not :payload_hash then payload end as other from jobs
+select id, case when payload_hash = :payload_hash then null else payload end as other from jobs
 where tenant_id = :tenant and kind = :kind and idempotency_key = :key
 
 -- name: get_job

@@ -542,7 +542,9 @@ begin
       octet_length(convert_to(payload, 'UTF8'))
       using errcode = '54000', hint = 'store large data elsewhere and pass its address';
   end if;
-  hash := encode(sha256(convert_to(payload, 'UTF8')), 'hex');
+  if idempotency_key is not null then
+    hash := encode(sha256(convert_to(payload, 'UTF8')), 'hex');
+  end if;
   loop
     insert into perdure.jobs (id, tenant_id, kind, queue, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
         idempotency_key, note)
