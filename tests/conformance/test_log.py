@@ -147,7 +147,7 @@ async def test_fifty_concurrent_writes_of_five_jobs_stay_dense(store: Store) -> 
     recorded = await asyncio.gather(*(store.record(lease, events) for lease, events in mine))
     for lease in leases:
         log = await checked_log(store, lease.job_id)
-        where = {e.event_id: e.version for e in log}
+        where = {str(e.event_id): e.version for e in log}
         for (holder, events), done in zip(mine, recorded, strict=True):
             if holder is lease:
                 versions = [where[e.event_id] for e in events]

@@ -34,7 +34,7 @@ async def test_the_log_begins_with_what_was_recorded(store: Store) -> None:
         (2, "node_finished", 0),
         (3, "checkpoint_saved", 0),
     ]
-    assert [e.event_id for e in log[1:]] == [e.event_id for e in events]
+    assert [str(e.event_id) for e in log[1:]] == [e.event_id for e in events]
     assert {e.at for e in log} == {stored.created_at}
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from perdure.model.ids import uuid7
+from perdure.model.ids import new_event_id
 from perdure.model.states import Status
 
 
@@ -105,7 +105,7 @@ class NewEvent:
 
     type: str
     payload: str = "{}"  # JSON text, exactly as it will be stored
-    event_id: UUID = field(default_factory=uuid7)
+    event_id: str = field(default_factory=new_event_id)  # text of a UUID
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Identifiers: time-ordered job ids, their short form, and approval tokens."""
+"""Identifiers: time-ordered job ids and their short form, ids of events, and approval tokens."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -12,17 +13,19 @@ import time
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
-from uuid import UUID, SafeUUID
+from uuid import UUID, SafeUUID, uuid4
 
 SHORT_ID_DIGITS = 8
 MIN_SUFFIX_DIGITS = 6
 
 _VERSION_7 = 0x7 << 76 | 0x2 << 62  # with the variant of RFC 9562
 _UNKNOWN = SafeUUID.unknown  # to look up a member of an enum takes as long as half of an id
+_set_number, _set_safety = UUID.__dict__["int"].__set__, UUID.__dict__["is_safe"].__set__  # it forbids to be changed
 _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
 _noise: list[int] = []
+_prefix = ""
 
 
 def uuid7() -> UUID:
@@ -47,8 +50,8 @@ def uuid7() -> UUID:
 def uuid_of(number: int) -> UUID:
     """The UUID of a number known to have 128 bits: UUID's own constructor takes thrice as long, with every step and job."""
     id = object.__new__(UUID)
-    object.__setattr__(id, "int", number)
-    object.__setattr__(id, "is_safe", _UNKNOWN)
+    _set_number(id, number)
+    _set_safety(id, _UNKNOWN)
     return id
 
 
@@ -57,12 +60,20 @@ def first_id_of(moment: datetime) -> UUID:
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
-def _forget_noise() -> None:
-    global _noise  # noqa: PLW0603  a child process must not repeat its parent's random bits
+def new_event_id() -> str:
+    """A new UUID as text: random digits of this process's own, then a count. With each step one is made and written."""
+    return f"{_prefix}{next(_count):012x}"
+
+
+def _be_random() -> None:
+    global _noise, _prefix  # noqa: PLW0603  a child process must not repeat its parent's random bits
     _noise = []
+    _prefix = str(uuid4())[:24]
 
 
-os.register_at_fork(after_in_child=_forget_noise)
+_count = itertools.count()
+_be_random()
+os.register_at_fork(after_in_child=_be_random)
 
 
 def short_id(id: UUID) -> str:

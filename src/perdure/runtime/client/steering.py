@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.events import NewEvent
-from perdure.model.ids import uuid7
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.runtime import codec
@@ -28,9 +27,8 @@ class Steering(Base):
         """
         check_event_type(type)
         text = codec.encode({} if payload is None else payload, f"event '{type}'")
-        return await (await self.open()).append(
-            await self._id(job_id), expected_version, NewEvent(type, text, event_id or uuid7())
-        )
+        event = NewEvent(type, text) if event_id is None else NewEvent(type, text, str(event_id))
+        return await (await self.open()).append(await self._id(job_id), expected_version, event)
 
     async def cancel(self, job_id: JobId, reason: str | None = None, *, force: bool = False) -> Status:
         """Cancel in any state; return the status afterwards.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
 
 from perdure.model.errors import IllegalTransition
 from perdure.model.ids import short_id
@@ -24,8 +25,7 @@ ENDS = frozenset({Status.COMPLETED, Status.FAILED, Status.DEADLETTER})
 """Outcomes that a pending cancel request does not turn into CANCELLED."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """One call of `finish`."""
 
     lease: Lease
@@ -35,16 +35,21 @@ class Ending:
 async def complete(run: Run, endings: Sequence[Ending], tenant: str) -> list[Status | Exception]:
     """Those that returned."""
     ordered = sorted(endings, key=in_lock_order)
+    leases, outcomes = zip(*ordered, strict=True)
+    ids, attempts, workers = zip(*leases, strict=True)
     rows = await run(
         "complete_many",
-        [e.lease.job_id for e in ordered],
-        alike([e.lease.attempt for e in ordered]),
-        alike([e.lease.worker_id for e in ordered]),
-        alike([e.outcome.result for e in ordered]),
-        [e.outcome.ran if e.outcome.started else None for e in ordered],
+        ids,
+        alike(attempts),
+        alike(workers),
+        alike([outcome.result for outcome in outcomes]),
+        [outcome.ran if outcome.started else None for outcome in outcomes],
         tenant,
     )
-    done = {row["id"] for row in rows}
+    moved: Sequence[UUID] = rows[0]["moved"] or ()
+    if len(moved) == len(endings):
+        return [Status.COMPLETED] * len(endings)
+    done = set(moved)
     return [Status.COMPLETED if e.lease.job_id in done else lease_lost(e.lease) for e in endings]
 
 

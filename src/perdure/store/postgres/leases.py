@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -46,10 +47,11 @@ class Leases(Base):
             return []
         self._patience = _patience(ttl)
         lane, duration = lane_of(self.tenant, queue), timedelta(seconds=ttl)
+        note = json.dumps({"worker": worker_id})
         try:
-            rows = await self._keep("claim", lane, limit, worker_id, duration, self.tenant, None)
+            rows = await self._keep("claim", lane, limit, worker_id, duration, self.tenant, None, note)
         except DAMAGED:
-            rows = await self._claim_singly(lane, limit, worker_id, duration)
+            rows = await self._claim_singly(lane, limit, worker_id, duration, note)
         if rows:
             self._bell.ring("news")
             self._vacuum.claimed(len(rows))
@@ -63,7 +65,7 @@ class Leases(Base):
         left = rows[0]["seconds"]
         return None if left is None else max(0.0, left)
 
-    async def _claim_singly(self, lane: str, limit: int, worker_id: str, duration: timedelta) -> list[Row]:
+    async def _claim_singly(self, lane: str, limit: int, worker_id: str, duration: timedelta, note: str) -> list[Row]:
         """One damaged job must not block its lane: find it, put it aside for a while, say so, and claim the others."""
         claimed: list[Row] = []
         for _ in range(2 * limit):
@@ -72,7 +74,7 @@ class Leases(Base):
                 break
             job_id = front[0]["job_id"]
             try:
-                claimed += await self._keep("claim", lane, 1, worker_id, duration, self.tenant, job_id)
+                claimed += await self._keep("claim", lane, 1, worker_id, duration, self.tenant, job_id, note)
             except DAMAGED as error:
                 log.error(  # noqa: TRY400  the error says it all
                     "a damaged job cannot be claimed; put aside for 5 minutes", job_id=str(job_id), error=str(error)

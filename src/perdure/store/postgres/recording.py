@@ -141,7 +141,7 @@ class EventWriter(EntryWriter):
         ids: list[UUID] = []
         attempts: list[int] = []
         workers: list[str] = []
-        event_ids: list[UUID] = []
+        event_ids: list[str] = []
         types: list[str] = []
         payloads: list[str] = []
         for entry in sorted(items, key=in_lock_order):

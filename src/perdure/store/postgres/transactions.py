@@ -16,7 +16,7 @@ import asyncpg
 import structlog
 
 from perdure.model.errors import PerdureError
-from perdure.model.ids import uuid7
+from perdure.model.ids import new_event_id
 from perdure.model.jobs import Lease
 from perdure.model.states import Status
 from perdure.store.postgres.connections import (
@@ -100,9 +100,9 @@ class Tx:
         async for row in rows:
             yield row
 
-    async def write_event(self, job: Held, type: str, payload: str, event_id: UUID | None = None) -> int:
+    async def write_event(self, job: Held, type: str, payload: str, id: str | None = None) -> int:
         """Append perdure's own event at the head of a held job's log, leased or not; return its version."""
-        id = event_id or uuid7()
+        id = id or new_event_id()
         if job.claim is not None:
             row = await self.row("append_leased", job.id, id, type, payload)
         else:

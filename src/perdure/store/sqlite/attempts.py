@@ -57,7 +57,7 @@ class Attempts(Base):
         close_waits: Sequence[str] = (),
     ) -> int:
         """See `protocol.LeaseStore.record`."""
-        rows = [(str(event.event_id), event.type, event.payload) for event in events]
+        rows = [(event.event_id, event.type, event.payload) for event in events]
         record = _Record(str(lease.job_id), lease, rows, state, open_waits, close_waits)
         return await self._join(self._record_each, record, NEWS, text_of_record(events, state))
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from perdure.model.ids import uuid7
+from perdure.model.ids import new_event_id
 from perdure.model.states import Status
 from perdure.store.refusals import job_not_found
 from perdure.store.rows import Row
@@ -85,12 +85,10 @@ class Held:
         """True where a worker holds it and its lease has not run out."""
         return self.claim is not None and self.claim["expires_at"] > now
 
-    def write_event(
-        self, conn: sqlite3.Connection, now: int, type: str, payload: str, event_id: UUID | None = None
-    ) -> int:
+    def write_event(self, conn: sqlite3.Connection, now: int, type: str, payload: str, id: str | None = None) -> int:
         """Append an event at the head of the log, leased or not; return its version."""
         self.head += 1
-        values = (self.id, self.head, now, self.attempt, str(event_id or uuid7()), type, payload)
+        values = (self.id, self.head, now, self.attempt, id or new_event_id(), type, payload)
         conn.execute(SQL["append_many"], values)
         if self.claim is None:
             conn.execute(SQL["append_free"], (self.head, now, self.id))

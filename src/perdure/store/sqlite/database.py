@@ -23,6 +23,7 @@ from perdure.model.errors import (
     StoreError,
     StoreUnreachable,
 )
+from perdure.model.ids import uuid_of
 from perdure.model.timing import SettableClock
 
 T = TypeVar("T")
@@ -45,7 +46,8 @@ class SqliteSpelling:
 
     def uuid(self, value: Any) -> UUID:
         """An id column."""
-        return UUID(value)
+        digits = value.replace("-", "")
+        return uuid_of(int(digits, 16)) if len(digits) == 32 else UUID(value)
 
     def time(self, value: Any) -> datetime:
         """A time column, as UTC."""

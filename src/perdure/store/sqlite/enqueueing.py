@@ -75,7 +75,7 @@ class Enqueueing(Base):
                 return stored
             id = str(job.id)
             if events:
-                rows = [(id, n, now, 0, str(e.event_id), e.type, e.payload) for n, e in enumerate(events, 2)]
+                rows = [(id, n, now, 0, e.event_id, e.type, e.payload) for n, e in enumerate(events, 2)]
                 conn.executemany(SQL["append_many"], rows)
                 conn.execute(SQL["append_free"], (1 + len(events), now, id))
             if checkpoint is not None:

@@ -130,7 +130,7 @@ class Jobs(Base):
 
         def one(conn: sqlite3.Connection, now: int) -> int:
             job = Held(conn, job_id, self.tenant)
-            written = conn.execute(SQL["find_event"], (job.id, str(event.event_id))).fetchone()
+            written = conn.execute(SQL["find_event"], (job.id, event.event_id)).fetchone()
             if written is not None:
                 version: int = written["version"]
                 return version
