@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
+from perdure.store.postgres.connections import CALM
 from perdure.store.protocol import Store
 from perdure.store.sqlfiles import load_statements
 from tests.conformance.shell import open_shell
@@ -177,6 +179,20 @@ async def test_postgres_lists_without_reading_history(old_postgres_url: str, nam
     assert read["jobs"] == 0
 
 
+async def test_postgres_lists_a_kind_by_its_index(old_postgres_url: str) -> None:
+    arguments = ["default", None, None, ["rare"], None, None, None, None, None, 21]
+    connection = await asyncpg.connect(old_postgres_url, server_settings=CALM)
+    statements = load_statements("perdure.store.postgres")
+    try:
+        async with connection.transaction():
+            await connection.fetch(statements["by_index"])
+            explain = f"explain {statements['list_jobs']}"
+            steps = [row[0] for row in await connection.fetch(explain, *arguments, ["kind"])]
+    finally:
+        await connection.close()
+    assert any("Backward using jobs_kind on jobs " in step for step in steps), steps
+
+
 async def test_postgres_reads_no_history_for_figures(old_postgres_url: str) -> None:
     async with open_shell(old_postgres_url) as shell:
         await shell.run("analyze")
@@ -262,6 +278,15 @@ async def test_sqlite_explains_by_indexes(sqlite_url: str) -> None:
     ]
     no_table = re.compile(r"SCAN (w|clock|CONSTANT ROW|\(subquery-\d+\)|json_each VIRTUAL TABLE.*)")
     assert not [step for step in steps if step.startswith("SCAN") and not no_table.fullmatch(step)], steps
+
+
+async def test_sqlite_lists_a_kind_by_its_index(sqlite_url: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        [step] = plan(connection, load_statements("perdure.store.sqlite")["ids_of_kind"])
+    finally:
+        connection.close()
+    assert step.startswith("SEARCH jobs USING COVERING INDEX jobs_kind (kind=? AND id<?)")
 
 
 async def test_sqlite_names_the_kinds_by_their_index(sqlite_url: str) -> None:

@@ -104,11 +104,12 @@ def _conditions(filter: JobFilter) -> tuple[Any, ...]:
 
 
 def _sources(filter: JobFilter) -> list[str]:
-    """The tables that name all jobs of the wanted states, so that history is read only where it is asked for."""
-    if not filter.statuses:
-        return ["all"]
+    """The tables that name all jobs of the wanted states, so that history is read only where it is asked for; of that, no
+    more than what is of the wanted kind."""
     sources = {source for status in filter.statuses for source in SOURCES.get(status, ("all",))}
-    return ["all"] if "all" in sources else sorted(sources)
+    if sources and "all" not in sources:
+        return sorted(sources)
+    return ["kind"] if len(filter.kinds) == 1 else ["all"]
 
 
 def _key_of(payload: str | None) -> str | None:

@@ -59,8 +59,8 @@ from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_has
 
 -- name: list_jobs
 -- $1 tenant, $2 before id, $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key, $10 limit,
--- $11 sources: all, or any of queue, due (the part of it that is), claims, waits and failures: the small tables that name the
--- jobs of some states.
+-- $11 sources: all, or kind (the one that is asked for), or any of queue, due (the part of it that is), claims, waits and failures:
+-- the small tables that name the jobs of some states.
 -- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
@@ -69,6 +69,9 @@ from (
   select i.*, page.job_id as place from (
     select distinct job_id from (
       (select id as job_id from perdure.jobs where 'all' = any ($11::text[]) and ($2::uuid is null or id < $2) order by 1 desc)
+      union all
+      (select id from perdure.jobs where 'kind' = any ($11) and kind = ($4::text[])[1] and ($2::uuid is null or id < $2)
+        order by 1 desc)
       union all
       (select job_id from perdure.job_queue where 'queue' = any ($11) and ($2::uuid is null or job_id < $2) order by 1 desc)
       union all

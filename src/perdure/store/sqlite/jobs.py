@@ -56,16 +56,20 @@ _SOURCES: tuple[tuple[frozenset[Status], str], ...] = (
 
 
 def _list(conn: sqlite3.Connection, filter: JobFilter, tenant: str, before: str | None, limit: int) -> list[Row]:
-    """Through a small table that names all jobs of the wanted statuses, if there is one, else through history."""
+    """Through a small table that names all jobs of the wanted statuses, if there is one, else through history; of that,
+    through no more than what is of the wanted kind."""
     where = _where(filter, tenant) | {"before": before, "limit": limit}
     wanted = frozenset(filter.statuses)
     source = next((source for statuses, source in _SOURCES if wanted and wanted <= statuses), None)
+    if source is None and len(filter.kinds) == 1:
+        source = "ids_of_kind"
     if source is None:
         return conn.execute(SQL["list_jobs"], where).fetchall()
     rows: list[Row] = []
     step = limit
     while len(rows) < limit:
-        ids = [row[0] for row in conn.execute(SQL[source], {"before": before, "limit": step})]
+        page = {"before": before, "limit": step, "kind": next(iter(filter.kinds), None)}
+        ids = [row[0] for row in conn.execute(SQL[source], page)]
         rows += conn.execute(SQL["list_some_jobs"], where | {"ids": json.dumps(ids), "limit": limit - len(rows)})
         if len(ids) < step:
             break

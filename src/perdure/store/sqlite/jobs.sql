@@ -56,7 +56,7 @@ where j.tenant_id = :tenant and j.id < coalesce(:before, 'g')
 order by j.id desc limit :limit
 
 -- name: list_some_jobs
--- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next four names
+-- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next five names
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
@@ -89,6 +89,10 @@ order by job_id desc limit :limit
 -- name: failed_ids
 -- only: sqlite see list_some_jobs
 select job_id from job_failures where job_id < coalesce(:before, 'g') order by job_id desc limit :limit
+
+-- name: ids_of_kind
+-- only: sqlite see list_some_jobs
+select id from jobs where kind = :kind and id < coalesce(:before, 'g') order by id desc limit :limit
 
 -- name: count_jobs
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
