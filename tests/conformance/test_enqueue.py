@@ -160,6 +160,19 @@ async def test_the_same_job_again_is_stored_once(store: Store) -> None:
     assert len(await checked_log(store, job.id)) == 1
 
 
+async def test_the_same_jobs_again_among_new_ones_are_stored_once(store: Store) -> None:
+    known = [new_job() for _ in range(3)]
+    await store.enqueue_many(known)
+    jobs = [new_job() for _ in range(1200)]
+    jobs[1], jobs[499], jobs[1100] = known
+    assert [done.id for done in await store.enqueue_many(jobs)] == [job.id for job in jobs]
+    assert await everything(store) == 1200
+    jobs = [*known, *(new_job() for _ in range(20))]
+    done = await asyncio.gather(*(store.enqueue(job) for job in jobs))
+    assert [d.id for d in done] == [job.id for job in jobs]
+    assert await everything(store) == 1220
+
+
 async def test_jobs_that_cannot_all_be_read_are_not_stored_in_part(store: Store) -> None:
     def jobs(most: int, error: Exception) -> Iterator[NewJob]:
         for _ in range(most):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
+
+import asyncpg
 
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
@@ -18,7 +21,16 @@ from perdure.store.postgres.troubles import Restart
 from perdure.store.refusals import idempotency_conflict
 from perdure.store.sizes import chunks, event_chunks, text_of_job
 
-HOT_STATEMENTS = ("enqueue_many", "enqueue_one", "find_enqueued")
+HOT_STATEMENTS = ("enqueue_many", "enqueue_one", "add_many", "add_one", "find_enqueued")
+
+
+def adding(statements: Mapping[str, str]) -> dict[str, str]:
+    """`add_many` and `add_one`: enqueue what is not there yet. A job that is not inserted met its idempotency key, or itself
+    after a lost commit. The enqueues proper raise then, and take an eighth less time for all others."""
+    return {
+        add: f"{statements[enqueue]}\non conflict do nothing"
+        for enqueue, add in (("enqueue_many", "add_many"), ("enqueue_one", "add_one"))
+    }
 
 
 def insert_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
@@ -75,13 +87,15 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
     async def write(self, items: Sequence[NewJob]) -> Sequence[Enqueued | Exception]:
         """See `Writer`."""
         tenant = self._db.tenant
+        if not _keyed(items):
+            with suppress(asyncpg.UniqueViolationError):
+                await self._insert("enqueue", items)
+                self._bell.ring("work", "news")
+                return _created(items)
         results: dict[UUID, Enqueued | Exception] = {}
         missing = items
         while missing:
-            if len(missing) == 1:
-                inserted = await self._hot.change("enqueue_one", *one_arguments(missing[0], tenant))
-            else:
-                inserted = await self._hot.change("enqueue_many", *insert_arguments(missing, tenant))
+            inserted = await self._insert("add", missing)
             if inserted:
                 self._bell.ring("work", "news")
             if inserted == len(items):
@@ -92,6 +106,11 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
             # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
             missing = [job for job in missing if job.id not in results]
         return [results[job.id] for job in items]
+
+    async def _insert(self, how: str, jobs: Sequence[NewJob]) -> int:
+        if len(jobs) == 1:
+            return await self._hot.change(f"{how}_one", *one_arguments(jobs[0], self._db.tenant))
+        return await self._hot.change(f"{how}_many", *insert_arguments(jobs, self._db.tenant))
 
     async def look(self, items: Sequence[NewJob]) -> Sequence[Enqueued | Exception | None]:
         """See `Writer`."""
@@ -139,6 +158,18 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
         except Exception as error:
             raise _Unreadable(error) from error
 
+    known = False  # some are there already, although they have no keys
+
+    async def insert(tx: Tx, portion: Sequence[NewJob], arguments: tuple[Any, ...]) -> int:
+        nonlocal known
+        if tx.again or known or _keyed(portion):
+            return await tx.change("add_many", *arguments)
+        try:
+            return await tx.change("enqueue_many", *arguments)
+        except asyncpg.UniqueViolationError as error:
+            known = True
+            raise Restart("a job is there already") from error
+
     async def work(tx: Tx) -> list[Enqueued]:
         acknowledged: list[Enqueued] = []
         sent: asyncio.Task[int] | None = None
@@ -149,7 +180,7 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
                 if sent is not None and await sent < len(before):
                     acknowledged += await _looked_up(tx, before)
                     before = ()
-                sent = asyncio.create_task(tx.change("enqueue_many", *arguments))
+                sent = asyncio.create_task(insert(tx, portion, arguments))
                 await asyncio.sleep(0)  # off it goes
                 acknowledged += _created(before)
                 before = portion
@@ -165,6 +196,10 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
         return await db.transact(work)
     except _Unreadable as unreadable:
         raise unreadable.error from None
+
+
+def _keyed(jobs: Sequence[NewJob]) -> bool:
+    return any(job.idempotency_key is not None for job in jobs)
 
 
 def _created(jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -189,7 +224,7 @@ async def enqueue_recorded(db: Database, job: NewJob, events: Sequence[NewEvent]
     """A job and what its log begins with, in one transaction."""
 
     async def work(tx: Tx) -> Enqueued:
-        if not await tx.change("enqueue_one", *one_arguments(job, db.tenant)):
+        if not await tx.change("add_one", *one_arguments(job, db.tenant)):
             found = await tx.row("find_enqueued", *find_arguments([job], db.tenant))
             if found is None:
                 raise Restart("the job that has its key is gone")

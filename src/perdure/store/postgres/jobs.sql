@@ -1,9 +1,9 @@
 -- What clients do with jobs.
 
 -- name: enqueue_many
--- One row per array element; one that is not inserted met its idempotency key (or itself, after a lost commit): how many were is
--- all that is asked, ids that come back would be a twentieth of the time. An array of one element holds for all rows; one of
--- none is null for all (unnest pads short arrays with nulls).
+-- One row per array element. How many were inserted is all that is asked: ids that come back would be a twentieth of the time.
+-- An array of one element holds for all rows; one of none is null for all (unnest pads short arrays with nulls).
+-- See enqueueing.py for what is added where jobs may be there already.
 insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, tenant_id)
 select u.id, coalesce(u.kind, $2[1]), coalesce(u.queue, $3[1]), coalesce(u.lane, $4[1]), u.goal,
@@ -14,7 +14,6 @@ from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
   $9::smallint[], $10::timestamptz[], $11::float8[], $12::timestamptz[], $13::text[], $14::uuid[], $15::text[], $16::text[])
   u(id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, delay, deadline, key, origin_id,
     origin_kind, note)
-on conflict do nothing
 
 -- name: enqueue_one
 -- only: postgres enqueue_many for one job: arrays take a fifth of the time of a lone enqueue. $10 due, $11 else: seconds from now
@@ -22,7 +21,6 @@ insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, pr
   idempotency_key, origin_id, origin_kind, note, tenant_id)
 values ($1, $2, $3, $4, $5, $6::text::json, $7, $8, $9, coalesce($10, perdure.db_now() + $11::float8 * interval '1 second'), $12,
   $13, $14, $15, $16::text::json, $17)
-on conflict do nothing
 
 -- name: find_enqueued
 -- Where not all were inserted: the job of that id, or of that idempotency key, and its payload where that is not the same text.

@@ -59,6 +59,7 @@ class PostgresStore(
 
     def __init__(self, url: str, where: str, pool: Pool, tenant: str) -> None:
         statements = load_statements(PACKAGE)
+        statements |= enqueueing.adding(statements)
         self.tenant = tenant
         self.clock: Clock = SYSTEM_CLOCK
         self._url = url
