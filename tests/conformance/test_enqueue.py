@@ -1,14 +1,18 @@
 """Enqueue: acknowledged means stored, and an idempotency key means once."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from perdure.model.errors import IdempotencyConflict
 from perdure.model.ids import hash_json, uuid7
 from perdure.model.jobs import JobFilter, NewJob
+from perdure.store.open import open_store
+from perdure.store.postgres.connections import HotConnection
 from perdure.store.protocol import Store
 from tests.conformance.support import (
     HOUR,
@@ -171,6 +175,38 @@ async def test_the_same_jobs_again_among_new_ones_are_stored_once(store: Store) 
     done = await asyncio.gather(*(store.enqueue(job) for job in jobs))
     assert [d.id for d in done] == [job.id for job in jobs]
     assert await everything(store) == 1220
+
+
+async def test_one_job_twice_in_one_call_is_one_job(store: Store) -> None:
+    job = new_job()
+    assert [done.id for done in await store.enqueue_many([job, new_job(), job])][::2] == [job.id, job.id]
+    assert await everything(store) == 2
+
+
+async def test_what_was_inserted_is_not_asked_for(
+    fresh_store_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until somebody asks, it may have been claimed, completed and pruned: it would be taken for what was never there."""
+    asked: list[list[UUID]] = []
+    fetch = HotConnection.fetch
+
+    async def noted(self: HotConnection, name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "find_enqueued":
+            asked.append(arguments[0])
+        return await fetch(self, name, *arguments, **options)
+
+    monkeypatch.setattr(HotConnection, "fetch", noted)
+    store = await open_store(fresh_store_url("postgres"))
+    try:
+        await store.migrate()
+        known = await enqueue(store, **KEYED)
+        again = new_job(**KEYED)
+        first, *done = await asyncio.gather(*(store.enqueue(job) for job in [again, *(new_job() for _ in range(20))]))
+        assert (first.id, first.created) == (known, False)
+        assert all(each.created for each in done)
+    finally:
+        await store.close()
+    assert asked == [[again.id]]
 
 
 async def test_jobs_that_cannot_all_be_read_are_not_stored_in_part(store: Store) -> None:

@@ -180,17 +180,21 @@ async def test_postgres_lists_without_reading_history(old_postgres_url: str, nam
 
 
 async def test_postgres_lists_a_kind_by_its_index(old_postgres_url: str) -> None:
-    arguments = ["default", None, None, ["rare"], None, None, None, None, None, 21]
+    arguments = ["default", None, None, ["history"], None, None, None, None, None, 21]
     connection = await asyncpg.connect(old_postgres_url, server_settings=CALM)
     statements = load_statements("perdure.store.postgres")
     try:
-        async with connection.transaction():
-            await connection.fetch(statements["by_index"])
-            explain = f"explain {statements['list_jobs']}"
-            steps = [row[0] for row in await connection.fetch(explain, *arguments, ["kind"])]
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("delete from pg_statistic where starelid = 'perdure.jobs'::regclass")
+        await connection.fetch(statements["by_index"])
+        explain = f"explain {statements['list_jobs']}"
+        steps = [row[0] for row in await connection.fetch(explain, *arguments, ["kind"])]
+        await transaction.rollback()
     finally:
         await connection.close()
     assert any("Backward using jobs_kind on jobs " in step for step in steps), steps
+    assert not [step for step in steps if "Bitmap" in step or "Materialize" in step], steps
 
 
 async def test_postgres_reads_no_history_for_figures(old_postgres_url: str) -> None:
@@ -283,10 +287,12 @@ async def test_sqlite_explains_by_indexes(sqlite_url: str) -> None:
 async def test_sqlite_lists_a_kind_by_its_index(sqlite_url: str) -> None:
     connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
     try:
-        [step] = plan(connection, load_statements("perdure.store.sqlite")["ids_of_kind"])
+        connection.create_function("fold", 1, str.casefold)
+        steps = plan(connection, load_statements("perdure.store.sqlite")["list_jobs_of_kind"])
     finally:
         connection.close()
-    assert step.startswith("SEARCH jobs USING COVERING INDEX jobs_kind (kind=? AND id<?)")
+    assert steps[0] == "SEARCH j USING INDEX jobs_kind (kind=? AND id<?)", steps
+    assert not [step for step in steps if "TEMP B-TREE" in step], steps
 
 
 async def test_sqlite_names_the_kinds_by_their_index(sqlite_url: str) -> None:

@@ -204,6 +204,25 @@ async def test_jobs_are_kept_where_they_are_to_be(tmp_path: Path) -> None:
     assert {"effects", "worker-1.log"} <= {file.name for file in Path(report.place).iterdir()}
 
 
+async def test_no_restart_goes_on_after_the_run(postgres_url: str, tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def restart() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    plan = Plan(postgres_url, kills=4, seed=1, workers=1, restart=restart, directory=tmp_path)
+    run = asyncio.create_task(Chaos(plan).run())
+    async with asyncio.timeout(60):
+        await begun.wait()
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    assert ended.is_set()
+
+
 async def test_a_restart_that_fails_ends_the_run(postgres_url: str, tmp_path: Path) -> None:
     async def restart() -> None:
         raise ChaosFailed("the restart command ended with exit code 7")

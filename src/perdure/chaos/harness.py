@@ -139,6 +139,7 @@ class Chaos:
                 proxy=proxy,
                 restart=plan.restart if url.startswith("postgres") and not real else None,
             )
+            stack.push_async_callback(trouble.abandon)
             workforce = stack.enter_context(
                 Workforce(
                     report,

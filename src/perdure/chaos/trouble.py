@@ -56,6 +56,12 @@ class Troublemaker:
         while self._restart is not None and self._restarts_at:
             await self._restart_when(self._restarts_at[0])
 
+    async def abandon(self) -> None:
+        """However the run ends: no restart goes on after it."""
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.gather(self._restarting, return_exceptions=True)
+
     async def _restart_when(self, kills: int) -> None:
         if self._restart is None or not self._restarts_at or kills < self._restarts_at[0]:
             return

@@ -48,7 +48,7 @@ def uuid7() -> UUID:
 
 
 def uuid_of(number: int) -> UUID:
-    """The UUID of a number known to have 128 bits: UUID's own constructor takes thrice as long, with every step and job."""
+    """The UUID of a number known to have 128 bits: UUID's own constructor takes thrice as long, with every job."""
     id = object.__new__(UUID)
     _set_number(id, number)
     _set_safety(id, _UNKNOWN)

@@ -28,8 +28,6 @@ class JobCalls(Protocol):
 class Handle(Generic[O_co]):
     """One job by id. `created` is False where an idempotency key found a job that was there before."""
 
-    __slots__ = ("_client", "_output_type", "created", "id")  # an enqueue_many returns them by the thousand
-
     def __init__(self, client: JobCalls, id: UUID, output_type: Any = None, *, created: bool = True) -> None:
         self._client = client
         self._output_type = output_type

@@ -25,10 +25,10 @@ HOT_STATEMENTS = ("enqueue_many", "enqueue_one", "add_many", "add_one", "find_en
 
 
 def adding(statements: Mapping[str, str]) -> dict[str, str]:
-    """`add_many` and `add_one`: enqueue what is not there yet. A job that is not inserted met its idempotency key, or itself
-    after a lost commit. The enqueues proper raise then, and take an eighth less time for all others."""
+    """`add_many` and `add_one`: enqueue what is not there yet, and say what was not. A job whose id does not come back met its
+    idempotency key, or itself after a lost commit. The enqueues proper raise then, and take an eighth less time."""
     return {
-        add: f"{statements[enqueue]}\non conflict do nothing"
+        add: f"{statements[enqueue]}\non conflict do nothing returning id"
         for enqueue, add in (("enqueue_many", "add_many"), ("enqueue_one", "add_one"))
     }
 
@@ -73,7 +73,7 @@ def find_arguments(jobs: Sequence[NewJob], tenant: str) -> tuple[Any, ...]:
 
 def acknowledge(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
     """What a job that did not come back from its insert turns out to be: this very one, stored by a call whose answer was
-    lost, or the one that had its key first. `other` is that one's payload, where it is not the same text."""
+    lost, or the one that had its key first. `other` is that one's payload, unless the hashes say it is the same."""
     if id == job.id:
         return Enqueued(job.id, created=True)
     if other is not None and not same_json(other, job.payload):
@@ -89,28 +89,29 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         tenant = self._db.tenant
         if not _keyed(items):
             with suppress(asyncpg.UniqueViolationError):
-                await self._insert("enqueue", items)
+                await self._hot.change(*self._insert("enqueue", items))
                 self._bell.ring("work", "news")
                 return _created(items)
         results: dict[UUID, Enqueued | Exception] = {}
         missing = items
         while missing:
-            inserted = await self._insert("add", missing)
-            if inserted:
+            rows = await self._hot.fetch(*self._insert("add", missing))
+            results.update((row["id"], Enqueued(row["id"], created=True)) for row in rows)
+            if rows:
                 self._bell.ring("work", "news")
-            if inserted == len(items):
-                return _created(items)
-            for row in await self._hot.fetch("find_enqueued", *find_arguments(missing, tenant)):
-                job = missing[row["n"] - 1]
-                results[job.id] = acknowledge(job, row["id"], row["other"])
-            # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
             missing = [job for job in missing if job.id not in results]
+            if missing:
+                for row in await self._hot.fetch("find_enqueued", *find_arguments(missing, tenant)):
+                    job = missing[row["n"] - 1]
+                    results[job.id] = acknowledge(job, row["id"], row["other"])
+                # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
+                missing = [job for job in missing if job.id not in results]
         return [results[job.id] for job in items]
 
-    async def _insert(self, how: str, jobs: Sequence[NewJob]) -> int:
+    def _insert(self, how: str, jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         if len(jobs) == 1:
-            return await self._hot.change(f"{how}_one", *one_arguments(jobs[0], self._db.tenant))
-        return await self._hot.change(f"{how}_many", *insert_arguments(jobs, self._db.tenant))
+            return (f"{how}_one", *one_arguments(jobs[0], self._db.tenant))
+        return (f"{how}_many", *insert_arguments(jobs, self._db.tenant))
 
     async def look(self, items: Sequence[NewJob]) -> Sequence[Enqueued | Exception | None]:
         """See `Writer`."""
@@ -160,36 +161,42 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
 
     known = False  # some are there already, although they have no keys
 
-    async def insert(tx: Tx, portion: Sequence[NewJob], arguments: tuple[Any, ...]) -> int:
+    async def insert(tx: Tx, portion: Sequence[NewJob], arguments: tuple[Any, ...]) -> set[UUID] | None:
+        """Which ones were inserted; None for all of them."""
         nonlocal known
         if tx.again or known or _keyed(portion):
-            return await tx.change("add_many", *arguments)
+            return {row["id"] for row in await tx.rows("add_many", *arguments)}
         try:
-            return await tx.change("enqueue_many", *arguments)
+            await tx.change("enqueue_many", *arguments)
         except asyncpg.UniqueViolationError as error:
             known = True
             raise Restart("a job is there already") from error
+        return None
 
     async def work(tx: Tx) -> list[Enqueued]:
         acknowledged: list[Enqueued] = []
-        sent: asyncio.Task[int] | None = None
+        sent: asyncio.Task[set[UUID] | None] | None = None
         try:
             before: Sequence[NewJob] = ()
             for portion in portions():
                 arguments = insert_arguments(portion, db.tenant)
-                if sent is not None and await sent < len(before):
-                    acknowledged += await _looked_up(tx, before)
+                if sent is not None and (inserted := await sent) is not None:
+                    acknowledged += await _acknowledged(tx, before, inserted)
                     before = ()
                 sent = asyncio.create_task(insert(tx, portion, arguments))
                 await asyncio.sleep(0)  # off it goes
                 acknowledged += _created(before)
                 before = portion
             if sent is not None:
-                acknowledged += _created(before) if await sent == len(before) else await _looked_up(tx, before)
+                inserted = await sent
+                acknowledged += _created(before) if inserted is None else await _acknowledged(tx, before, inserted)
         finally:
-            if sent is not None and not sent.done():  # the connection must be free for the rollback
-                sent.cancel()
-                await asyncio.wait([sent])
+            if sent is not None:
+                if not sent.done():  # the connection must be free for the rollback
+                    sent.cancel()
+                    await asyncio.wait([sent])
+                if not sent.cancelled():
+                    sent.exception()  # seen: where the caller's jobs could not be read, that is what he is told
         return acknowledged
 
     try:
@@ -206,16 +213,17 @@ def _created(jobs: Sequence[NewJob]) -> list[Enqueued]:
     return [Enqueued(job.id, created=True) for job in jobs]
 
 
-async def _looked_up(tx: Tx, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """What became of a portion of which not all were inserted. Raises IdempotencyConflict."""
-    results: dict[UUID, Enqueued] = {}
-    for row in await tx.rows("find_enqueued", *find_arguments(jobs, tx.tenant)):
-        job = jobs[row["n"] - 1]
+async def _acknowledged(tx: Tx, jobs: Sequence[NewJob], inserted: set[UUID]) -> list[Enqueued]:
+    """What became of a portion, of which these were inserted. Raises IdempotencyConflict."""
+    results = {id: Enqueued(id, created=True) for id in inserted}
+    missing = [job for job in jobs if job.id not in results]
+    for row in await tx.rows("find_enqueued", *find_arguments(missing, tx.tenant)) if missing else ():
+        job = missing[row["n"] - 1]
         result = acknowledge(job, row["id"], row["other"])
         if isinstance(result, PerdureError):
             raise result
         results[job.id] = result
-    if len(results) < len(jobs):
+    if any(job.id not in results for job in missing):
         raise Restart("the job that has one of the keys is gone")
     return [results[job.id] for job in jobs]
 
@@ -224,7 +232,7 @@ async def enqueue_recorded(db: Database, job: NewJob, events: Sequence[NewEvent]
     """A job and what its log begins with, in one transaction."""
 
     async def work(tx: Tx) -> Enqueued:
-        if not await tx.change("add_one", *one_arguments(job, db.tenant)):
+        if not await tx.rows("add_one", *one_arguments(job, db.tenant)):
             found = await tx.row("find_enqueued", *find_arguments([job], db.tenant))
             if found is None:
                 raise Restart("the job that has its key is gone")

@@ -15,12 +15,11 @@ from json_to_recordset($1::text::json)
 on conflict do nothing returning id::text
 
 -- name: find_joined
--- As find_enqueued: which of them was meant, the job that is there, and its payload where that differs.
+-- As find_enqueued: which of them was meant, the job that is there, and its payload.
 select u.id::text, j.id::text, j.other from json_to_recordset($1::text::json)
   u(id uuid, kind text, key text, payload_hash text, tenant text)
 join lateral (
-  select id, case when payload_hash = u.payload_hash then null else payload::text end as other
-  from perdure.jobs where id = u.id and tenant_id = u.tenant
+  select id, null::text as other from perdure.jobs where id = u.id and tenant_id = u.tenant
   union all
   select id, case when payload_hash = u.payload_hash then null else payload::text end
   from perdure.jobs where tenant_id = u.tenant and kind = u.kind and idempotency_key = u.key and id <> u.id

@@ -23,13 +23,12 @@ values ($1, $2, $3, $4, $5, $6::text::json, $7, $8, $9, coalesce($10, perdure.db
   $13, $14, $15, $16::text::json, $17)
 
 -- name: find_enqueued
--- Where not all were inserted: the job of that id, or of that idempotency key, and its payload where that is not the same text.
--- $1 ids, $2 kinds, $3 keys, $4 tenant, $5 payload hashes
+-- For ids that did not come back: the job of that id, or of that idempotency key and its payload, unless the hashes say that is
+-- the same. $1 ids, $2 kinds, $3 keys, $4 tenant, $5 payload hashes
 select u.n, j.id, j.other
 from unnest($1::uuid[], $2::text[], $3::text[], $5::text[]) with ordinality u(id, kind, key, payload_hash, n)
 join lateral (
-  select id, case when payload_hash = u.payload_hash then null else payload::text end as other
-  from perdure.jobs where id = u.id and tenant_id = $4
+  select id, null::text as other from perdure.jobs where id = u.id and tenant_id = $4
   union all
   select id, case when payload_hash = u.payload_hash then null else payload::text end
   from perdure.jobs where tenant_id = $4 and kind = u.kind and idempotency_key = u.key and id <> u.id
@@ -53,7 +52,8 @@ select id from perdure.jobs where right(replace(id::text, '-', ''), length($1)) 
 -- name: by_index
 -- only: postgres for the rest of the transaction, read in the order of an index and stop when the page is full
 select set_config(name, 'off', true)
-from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_hashjoin', 'enable_mergejoin']) name
+from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_hashjoin', 'enable_mergejoin',
+  'enable_bitmapscan', 'enable_material']) name
 
 -- name: list_jobs
 -- $1 tenant, $2 before id, $3 statuses, $4 kinds, $5 queues, $6 since, $7 until, $8 search, $9 key, $10 limit,

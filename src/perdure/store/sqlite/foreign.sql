@@ -14,8 +14,7 @@ returning id
 
 -- name: find_joined
 -- As find_enqueued. || hides a column's type from the converters of the caller's connection.
-select id || '', case when payload_hash = :payload_hash then null else payload || '' end from main.jobs
-where id = :id and tenant_id = :tenant
+select id || '', null from main.jobs where id = :id and tenant_id = :tenant
 union all
 select id || '', case when payload_hash = :payload_hash then null else payload || '' end from main.jobs
 where tenant_id = :tenant and kind = :kind and idempotency_key = :key and id <> :id

@@ -62,14 +62,13 @@ def _list(conn: sqlite3.Connection, filter: JobFilter, tenant: str, before: str 
     wanted = frozenset(filter.statuses)
     source = next((source for statuses, source in _SOURCES if wanted and wanted <= statuses), None)
     if source is None and len(filter.kinds) == 1:
-        source = "ids_of_kind"
+        return conn.execute(SQL["list_jobs_of_kind"], where | {"kind": filter.kinds[0]}).fetchall()
     if source is None:
         return conn.execute(SQL["list_jobs"], where).fetchall()
     rows: list[Row] = []
     step = limit
     while len(rows) < limit:
-        page = {"before": before, "limit": step, "kind": next(iter(filter.kinds), None)}
-        ids = [row[0] for row in conn.execute(SQL[source], page)]
+        ids = [row[0] for row in conn.execute(SQL[source], {"before": before, "limit": step})]
         rows += conn.execute(SQL["list_some_jobs"], where | {"ids": json.dumps(ids), "limit": limit - len(rows)})
         if len(ids) < step:
             break

@@ -11,8 +11,8 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
 
 -- name: find_enqueued
--- The job of that id, or of that idempotency key, and its payload where that is not the same text.
-select id, case when payload_hash = :payload_hash then null else payload end as other from jobs where id = :id and tenant_id = :tenant
+-- The job of that id, or of that idempotency key and its payload, unless the hashes say that is the same.
+select id, null as other from jobs where id = :id and tenant_id = :tenant
 union all
 select id, case when payload_hash = :payload_hash then null else payload end from jobs
 where tenant_id = :tenant and kind = :kind and idempotency_key = :key and id <> :id
@@ -55,8 +55,23 @@ where j.tenant_id = :tenant and j.id < coalesce(:before, 'g')
     or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
 order by j.id desc limit :limit
 
+-- name: list_jobs_of_kind
+-- only: sqlite see list_some_jobs; as list_jobs, of one kind
+select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
+from jobs j indexed by jobs_kind left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
+left join job_queue q on q.job_id = j.id
+where j.tenant_id = :tenant and j.kind = :kind and j.id < coalesce(:before, 'g')
+  and (:statuses is null or j.status in (select value from json_each(:statuses)))
+  and (:queues is null or j.queue in (select value from json_each(:queues)))
+  and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
+  and (:key is null or j.idempotency_key = :key)
+  and (:search is null
+    or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
+order by j.id desc limit :limit
+
 -- name: list_some_jobs
--- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next five names
+-- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next four names
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
@@ -89,10 +104,6 @@ order by job_id desc limit :limit
 -- name: failed_ids
 -- only: sqlite see list_some_jobs
 select job_id from job_failures where job_id < coalesce(:before, 'g') order by job_id desc limit :limit
-
--- name: ids_of_kind
--- only: sqlite see list_some_jobs
-select id from jobs where kind = :kind and id < coalesce(:before, 'g') order by id desc limit :limit
 
 -- name: count_jobs
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
