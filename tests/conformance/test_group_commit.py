@@ -212,13 +212,26 @@ async def test_a_cancelled_write_leaves_nobody_waiting() -> None:
     batcher = Batcher(Slow(60))
     callers = [asyncio.create_task(batcher.submit(Item(n % 2))) for n in range(4)]
     await asyncio.sleep(0.01)
-    for task in list(batcher._tasks):
+    for task in list(batcher._flying.values()):
         task.cancel()
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*callers[:2], return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnreachable] * 2
     for caller in callers:
         caller.cancel()
+
+
+async def test_a_write_that_is_cancelled_before_it_begins_does_not_keep_the_batcher_open() -> None:
+    batcher = Batcher(Slow(60))
+    caller = asyncio.create_task(batcher.submit(Item(1)))
+    while not batcher._flying:
+        await asyncio.sleep(0)
+    for task in batcher._flying.values():
+        task.cancel()
+    async with asyncio.timeout(5):
+        await batcher.close()
+        with pytest.raises(StoreUnreachable):
+            await caller
 
 
 async def test_a_caller_that_is_gone_takes_back_what_is_not_in_flight() -> None:

@@ -51,7 +51,7 @@ class Batcher(Generic[Item, Result]):
         self._limit = limit
         self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._subjects: set[Hashable] = set()  # in flight
-        self._flying: set[Insistent[Item, Result]] = set()
+        self._flying: dict[Insistent[Item, Result], asyncio.Task[None]] = {}
         self._boarding = 0  # flights that have not taken anything yet
         self._swift = False  # the last one was
         self._ask_again = 0.0  # when to ask for the second connection
@@ -80,8 +80,8 @@ class Batcher(Generic[Item, Result]):
     async def close(self) -> None:
         """Write what was submitted, accept no more. Calling it twice is fine."""
         self._closed = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while going := [task for task in (*self._flying.values(), *self._tasks) if not task.done()]:
+            await asyncio.wait(going)
         self._refuse_queue(StoreUnreachable("the store is closed"))  # only where a flight was cancelled
 
     @property
@@ -94,9 +94,8 @@ class Batcher(Generic[Item, Result]):
         task.add_done_callback(self._tasks.discard)
 
     def _take_off(self, writer: Insistent[Item, Result]) -> None:
-        self._flying.add(writer)
         self._boarding += 1
-        self._do(self._fly(writer))
+        self._flying[writer] = asyncio.get_running_loop().create_task(self._fly(writer))
 
     async def _fly(self, writer: Insistent[Item, Result]) -> None:
         """Write as long as something waits; the second one as long as it is worth it."""
@@ -110,7 +109,7 @@ class Batcher(Generic[Item, Result]):
                 if writer is self._second and not (landed and self._worth_a_second):
                     break
         finally:
-            self._flying.discard(writer)
+            del self._flying[writer]
             if self._queue and not self._flying:  # what waited for the subjects of this flight
                 self._take_off(self._first)
 

@@ -169,7 +169,8 @@ class HotConnection:
     async def fetch(self, name: str, *arguments: Any, timeout: float = WRITE_TIMEOUT) -> list[Row]:
         """Run one prepared statement in its own transaction; without an answer after `timeout` seconds it counts as lost."""
         async with self._turn:
-            await self._ensure()
+            if not self.ready:
+                await self._ensure()
             try:
                 rows: list[Any] = await self._prepared[name].fetch(*arguments, timeout=timeout)
             except BaseException as error:
