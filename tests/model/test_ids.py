@@ -3,16 +3,18 @@
 import hashlib
 import itertools
 import json
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import RFC_4122
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model.ids import hash_json, hash_token, new_token, same_json, short_id, uuid7
+from perdure.model.ids import hash_json, hash_token, new_event_id, new_token, same_json, short_id, uuid7
 
 
 def test_an_id_is_a_uuid_of_version_7_and_tells_its_millisecond() -> None:
@@ -42,6 +44,32 @@ def test_the_short_form_is_the_random_end() -> None:
     assert made.hex.endswith(short_id(made))
     assert len(short_id(made)) == 8
     assert len({short_id(uuid7()) for _ in range(1000)}) == 1000
+
+
+def test_an_event_id_is_a_uuid_and_no_other_thread_makes_it() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = [id for ids in pool.map(lambda _: [new_event_id() for _ in range(2000)], range(8)) for id in ids]
+    assert len(set(made)) == 16_000
+    assert {(str(id), id.version, id.variant) for id in map(UUID, made[:10])} == {(id, 4, RFC_4122) for id in made[:10]}
+
+
+FORK = """
+import os
+from perdure.model.ids import new_event_id, uuid7
+uuid7()  # there is some noise in stock
+child = os.fork()
+text = f"{new_event_id()[:24]} {uuid7().int & (1 << 62) - 1} "
+if child:
+    os.waitpid(child, 0)
+os.write(1, text.encode())
+"""
+
+
+def test_a_child_makes_ids_of_its_own() -> None:
+    """It begins as a copy of its parent, random digits and all."""
+    said = subprocess.run([sys.executable, "-c", FORK], check=True, capture_output=True, text=True).stdout.split()
+    assert len(said) == 4
+    assert len(set(said)) == 4, "two prefixes of event ids, the noise of two job ids"
 
 
 def test_tokens_are_unguessable_and_only_their_hash_is_kept() -> None:

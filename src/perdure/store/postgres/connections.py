@@ -141,12 +141,6 @@ async def borrowed(pool: Pool) -> AsyncIterator[AnyConnection]:
         await pool.release(connection)
 
 
-def rows_written(status: str | None) -> int:
-    """What a command's last word ("INSERT 0 500") says."""
-    assert status is not None  # the driver has one after each command
-    return int(status.rpartition(" ")[2])
-
-
 class HotConnection:
     """One connection with its statements prepared, shared by those who take turns. It connects at its first use, and again
     when it was lost; the backend it lost is ended first, so that nothing of it commits later."""
@@ -169,26 +163,13 @@ class HotConnection:
     async def fetch(self, name: str, *arguments: Any, timeout: float = WRITE_TIMEOUT) -> list[Row]:
         """Run one prepared statement in its own transaction; without an answer after `timeout` seconds it counts as lost."""
         async with self._turn:
-            if not self.ready:
-                await self._ensure()
+            await self._ensure()
             try:
                 rows: list[Any] = await self._prepared[name].fetch(*arguments, timeout=timeout)
             except BaseException as error:
                 self._judge(error)
                 raise
             return rows
-
-    async def change(self, name: str, *arguments: Any) -> int:
-        """`fetch` of a statement that returns nothing: how many rows it wrote."""
-        async with self._turn:
-            await self._ensure()
-            statement = self._prepared[name]
-            try:
-                await statement.fetch(*arguments, timeout=WRITE_TIMEOUT)
-            except BaseException as error:
-                self._judge(error)
-                raise
-            return rows_written(statement.get_statusmsg())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Prepared]:

@@ -89,7 +89,7 @@ class EnqueueWriter(HotWriter[NewJob, Enqueued]):
         tenant = self._db.tenant
         if not _keyed(items):
             with suppress(asyncpg.UniqueViolationError):
-                await self._hot.change(*self._insert("enqueue", items))
+                await self._hot.fetch(*self._insert("enqueue", items))
                 self._bell.ring("work", "news")
                 return _created(items)
         results: dict[UUID, Enqueued | Exception] = {}
@@ -167,7 +167,7 @@ async def enqueue_together(db: Database, jobs: Iterable[NewJob]) -> list[Enqueue
         if tx.again or known or _keyed(portion):
             return {row["id"] for row in await tx.rows("add_many", *arguments)}
         try:
-            await tx.change("enqueue_many", *arguments)
+            await tx.rows("enqueue_many", *arguments)
         except asyncpg.UniqueViolationError as error:
             known = True
             raise Restart("a job is there already") from error

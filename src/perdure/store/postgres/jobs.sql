@@ -1,9 +1,9 @@
 -- What clients do with jobs.
 
 -- name: enqueue_many
--- One row per array element. How many were inserted is all that is asked: ids that come back would be a twentieth of the time.
--- An array of one element holds for all rows; one of none is null for all (unnest pads short arrays with nulls).
--- See enqueueing.py for what is added where jobs may be there already.
+-- One row per array element. An array of one element holds for all rows; one of none is null for all (unnest pads short arrays
+-- with nulls). It raises if a job is there already, and returns nothing: ids that come back would be a twentieth of the time.
+-- `adding` in enqueueing.py makes of it what is used where jobs may be there.
 insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, tenant_id)
 select u.id, coalesce(u.kind, $2[1]), coalesce(u.queue, $3[1]), coalesce(u.lane, $4[1]), u.goal,

@@ -19,15 +19,7 @@ from perdure.model.errors import PerdureError
 from perdure.model.ids import new_event_id
 from perdure.model.jobs import Lease
 from perdure.model.states import Status
-from perdure.store.postgres.connections import (
-    AnyConnection,
-    Backoff,
-    Isolation,
-    Pool,
-    borrowed,
-    rows_written,
-    transaction,
-)
+from perdure.store.postgres.connections import AnyConnection, Backoff, Isolation, Pool, borrowed, transaction
 from perdure.store.postgres.troubles import DAMAGED, Restart, out_of_reach, translated, trouble_of
 from perdure.store.refusals import job_not_found
 from perdure.store.rows import Row
@@ -78,10 +70,6 @@ class Tx:
         """The first row of a named statement."""
         rows = await self.rows(name, *arguments)
         return rows[0] if rows else None
-
-    async def change(self, name: str, *arguments: Any) -> int:
-        """Run a named statement that returns nothing: how many rows it wrote."""
-        return rows_written(await self.connection.execute(self.statements[name], *arguments))
 
     async def lock(self, job_id: UUID) -> Held:
         """Lock a job in the order of the house. Raises JobNotFound."""
