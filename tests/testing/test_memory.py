@@ -22,6 +22,7 @@ from perdure import (
     WaitTimeout,
 )
 from perdure.model.errors import ApprovalExpired, ConfigError, DuplicateHandler, UnknownHandler
+from perdure.store.sqlite.leases import Leases
 from perdure.sync import Client as SyncClient
 from perdure.testing import ManualClock, TestApp
 from perdure.testing import memory as memory_module
@@ -439,6 +440,37 @@ async def test_many_results_can_be_asked_for_at_once(t: TestApp) -> None:
     late = await t.enqueue(nap, 5)
     some = await asyncio.gather(late.result("1h"), late.result("2h"), late.result("1d"), return_exceptions=True)
     assert [type(one) for one in some] == [WaitTimeout, WaitTimeout, int]
+
+
+@pytest.mark.parametrize("late", ["claim", "heartbeat"])
+async def test_no_time_passes_while_a_job_is_about_to_begin(
+    t: TestApp, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may be so busy that the answer to a claim takes longer than an attempt takes to fall asleep."""
+    answer = getattr(Leases, late)
+
+    async def answer_late(*args: Any, **options: Any) -> Any:
+        answered = await answer(*args, **options)
+        await asyncio.sleep(0.1)
+        return answered
+
+    monkeypatch.setattr(Leases, late, answer_late)
+
+    @t.job(max_retries=0)  # its lease is renewed before it begins
+    async def child(ctx: JobContext) -> str:
+        await ctx.sleep("nap", "1d")
+        return "rested"
+
+    async def ask() -> str:
+        return await (await t.enqueue(child)).result("1w")
+
+    @t.job
+    async def parent(ctx: JobContext) -> str:
+        return await ctx.step("child", ask)
+
+    began = t.clock.now()
+    assert await (await t.enqueue(parent)).result() == "rested"
+    assert t.clock.now() == began + timedelta(days=1)
 
 
 async def test_a_job_can_wait_for_another(t: TestApp) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType, TracebackType
@@ -35,6 +36,9 @@ from perdure.testing.watch import Watch
 
 SETTLE = 0.02
 """Seconds of real time without any activity before a sleeping attempt counts as asleep: lets parallel branches begin."""
+
+PATIENCE = 5.0
+"""Seconds of real time that a claimed job has for its attempt to begin: else its lease was lost before."""
 
 MOST_ATTEMPTS = 10_000
 """In one run; more are taken for jobs that go on for ever."""
@@ -245,15 +249,21 @@ class MemoryApp(App):
         context = contextvars.copy_context()
         context.run(sleeper.set, BACKGROUND)
         working = asyncio.create_task(worker.run(once=True), context=context)
+        quiet_since = time.monotonic()
         try:
             while not working.done():
                 stirs = self.watched.stirs
                 await asyncio.wait({working}, timeout=SETTLE)
                 if self.watched.attempts > most_attempts:
                     store.die()
-                elif self.watched.stirs == stirs and self.watched.all_sleep:
+                elif self.watched.stirs != stirs:
+                    quiet_since = time.monotonic()
+                elif self.watched.all_sleep and (
+                    time.monotonic() - quiet_since > PATIENCE or not self.watched.begins_soon(options.concurrency)
+                ):
                     await self._let_time_pass(home)
         finally:
+            self.watched.starting.clear()
             if not working.done():  # the test itself is cut off
                 store.die()
             await working
@@ -265,9 +275,11 @@ class MemoryApp(App):
     async def _let_time_pass(self, store: Store) -> None:
         """Move the clock to what comes first: a timer inside an attempt, or something that is due in the database, unless the
         worker is about to take that up."""
-        now = self.clock.now()
+        now, stirs = self.clock.now(), self.watched.stirs
         moments = await self._moments()
         timer = self.clock.next_timer()
+        if self.watched.stirs != stirs or not self.watched.all_sleep:
+            return  # something happened while we looked
         if not any(moment <= now for moment in moments) and (moments or timer is not None):
             self.clock.advance_to(min([*moments, timer] if timer is not None else moments))
             await Chores(store, "test").run_once()

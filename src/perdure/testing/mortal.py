@@ -94,6 +94,7 @@ class MortalStore:
         if not self.doomed and outcome.status.terminal:
             await self._tell_fate(lease, "returned", None)
         async with self._writing(lease):
+            self._watch.starting.discard(lease.job_id)  # given back before it began
             status = await self._store.finish(lease, outcome)
             self._held.pop(lease.job_id, None)
         return status
@@ -128,8 +129,13 @@ class MortalStore:
         """See `protocol.LeaseStore.claim`."""
         if self.doomed:
             return []
-        claimed = await self._store.claim(**options)
+        self._watch.writing += 1
+        try:
+            claimed = await self._store.claim(**options)
+        finally:
+            self._watch.writing -= 1
         self._held |= {job.id: job.lease for job in claimed}
+        self._watch.starting |= {job.id for job in claimed}
         self._watch.stirs += bool(claimed)
         return claimed
 

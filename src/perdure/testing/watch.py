@@ -48,7 +48,9 @@ class Watch:
         self.stirs = 0
         """Grows with everything that happens."""
         self.writing = 0
-        """Writes of attempts that are on their way."""
+        """Claims, and writes of attempts, that are on their way."""
+        self.starting: set[UUID] = set()
+        """Jobs that were claimed and whose attempts have not begun."""
         self._running: dict[Run, set[Call]] = {}
         """The attempts that run now, and their calls that have not ended."""
         self._call_ended = asyncio.Event()
@@ -57,6 +59,7 @@ class Watch:
         """See `runtime.run.Invoke`."""
         self.attempts += 1
         self.stirs += 1
+        self.starting.discard(run.lease.job_id)
         self._running[run] = set()
         run.call = partial(self._call, run)
         sleeper.set(run)
@@ -99,6 +102,10 @@ class Watch:
                 while any(self._running.values()):
                     self._call_ended = asyncio.Event()
                     await self._call_ended.wait()
+
+    def begins_soon(self, slots: int) -> bool:
+        """True where a job that was claimed has one of so many slots for its attempt: it is looked up, or its lease renewed."""
+        return bool(self.starting) and len(self._running) < slots
 
     @property
     def all_sleep(self) -> bool:
