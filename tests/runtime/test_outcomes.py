@@ -325,7 +325,7 @@ async def test_a_handler_that_catches_everything_still_parks(app: App) -> None:
     @app.job(max_retries=0)
     async def greedy(ctx: JobContext) -> str:
         try:
-            await ctx.sleep("nap", 0.5)
+            await ctx.sleep("nap", 2)
         except BaseException as error:  # noqa: BLE001  as a careless handler would
             caught.append(type(error).__name__)
             for _ in range(3):
