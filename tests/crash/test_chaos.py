@@ -18,6 +18,7 @@ import pytest
 
 from perdure.chaos.harness import Chaos, Plan
 from perdure.chaos.report import Report
+from perdure.model.errors import StoreUnreachable
 from tests.crash.invariants import check
 from tests.postgres_server import PostgresServer
 
@@ -55,7 +56,8 @@ async def raged(plan: Plan) -> Report:
     assert plan.url is not None
     chaos = Chaos(plan)
     with repeatable(plan):
-        looking = asyncio.create_task(look_on(plan.url, chaos.report))
+        excused = RESTARTING if plan.restart else ()
+        looking = asyncio.create_task(look_on(plan.url, chaos.report, excused))
         try:
             async with asyncio.timeout(400):
                 report = await chaos.run()
@@ -73,15 +75,21 @@ async def raged(plan: Plan) -> Report:
     return report
 
 
-RESTARTING = OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError
-"""What a reader meets while the server is being restarted."""
+RESTARTING = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    StoreUnreachable,
+)
+"""What a reader meets while the server is being restarted: of the driver, and of perdure's own fsck."""
 
 
-async def look_on(url: str, report: Report) -> None:
-    """Read the tables while harm is done."""
+async def look_on(url: str, report: Report, excused: tuple[type[Exception], ...]) -> None:
+    """Read the tables while harm is done. excused: errors that say nothing about them."""
     while report.phase != "proof":
         if report.phase != "starting":
-            with suppress(*RESTARTING):
+            with suppress(*excused):
                 await check(url)
         await asyncio.sleep(2)
 
