@@ -63,6 +63,15 @@ async def test_each_status_finds_its_jobs(store: Store) -> None:
     )
     assert len(await listed(store)) == 21
     assert await store.count_jobs(JobFilter(), by="status") == {str(s): len(ids) for s, ids in jobs.items()}
+    for statuses in (
+        *((s,) for s in Status),
+        tuple(FAILURES),
+        tuple(live),
+        (S.RUNNING, S.FAILED, S.COMPLETED),
+        (S.PENDING, S.PARKED),
+    ):
+        counted = await store.count_jobs(JobFilter(statuses=statuses), by="status")
+        assert counted == {str(s): len(jobs[s]) for s in statuses}, statuses
 
 
 async def test_filters_narrow_and_combine(store: Store) -> None:

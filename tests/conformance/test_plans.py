@@ -179,6 +179,14 @@ async def test_postgres_lists_without_reading_history(old_postgres_url: str, nam
     assert read["jobs"] == 0
 
 
+@pytest.mark.parametrize("name", [name for name in LISTS if LISTS[name].statuses])
+async def test_postgres_counts_without_reading_history(old_postgres_url: str, name: str) -> None:
+    async with open_shell(old_postgres_url) as shell:
+        await shell.run("analyze")
+    read = await cost(old_postgres_url, lambda store: store.count_jobs(LISTS[name], by="status"))
+    assert read["jobs"] == 0
+
+
 async def test_postgres_lists_a_kind_by_its_index(old_postgres_url: str) -> None:
     arguments = ["default", None, None, ["history"], None, None, None, None, None, 21]
     connection = await asyncpg.connect(old_postgres_url, server_settings=CALM)
@@ -293,6 +301,17 @@ async def test_sqlite_lists_a_kind_by_its_index(sqlite_url: str) -> None:
         connection.close()
     assert steps[0] == "SEARCH j USING INDEX jobs_kind (kind=? AND id<?)", steps
     assert not [step for step in steps if "TEMP B-TREE" in step], steps
+
+
+async def test_sqlite_counts_what_small_tables_name_without_reading_history(sqlite_url: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        connection.create_function("fold", 1, str.casefold)
+        steps = plan(connection, load_statements("perdure.store.sqlite")["count_some_jobs"])
+    finally:
+        connection.close()
+    assert [step for step in steps if step.startswith("SEARCH j USING INDEX")], steps
+    assert not [step for step in steps if re.match(r"SCAN (j|jobs)\b", step)], steps
 
 
 async def test_sqlite_names_the_kinds_by_their_index(sqlite_url: str) -> None:

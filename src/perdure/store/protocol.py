@@ -174,7 +174,7 @@ class JobStore(Protocol):
         ...
 
     async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
-        """How many jobs match, grouped; groups without jobs are absent."""
+        """How many jobs match, grouped; groups without jobs are absent. Counts of live or failed jobs do not read history."""
         ...
 
     async def list_runs(self, job_id: UUID) -> list[RunRecord]:

@@ -55,12 +55,17 @@ _SOURCES: tuple[tuple[frozenset[Status], str], ...] = (
 )
 
 
+def _source(filter: JobFilter) -> str | None:
+    """The statement that names all jobs of the wanted states by a small table; None where they are found in history alone."""
+    wanted = frozenset(filter.statuses)
+    return next((source for statuses, source in _SOURCES if wanted and wanted <= statuses), None)
+
+
 def _list(conn: sqlite3.Connection, filter: JobFilter, tenant: str, before: str | None, limit: int) -> list[Row]:
     """Through a small table that names all jobs of the wanted statuses, if there is one, else through history; of that,
     through no more than what is of the wanted kind."""
     where = _where(filter, tenant) | {"before": before, "limit": limit}
-    wanted = frozenset(filter.statuses)
-    source = next((source for statuses, source in _SOURCES if wanted and wanted <= statuses), None)
+    source = _source(filter)
     if source is None and len(filter.kinds) == 1:
         return conn.execute(SQL["list_jobs_of_kind"], where | {"kind": filter.kinds[0]}).fetchall()
     if source is None:
@@ -108,7 +113,12 @@ class Jobs(Base):
 
     async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
         """See `protocol.JobStore.count_jobs`."""
-        rows = await self._rows("count_jobs", _where(filter, self.tenant) | {"by": by})
+        source = _source(filter)
+        where = _where(filter, self.tenant) | {"by": by}
+        if source is None:
+            rows = await self._rows("count_jobs", where)
+        else:
+            rows = await self._rows("count_some_jobs", where | {"source": source})
         return {row["grp"]: row["n"] for row in rows}
 
     async def list_runs(self, job_id: UUID) -> list[RunRecord]:

@@ -118,6 +118,25 @@ where j.tenant_id = :tenant
     or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
 group by 1
 
+-- name: count_some_jobs
+-- As count_jobs, where all wanted states are named by small tables: :source, the name of one of the four above.
+select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
+from (
+  select job_id from job_queue where :source in ('queued_ids', 'live_ids')
+  union select job_id from job_claims where :source in ('leased_ids', 'live_ids')
+  union select job_id from job_waits where :source = 'live_ids'
+  union select job_id from job_failures where :source = 'failed_ids'
+) named cross join jobs j on j.id = named.job_id
+where j.tenant_id = :tenant
+  and (:statuses is null or j.status in (select value from json_each(:statuses)))
+  and (:kinds is null or j.kind in (select value from json_each(:kinds)))
+  and (:queues is null or j.queue in (select value from json_each(:queues)))
+  and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
+  and (:key is null or j.idempotency_key = :key)
+  and (:search is null
+    or instr(fold(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '')), fold(:search)) > 0)
+group by 1
+
 -- name: list_runs
 select r.* from job_runs r join jobs j on j.id = r.job_id where r.job_id = ? and j.tenant_id = ? order by r.attempt
 
