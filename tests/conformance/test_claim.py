@@ -272,3 +272,21 @@ async def test_a_time_that_no_program_can_read_stops_nobody(tmp_path: Path) -> N
         assert len((await store.list_jobs(JobFilter())).items) == 2
     finally:
         await store.close()
+
+
+async def test_a_text_that_is_not_utf_8_stops_nobody(tmp_path: Path) -> None:
+    """SQLite keeps whatever bytes it is given as text; they are read with U+FFFD where they say nothing."""
+    url = f"sqlite:///{tmp_path / 'perdure.db'}"
+    store = await open_store(url)
+    try:
+        await store.migrate()
+        async with open_shell(url) as shell:
+            await shell.run(
+                "insert into jobs (kind, goal) values ('strange', cast(x'6f6bff' as text)), ('plain', null)"
+            )
+        [strange] = (await store.list_jobs(JobFilter(kinds=("strange",)))).items
+        assert strange.goal == (await store.get_job(strange.id)).goal == "ok\ufffd"
+        claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
+        assert {job.goal for job in claimed} == {"ok\ufffd", None}
+    finally:
+        await store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import sqlite3
 import threading
@@ -36,6 +37,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST = (datetime(9998, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _BUSY_SECONDS = 5.0  # for strangers; perdure's own processes queue up at the lock file
+# and a text that is none is read with U+FFFD in it: a strict reader would fail for whole lists and claims
+_TEXT = functools.partial(str, encoding="utf-8", errors="replace")
 _CACHED_STATEMENTS = 256
 _READERS = 3
 _OLDEST = (3, 40)
@@ -107,6 +110,7 @@ def connect(path: str | None, *, writes: bool, turn: AbstractContextManager[None
     except BaseException:
         conn.close()
         raise
+    conn.text_factory = _TEXT
     conn.create_function("fold", 1, _fold, deterministic=True)  # for queries; triggers must do without
     conn.row_factory = sqlite3.Row
     return conn
