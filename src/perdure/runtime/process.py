@@ -27,7 +27,7 @@ def devoted() -> Iterator[None]:
     The thread that writes to SQLite needs the interpreter for moments, and would else stand still for as long as the event loop
     is busy; and the event loop for as long as a plain handler computes.
 
-    Everything is as it was at the end.
+    Everything is as it was at the end, but that nothing is frozen any more: objects that others had frozen cannot be told apart.
     """
     with _lock:
         if not _before:

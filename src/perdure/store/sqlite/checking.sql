@@ -89,8 +89,9 @@ values (?, ?, ?, ?, 'fsck', (select now from clock), ?)
 
 -- name: mend_claim
 -- id, tenant, attempt, version
-update job_claims set tenant_id = ?2, attempt = ?3, version = ?4, expires_at = min(expires_at, (select now from clock) + ttl)
-where job_id = ?1
+update job_claims set tenant_id = v.column2, attempt = v.column3, version = v.column4,
+  expires_at = min(expires_at, (select now from clock) + ttl)
+from (values (?, ?, ?, ?)) v where job_id = v.column1
 
 -- name: put_wait
 -- id, key, kind, until, approval id
@@ -129,9 +130,10 @@ delete from job_failures where job_id = ?
 -- What the log adds up to: id, version of the last checkpoint (null: none), tokens, cost. The checkpoint is cut out of its event
 -- as text, `{"state":...}`, so that it stays the exact text. What a fork inherited has more in it, `{"state": ..., ...}`.
 insert into job_state (job_id, checkpoint, tokens, cost, updated_at)
-values (?1, (select case when e.payload like '{"state": %' then e.payload -> '$.state'
+select v.column1, (select case when e.payload like '{"state": %' then e.payload -> '$.state'
     else substr(e.payload, 10, length(e.payload) - 10) end from job_events e
-  where e.job_id = ?1 and e.version = ?2 and e.payload like '{"state":%'), ?3, ?4, (select now from clock))
+  where e.job_id = v.column1 and e.version = v.column2 and e.payload like '{"state":%'), v.column3, v.column4, (select now from clock)
+from (values (?, ?, ?, ?)) v where true
 on conflict (job_id) do update set checkpoint = excluded.checkpoint, tokens = excluded.tokens, cost = excluded.cost,
   updated_at = excluded.updated_at
 
