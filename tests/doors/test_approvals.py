@@ -129,6 +129,7 @@ class TestDecide:
             (("aaaaaaaa", "--outcome", "maybe"), "--outcome is happened or retry"),
             (("aaaaaaaa", "--outcome", "retry", "--edit", "1"), "leave --edit out"),
             (("aaaaaaaa", "--result", "1"), "--result goes with --outcome happened"),
+            (("aaaaaaaa", "--outcome", "happened"), "--outcome happened needs what it returned"),
             (("aaaaaaaa", "--token", "env:T"), "not both"),
             (("--token", "pdt_secret"), "takes a reference, not the secret itself"),
             (("--token", "env:NOWHERE"), "there is nothing in it"),
@@ -203,8 +204,11 @@ def test_questions_about_what_a_crash_cut_off(perdure: Perdure, place: Path, mon
     assert "? cut off  pay   tool" in perdure("jobs", "steps", job).out
     assert program("worker", "start", *app, "--once").code == 0
     approval = perdure("approvals", "ls", "-o", "id").out.strip()
-    assert "--outcome happened --result JSON" in perdure("approvals", "get", approval).err
-    assert "approving needs an answer" in perdure("approvals", "approve", approval, code=2).err
+    for page in (("approvals", "get", approval), ("approvals", "ls"), ("jobs", "get", job)):
+        assert "--outcome happened --result JSON" in perdure(*page).err, page
+    refused = perdure("approvals", "approve", approval, code=2).err
+    assert "approving needs an answer" in refused
+    assert "--outcome happened --result JSON" in refused
     perdure("approvals", "approve", approval, "--outcome", "happened", "--result", '"paid by hand"')
     assert program("worker", "start", *app, "--once").code == 0
     assert perdure("jobs", "get", job, "--fields", "result").out == "paid by hand\n"

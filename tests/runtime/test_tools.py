@@ -138,6 +138,27 @@ async def test_an_unknown_outcome_asks_and_takes_the_answer_that_it_happened(
     assert only(log, "tool_returned").payload["answered"] is True
 
 
+async def test_an_answer_that_does_not_fit_is_asked_for_again(app: App, post: Post, one_post: Any) -> None:
+    """It must not fail the job: whatever one could do then would repeat the effect."""
+    handle = await app.enqueue(one_post)
+    await cut_off(app, handle, post)
+    asked = set()
+    for wrong in ("seen it", None):
+        async with working(app):
+            question = await pending(app, handle)
+            asked.add(question.key)
+            await reached(handle, Status.WAITING_FOR_APPROVAL)
+        await app.approve(question.id, edited={"outcome": "happened", "result": wrong})
+    async with working(app):  # an attempt of its own for each question: the answers are read again
+        last = await pending(app, handle)
+        assert "The last answer was not taken: the result given for tool 'post' does not fit" in last.title
+        await app.approve(last.id, edited={"outcome": "happened", "result": {"posted": "seen it"}})
+        assert await handle.result(PATIENCE) == {"posted": "seen it"}
+    assert len({*asked, last.key}) == 3
+    assert post.happened == ["hello"]
+    assert tool_events(await handle.events()) == ["tool_called", "tool_returned"]
+
+
 async def test_an_unknown_outcome_asks_and_runs_again_when_told_so(app: App, post: Post, one_post: Any) -> None:
     handle = await app.enqueue(one_post)
     await cut_off(app, handle, post)

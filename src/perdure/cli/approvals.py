@@ -14,7 +14,7 @@ from perdure.cli.options import command, group
 from perdure.cli.output import Column, Mode, approval_cell
 from perdure.cli.session import Cli
 from perdure.cli.usage import Usage
-from perdure.cli.words import Times, bare, one_line, short
+from perdure.cli.words import Times, approving, bare, one_line, short
 from perdure.model.approvals import Approval, ApprovalStatus
 
 app = group("Decide what jobs ask.", "perdure approvals ls")
@@ -75,7 +75,7 @@ async def ls(
     pending = [a for a in shown if a.status is ApprovalStatus.PENDING]
     if pending and cli.out.for_people and not cli.out.fields:
         cli.out.note(f"look:   {cli.next(f'approvals get {pending[0].short_id}')}")
-        cli.out.note(f"decide: {cli.next(f'approvals approve {pending[0].short_id}')}   (or deny)")
+        cli.out.note(f"decide: {cli.next(approving(pending[0]))}   (or deny)")
 
 
 @command(app, "get", example="perdure approvals get 9a8b7c6d")
@@ -108,12 +108,12 @@ def next_commands(approval: Approval) -> list[tuple[str, str]]:
     id = approval.short_id
     if approval.kind == "question":
         return [
-            ("it happened:   ", f"approvals approve {id} --outcome happened --result JSON"),
+            ("it happened:   ", approving(approval)),
             ("run it again:  ", f"approvals approve {id} --outcome retry"),
             ("fail the job:  ", f"approvals deny {id} --reason TEXT"),
         ]
     return [
-        ("yes:         ", f"approvals approve {id}"),
+        ("yes:         ", approving(approval)),
         ("yes, but:    ", f"approvals approve {id} --edit JSON --comment TEXT"),
         ("no:          ", f"approvals deny {id} --reason TEXT"),
     ]
@@ -156,8 +156,13 @@ async def approve(
             raise Usage(f"--outcome is happened or retry, not '{outcome}'")
         if edit is not None:
             raise Usage("--outcome is an answer of its own: leave --edit out")
-        given = {"result": None if result is None else inputs.read_json(result, "--result")}
-        answer["edited"] = {"outcome": outcome, **(given if outcome == "happened" else {})}
+        answer["edited"] = {"outcome": outcome}
+        if outcome == "happened":
+            if result is None:
+                raise Usage(
+                    "--outcome happened needs what it returned", hint="--result JSON; null if it returns nothing"
+                )
+            answer["edited"]["result"] = inputs.read_json(result, "--result")
     elif edit is not None:
         answer["edited"] = inputs.read_json(edit, "--edit")
     if result is not None and outcome != "happened":

@@ -17,7 +17,7 @@ from perdure.cli.options import command, group
 from perdure.cli.output import laid_out
 from perdure.cli.session import Cli, run_async
 from perdure.cli.watching import REFRESH, state_line
-from perdure.cli.words import one_line
+from perdure.cli.words import approving, one_line
 from perdure.config import BY_NAME, shown
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Job
@@ -136,5 +136,5 @@ class Dev:
             text.append(f"no jobs yet; in another terminal: {cli.next('jobs start KIND')}\n")
         for approval in approvals:
             text.append(f"\n✋ {one_line(approval.title)}", "magenta")
-            text.append(f"  in another terminal: {cli.next(f'approvals approve {approval.short_id}')}")
+            text.append(f"  in another terminal: {cli.next(approving(approval))}")
         return text

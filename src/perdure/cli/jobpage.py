@@ -12,7 +12,7 @@ from rich.text import Text
 from perdure.cli import eventtable, steps
 from perdure.cli.jobtable import bar, tries
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
-from perdure.cli.words import Times, clean_text, one_line, short, span
+from perdure.cli.words import Times, approving, clean_text, one_line, short, span
 from perdure.model.approvals import Approval
 from perdure.model.events import Event
 from perdure.model.jobs import Job, RunRecord
@@ -240,7 +240,7 @@ def next_commands(job: Job, approvals: Sequence[Approval]) -> list[str]:
     """What one would type next."""
     id = job.short_id
     if job.status is Status.WAITING_FOR_APPROVAL and approvals:
-        return [f"approvals get {approvals[0].short_id}", f"approvals approve {approvals[0].short_id}"]
+        return [f"approvals get {approvals[0].short_id}", approving(approvals[0])]
     if (job.status in FAILURES or job.status is Status.CANCELLED) and job.pruned_at is None:
         return [f"jobs rerun {id}", f"jobs steps {id}"]
     if job.status.terminal:

@@ -12,7 +12,7 @@ from uuid import UUID
 from perdure.cli import eventtable, jobtable
 from perdure.cli.errors import ApprovalNeeded, Exit, exit_code
 from perdure.cli.output import Mode, Output, laid_out, status_cell
-from perdure.cli.words import bare, one_line, short
+from perdure.cli.words import approving, bare, one_line, short
 from perdure.model.errors import JobCancelled, JobFailed, PerdureError, WaitTimeout
 from perdure.model.events import Event
 from perdure.model.jobs import Job
@@ -216,7 +216,7 @@ class Transcript:
             return
         found = await self._client.approvals(job_id=self._id)
         for approval in found.items:
-            command = self._next(f"approvals approve {approval.short_id}")
+            command = self._next(approving(approval))
             if self._stop_on_approval:
                 raise ApprovalNeeded(
                     f"job {short(self._id)} waits for approval {short(approval.id)}: {approval.title}", hint=command

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.cli.usage import Usage
+from perdure.model.approvals import Approval
 from perdure.model.states import Status
 from perdure.model.timing import seconds
 from perdure.model.timing import span as span  # noqa: PLC0414  shown by every command: these words offer it too
@@ -54,6 +55,12 @@ def _escaped(char: str) -> str:
 def short(id: Any) -> str:
     """`…43149ff1`: how an id is shown to people."""
     return "…" + str(id).replace("-", "")[-8:]
+
+
+def approving(approval: Approval) -> str:
+    """The command that says yes to an approval, without `perdure`: a question takes an answer."""
+    command = f"approvals approve {approval.short_id}"
+    return command if approval.kind == "approval" else f"{command} --outcome happened --result JSON"
 
 
 def bare(id: Any) -> str:

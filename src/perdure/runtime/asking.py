@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from perdure.model.errors import (
     AlreadyDecided,
     ApprovalExpired,
     Denied,
+    InvalidInput,
     LeaseLost,
     NotifyFailed,
     StepChanged,
@@ -211,24 +213,37 @@ def _fail(run: Run, error: str, kind: str) -> NoReturn:
     raise Suspended(error)
 
 
-async def ask_what_happened(run: Run, key: str, calls: int, args: tuple[Any, ...]) -> dict[str, Any] | None:
+async def ask_what_happened(
+    run: Run, key: str, calls: int, args: tuple[Any, ...], returns: Any
+) -> tuple[str, Any] | None:
     """A crash cut off a tool call: a person says `{"outcome": "happened", "result": ...}` or `{"outcome": "retry"}`, or denies
-    (the job fails). None means run it again."""
-    question = Question(
-        key=f"{key}?{calls}",
-        title=f"Did '{key}' happen? A crash cut the call off before its outcome was recorded.",
-        payload={"tool": key, "call": calls, "arguments": codec.digest(args, {})},
-        expires_in=None,
-        assignees=(),
-        on_expiry="fail",
-        on_deny="fail",
-        kind="question",
-    )
-    decision = await approve(run, question, None, keep_changed=True)
-    match decision.payload.get("outcome"):
-        case "happened":
-            return {"result": decision.payload.get("result")}
-        case "retry":
-            return None
-        case _:
-            raise UnknownOutcome(f"nobody said what happened to tool '{key}': it is not silently run again")
+    (the job fails). None means run it again; else the result as JSON, and as what the tool returns.
+
+    A result that does not fit is asked for again: were the job to fail of it, the only ways on would repeat the effect.
+    """
+    said = "A crash cut the call off before its outcome was recorded."
+    for turn in itertools.count(1):
+        question = Question(
+            key=f"{key}?{calls}" if turn == 1 else f"{key}?{calls}#{turn}",
+            title=f"Did '{key}' happen? {said}",
+            payload={"tool": key, "call": calls, "arguments": codec.digest(args, {})},
+            expires_in=None,
+            assignees=(),
+            on_expiry="fail",
+            on_deny="fail",
+            kind="question",
+        )
+        decision = await approve(run, question, None, keep_changed=True)
+        match decision.payload.get("outcome"):
+            case "happened":
+                what = f"the result given for tool '{key}'"
+                result = codec.encode(decision.payload.get("result"), what)
+                try:
+                    return result, codec.decode(result, returns, what)
+                except InvalidInput as error:
+                    said = f"The last answer was not taken: {error.message}."
+            case "retry":
+                return None
+            case _:
+                raise UnknownOutcome(f"nobody said what happened to tool '{key}': it is not silently run again")
+    raise AssertionError("unreachable")

@@ -266,11 +266,10 @@ class JobContext:
             return codec.decode(json.dumps(found["result"]), returns, f"the recorded result of tool '{key}'")
         calls = self._run.history.tools.get(key)
         if calls is not None and calls.open:
-            answer = await self._resolve_unknown(key, calls.count, args)
+            answer = await self._resolve_unknown(key, calls.count, args, returns)
             if answer is not None:
-                result = codec.encode(answer["result"], f"the result given for tool '{key}'")
-                await self._tool_event("tool_returned", key, told, f'"result":{result},"answered":true')
-                return codec.decode(result, returns, f"the result given for tool '{key}'")
+                await self._tool_event("tool_returned", key, told, f'"result":{answer[0]},"answered":true')
+                return answer[1]
         codec.check_type(returns, f"the result of tool '{key}'")
         with self._run.busy():
             value = await self._observed("tool", key, self._try_tool(key, told, fn, args, kwargs))
@@ -298,15 +297,17 @@ class JobContext:
     async def _tool_event(self, type: str, key: str, told: str, rest: str) -> None:
         await self._run.record([NewEvent(type, f'{{"key":{json.dumps(key)},"digest":"{told}",{rest}}}')])
 
-    async def _resolve_unknown(self, key: str, calls: int, args: tuple[Any, ...]) -> dict[str, Any] | None:
-        """What a person says happened, or None for "run it again"."""
+    async def _resolve_unknown(
+        self, key: str, calls: int, args: tuple[Any, ...], returns: Any
+    ) -> tuple[str, Any] | None:
+        """What a person says it returned, as JSON and decoded, or None for "run it again"."""
         if self._options.on_unknown == "retry":
             return None
         if self._options.on_unknown == "fail":
             raise UnknownOutcome(
                 f"a crash cut off tool '{key}': whether it happened is unknown, and on_unknown is 'fail'"
             )
-        return await asking.ask_what_happened(self._run, key, calls, args)
+        return await asking.ask_what_happened(self._run, key, calls, args, returns)
 
     # -- waits ---------------------------------------------------------------------------------------------------------
 
