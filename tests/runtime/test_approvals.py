@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from perdure import App, ApprovalRequest, ApprovalStatus, BlockingContext, Decision, Denied, JobContext, Status
 from perdure.model.errors import AlreadyDecided, ApprovalChanged, ApprovalExpired, InvalidInput, NotAssigned, WrongToken
+from perdure.runtime import waits
 from tests.conformance.shell import dump, open_shell
 from tests.runtime.support import (
     LONG,
@@ -118,7 +119,8 @@ async def test_a_denied_job_fails_by_default(app: App, publish: Any) -> None:
     assert job.error_message == "approval 'publish' was denied by ann: too early"
 
 
-async def test_a_denial_before_the_job_is_suspended_fails_it_as_well(app: App) -> None:
+async def test_a_denial_before_the_job_is_suspended_fails_it_as_well(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "SETTLE", 0)  # it would be suspended as soon as it waits
     swallowed: list[BaseException] = []
 
     @app.job(max_retries=5)
@@ -301,7 +303,11 @@ async def test_a_new_token_replaces_the_old_one(app: App) -> None:
 # -- moments ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_decision_before_the_job_is_suspended_is_taken_at_once(app: App) -> None:
+async def test_a_decision_before_the_job_is_suspended_is_taken_at_once(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "SETTLE", 0)
+
     @app.job
     async def ask(ctx: JobContext) -> list[Any]:
         async def at_once(request: ApprovalRequest) -> None:
