@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.docs.support import ENVIRONMENT
+from tests.docs.support import ENVIRONMENT, a_worker
 
 README = ROOT / "README.md"
 ENV = {**ENVIRONMENT, "CI": "1", "PYTHONPATH": "."}
@@ -32,17 +31,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A directory with the README's agent.py, and a worker for it."""
     agent, _ = blocks(README, "python")
     (tmp_path / "agent.py").write_text(agent.text)
-    with (tmp_path / "worker.log").open("w") as log:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "perdure", "worker", "start", "--app", "agent:app"],
-            cwd=tmp_path,
-            env=ENV,
-            stdout=log,
-            stderr=log,
-        )
-    yield tmp_path
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(20) in (0, 143), (tmp_path / "worker.log").read_text()
+    with a_worker(tmp_path, "agent:app", ENV):
+        yield tmp_path
 
 
 def approve_the_pending_one(place: Path) -> None:

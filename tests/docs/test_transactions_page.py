@@ -1,7 +1,6 @@
-"""The page about transactions of one's own: its PostgreSQL and its SQL do what it says."""
+"""The page about transactions of one's own: its programs and its SQL do what it says."""
 
 import asyncio
-import inspect
 import sqlite3
 import time
 from contextlib import closing
@@ -15,31 +14,31 @@ import pytest
 from perdure import App
 from tests.callers import make_orders, names
 from tests.docs.pages import ROOT, blocks
-from tests.docs.test_blocks import compiled
+from tests.docs.support import ENVIRONMENT, a_worker, run_program, write_programs
 from tests.postgres_server import run_apart
-from tests.runtime.support import PATIENCE, check_every_job, until, working
+from tests.runtime.support import PATIENCE, check_every_job, working
 
 PAGE = ROOT / "docs" / "transactions.md"
 POSTGRES_SQL, GRANTS, SQLITE_SQL, SQLITE_ONCE = (block.text for block in blocks(PAGE, "sql"))
 
 
-async def test_the_program_for_postgres(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERDURE_DATABASE_URL", postgres_url)
+def test_the_program(tmp_path: Path) -> None:
+    write_programs(PAGE, tmp_path)
+    with a_worker(tmp_path, "shop:app"):
+        assert run_program(tmp_path, "order.py") == "shipped tea\n"
+        assert run_program(tmp_path, "order.py") == "shipped tea\n", "as often as one likes"
+    with closing(sqlite3.connect(tmp_path / "perdure.db")) as connection:
+        assert connection.execute("select name from orders").fetchall() == [("tea",), ("tea",)]
+
+
+async def test_the_program_for_postgres(postgres_url: str, tmp_path: Path) -> None:
     await make_orders(postgres_url)
-    [block] = blocks(PAGE, "py")
-    code = compiled(block)
-    assert code.co_flags & inspect.CO_COROUTINE
-    page: dict[str, Any] = {}
-    program = asyncio.ensure_future(eval(code, page))
-    await until(lambda: isinstance(page.get("app"), App) and "ship" in page)
-    async with App(postgres_url) as helper:
-        helper.registry.add(page["ship"])
-        async with working(helper), asyncio.timeout(PATIENCE):
-            await program
-            assert await page["more"][0].result() == "shipped coffee"
+    write_programs(PAGE, tmp_path)
+    environment = {**ENVIRONMENT, "PERDURE_DATABASE_URL": postgres_url}
+    with a_worker(tmp_path, "shop:app", environment):
+        told = await asyncio.to_thread(run_program, tmp_path, "orders.py", environment)
+    assert told == "shipped tea\nshipped coffee\n"
     assert await names(postgres_url) == ["coffee", "tea"]
-    await page["app"].close()
-    await page["engine"].dispose()
 
 
 async def test_the_function_of_postgres(postgres_url: str) -> None:

@@ -92,8 +92,10 @@ def test_running() -> None:
 
 def test_the_database_it_was_asked_about_is_in_the_commands(perdure: Perdure) -> None:
     id = perdure("jobs", "start", "x", "--db", "sqlite:///other.db", "--tenant", "acme", "-o", "id").out.strip()
-    line = perdure("jobs", "explain", id, "--db", "sqlite:///other.db", "--tenant", "acme").lines[-1]
-    assert line.strip() == "perdure worker start --app module:attr --db sqlite:///other.db --tenant acme"
+    line = "perdure worker start --app module:attr --db sqlite:///other.db --tenant acme"
+    asked = ("jobs", "explain", id, "--db", "sqlite:///other.db", "--tenant", "acme")
+    assert perdure(*asked).lines[-1].strip() == line
+    assert [move["command"] for move in perdure(*asked, "-o", "json").json["moves"]] == [line]
 
 
 def test_jobs_that_are_not_there(anywhere: Perdure) -> None:

@@ -73,7 +73,8 @@ class TestWait:
 
     def test_the_time_is_up(self, perdure: Perdure) -> None:
         done = perdure("jobs", "start", "x", "--wait=0.1s", code=8)
-        assert "is still PENDING after 0.1 s; it goes on" in done.err
+        assert "is still PENDING after 0.1 s. It is kept, not cancelled" in done.err
+        assert f"perdure jobs explain {done.out.strip()[-8:]}" in done.err
         assert f"perdure jobs watch {done.out.strip()[-8:]}" in done.err
         assert perdure("jobs", "count", "--json").json == {"PENDING": 1}
 

@@ -34,6 +34,7 @@ from perdure.model.errors import (
     NegativeDelay,
     NotJson,
     SchemaTooNew,
+    StoreUnreachable,
     TooLarge,
     UnknownHandler,
     VersionMismatch,
@@ -78,6 +79,43 @@ async def test_a_timeout_does_not_touch_the_job(app: App, echo: Any) -> None:
     assert await handle.get() == before
     async with working(app):
         assert await handle.result(PATIENCE) == 1
+
+
+async def test_a_timeout_says_whether_somebody_is_there_for_the_job(app: App, echo: Any) -> None:
+    handle = await app.enqueue(echo, 1)
+    with pytest.raises(WaitTimeout) as caught:
+        await handle.result(0.05)
+    assert "and no live worker serves queue 'default'. It is kept, not cancelled" in caught.value.message
+    assert caught.value.hint == (
+        "start a worker for queue 'default': perdure worker start --app module:attr\n"
+        f"see why: perdure jobs explain {handle.id.hex[-8:]}"
+    )
+    late = await app.enqueue(echo, 1, delay="1h")
+    slow = app.job(name="slow")(sleeps)
+    async with working(app):
+        assert await handle.result(PATIENCE) == 1
+        with pytest.raises(WaitTimeout, match=r"PENDING after 0\.05 s\. It was enqueued to start at .*\. It is kept"):
+            await late.result(0.05)
+        held = await app.enqueue(slow)
+        await reached(held, Status.RUNNING)
+        with pytest.raises(WaitTimeout, match=r"still RUNNING after 0\.05 s\. It is kept, not cancelled"):
+            await held.result(0.05)
+
+
+async def sleeps(ctx: JobContext) -> None:
+    await asyncio.sleep(60)
+
+
+async def test_a_timeout_stays_one_where_nobody_can_say_more(
+    app: App, echo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(job_id: Any) -> None:
+        raise StoreUnreachable("gone")
+
+    handle = await app.enqueue(echo, 1)
+    monkeypatch.setattr(await app.open(), "standing", fails)
+    with pytest.raises(WaitTimeout, match=r"still PENDING after 0\.05 s\. It is kept, not cancelled"):
+        await handle.result(0.05)
 
 
 async def test_failures_are_raised(app: App) -> None:

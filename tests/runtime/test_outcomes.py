@@ -1,13 +1,14 @@
 """How an attempt ends: what a handler raises, and what becomes of the job."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
-from perdure import App, Backoff, Fail, JobContext, Retry, Snooze, Status
+from perdure import App, Backoff, BlockingContext, Fail, JobContext, Retry, Snooze, Status
 from tests.runtime.support import NOW, PATIENCE, ended, only, reached, types, until, working
 
 MINUTE = Backoff(base=60, cap=60, jitter=0)
@@ -38,6 +39,21 @@ async def test_an_error_uses_a_retry_and_the_backoff_until_none_is_left(app: App
     runs = await app.runs(handle.id)
     assert [(r.attempt, r.outcome) for r in runs] == [(1, Status.RETRY), (2, Status.RETRY), (3, Status.DEADLETTER)]
     assert all("ValueError" in (r.error_message or "") for r in runs)
+
+
+async def test_an_error_in_what_has_no_lines_is_told_with_the_line_that_called_it(app: App) -> None:
+    @app.job(max_retries=0)
+    async def broken(ctx: JobContext) -> int:
+        return await ctx.step("number", int, "a")
+
+    @app.job(max_retries=0)
+    def plainly_broken(ctx: BlockingContext) -> int:
+        return ctx.step("number", int, "a")
+
+    async with working(app):
+        for handler in (broken, plainly_broken):
+            job = await ended(app, await app.enqueue(handler))
+            assert re.search(rf" \(at test_outcomes\.py:\d+ in {handler.name}\)$", job.error_message or "")
 
 
 async def test_without_retries_the_first_error_is_the_last(app: App) -> None:

@@ -460,8 +460,37 @@ async def test_a_job_that_may_not_be_retried_does_not_survive(t: TestApp) -> Non
     async def once(ctx: JobContext) -> int:
         return await ctx.step("work", lambda: 1)
 
-    with pytest.raises(AssertionError, match=r"after the crash it ends DEADLETTER \(the lease of worker .* ran out\)"):
+    with pytest.raises(
+        AssertionError, match=r"after the crash it ends DEADLETTER \(the lease of worker .* ran out\).*uses 0\."
+    ):
         await t.crash_after_each_step(once)
+
+
+async def test_a_crash_that_takes_the_last_retry_is_told_as_such(t: TestApp, world: World) -> None:
+    @t.job(max_retries=2, backoff=Backoff(base="1s", cap="1s"))
+    async def flaky(ctx: JobContext) -> None:
+        await ctx.step("look", lambda: 1)
+        await world.flaky(2)
+
+    with pytest.raises(AssertionError) as told:
+        await t.crash_after_each_step(flaky, setup=world.reset)
+    assert "survive a crash right after step 'look': after the crash it ends DEADLETTER (OSError: " in str(told.value)
+    assert str(told.value).endswith(
+        ", without it COMPLETED. Each crash uses a retry, and there was none left for it: max_retries is 2, and without a "
+        "crash this job uses 2. Give the handler more of them, or only this test: crash_after_each_step(..., max_retries=3)"
+    )
+    report = await t.crash_after_each_step(flaky, setup=world.reset, max_retries=3)
+    assert report.status is Status.COMPLETED
+
+
+async def test_other_reasons_to_be_given_up_are_not_taken_for_it(t: TestApp, world: World) -> None:
+    @t.job(max_retries=2, backoff=Backoff(base="1s", cap="1s"))
+    async def fails_once_it_crashed(ctx: JobContext) -> int:
+        await ctx.step("look", lambda: 1)
+        return await world.flaky(9 if ctx.attempt > 1 else 0)
+
+    with pytest.raises(AssertionError, match=r"DEADLETTER .*, without it COMPLETED\. What a handler does outside"):
+        await t.crash_after_each_step(fails_once_it_crashed, setup=world.reset)
 
 
 async def test_a_job_that_never_ends_is_told(t: TestApp) -> None:

@@ -1,13 +1,16 @@
 """TestApp: jobs run when they are told to, on a clock that moves everything at once."""
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+import structlog
 
 from perdure import (
     App,
@@ -30,6 +33,7 @@ from tests.testing.support import at_once
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"
 HOUR = timedelta(hours=1)
+log = structlog.get_logger("a handler's")
 
 
 @dataclass
@@ -580,6 +584,60 @@ async def test_stubs_are_called_in_place_of_the_real_functions() -> None:
         handle = await t.enqueue(essay, "tea")
         assert await handle.result() == ["tea in 5 words", "b in 6 words", "c in 7 words", "really called"]
         assert sent == [Report("tea in 5 words")]  # typed as the real function's result
+
+
+async def test_stubs_that_were_not_called_are_named() -> None:
+    app = App(NOWHERE)
+
+    @app.job
+    async def essay(ctx: JobContext) -> str:
+        found = await ctx.options(key="tea").step("search", str)
+        return await ctx.step("write", str, found)
+
+    stubs: dict[str, Any] = {"search": lambda: "a source", "serach": lambda: "a typo", "write": str.upper}
+    async with TestApp(app, stubs=stubs) as t:
+        assert t.unused_stubs == ["search", "serach", "write"]
+        await (await t.enqueue(essay)).result()
+        assert t.unused_stubs == ["serach"]
+        t.stub({"write": str.lower, "another": str.lower})
+        assert t.unused_stubs == ["serach", "write", "another"]
+        await t.crash_after_each_step(essay)
+        assert t.unused_stubs == ["serach", "another"]
+
+
+def fits_nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "fake", [fits_nothing, int, Mock(side_effect=ValueError("no")), AsyncMock(side_effect=ValueError("no"))]
+)
+async def test_an_error_of_a_fake_without_lines_of_its_own_is_told_with_the_line_that_called_it(fake: Any) -> None:
+    async with TestApp(stubs={"write": fake}) as t:
+
+        @t.job(max_retries=0)
+        async def essay(ctx: JobContext) -> None:
+            await ctx.step("write", real, "tea")
+
+        handle = await t.enqueue(essay)
+        await t.run_until_idle()
+        assert re.search(r" \(at test_memory\.py:\d+ in essay\)$", str((await handle.get()).error_message))
+
+
+# -- what it says -----------------------------------------------------------------------------------------------------------
+
+
+async def test_only_handlers_are_heard_in_the_log(t: TestApp) -> None:
+    """Hundreds of workers come and go while the clock is moved."""
+
+    @t.job
+    async def naps(ctx: JobContext) -> None:
+        log.info("going to sleep")
+        await ctx.sleep("nap", "1h")
+
+    with structlog.testing.capture_logs() as lines:
+        await (await t.enqueue(naps)).result()
+    assert [line["event"] for line in lines] == ["going to sleep"] * 2
 
 
 # -- the App of one's own ---------------------------------------------------------------------------------------------------

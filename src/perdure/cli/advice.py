@@ -54,7 +54,8 @@ ADVICE: dict[str, str] = {
     "job-error": "Catch one of the three below it.",
     "job-failed": "`error.job` is the record, `error.kind` says why. `perdure jobs rerun` tries again as a new job.",
     "job-cancelled": "`error.job` is the record, with who cancelled it and why.",
-    "wait-timeout": "Wait again: a timeout does not touch the job.",
+    "wait-timeout": "Wait again: a timeout does not touch the job. `perdure jobs explain` says what it waits for; one that stays "
+    "PENDING waits for a worker of its queue, which `perdure worker start` starts.",
     "verdict": "Catch or raise one of the four below it.",
     "retry": "Raise it in a handler. Seen outside, the job has used up its retries.",
     "fatal": "Raise it in a handler, as `Fail`. Seen outside, as `error_kind`, the job failed for good.",

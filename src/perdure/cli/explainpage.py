@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +12,8 @@ from perdure.cli.words import Times, clean_text, one_line
 from perdure.model.explanation import Explanation
 
 
-def explain_page(explanation: Explanation, times: Times, next: Callable[[str], str]) -> Text:
-    """Why, the facts behind it, and what would move it; `next` completes a command line."""
+def explain_page(explanation: Explanation, times: Times) -> Text:
+    """Why, the facts behind it, and what would move it."""
     text = Text()
     word, style = status_cell(explanation.status)
     text.append(word, f"bold {style}")
@@ -28,7 +27,7 @@ def explain_page(explanation: Explanation, times: Times, next: Callable[[str], s
     if explanation.moves:
         text.append("\nWhat would move it\n", "bold")
         for move in explanation.moves:
-            text.append(f"  {one_line(move.what)}:\n    {one_line(next(move.command.removeprefix('perdure ')))}\n")
+            text.append(f"  {one_line(move.what)}:\n    {one_line(move.command)}\n")
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -243,8 +244,10 @@ async def explain(cli: Cli, id: Id) -> None:
     from perdure.cli.explainpage import explain_page
 
     async with cli.client() as client:
-        explanation = await client.explain(id)
-    cli.out.one(explanation, lambda: explain_page(explanation, cli.out.times, cli.next), id=explanation.job_id)
+        found = await client.explain(id)
+    moves = tuple(replace(m, command=cli.next(m.command.removeprefix("perdure "))) for m in found.moves)
+    explanation = replace(found, moves=moves)
+    cli.out.one(explanation, lambda: explain_page(explanation, cli.out.times), id=explanation.job_id)
 
 
 @command(

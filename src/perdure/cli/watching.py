@@ -163,7 +163,7 @@ class Transcript:
         self._stop_on_approval = stop_on_approval
 
     async def run(self, timeout: float | None) -> Job:
-        """Return the finished job. Raises JobFailed, JobCancelled, WaitTimeout, ApprovalNeeded; the job goes on."""
+        """Return the finished job. Raises JobFailed, JobCancelled, WaitTimeout, ApprovalNeeded; these leave the job alone."""
         looking = asyncio.create_task(self._look_for_a_worker())
         try:
             async with asyncio.timeout(timeout):
@@ -172,8 +172,8 @@ class Transcript:
         except TimeoutError:
             job = await self._client.get(self._id)
             raise WaitTimeout(
-                f"job {short(job.id)} {job.kind} is still {job.status} after {timeout:g} s; it goes on",
-                hint=self._next(f"jobs watch {bare(job.id)}"),
+                f"job {short(job.id)} {job.kind} is still {job.status} after {timeout:g} s. It is kept, not cancelled",
+                hint=f"{self._next(f'jobs explain {bare(job.id)}')}\n{self._next(f'jobs watch {bare(job.id)}')}",
             ) from None
         except asyncio.CancelledError:
             self._out.warn(f"\nthe job goes on: {self._next(f'jobs watch {bare(self._id)}')}")

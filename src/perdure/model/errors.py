@@ -388,7 +388,7 @@ class JobCancelled(JobError):
 
 
 class WaitTimeout(JobError, TimeoutError):
-    """The job had not finished in time; it goes on."""
+    """The job had not finished in time; it is kept, not cancelled."""
 
     code = "wait-timeout"
 

@@ -120,7 +120,7 @@ def _not_yet(seen: Standing) -> Reason:
     elif found.code is Why.NO_HANDLER:  # handed back by a worker that does not know the kind
         details |= found.details
         sentence = f"It was handed back, {found.sentence} It is offered again {at}."
-        return Reason(Why.NO_HANDLER, sentence, details, (*found.moves, *moves))
+        return Reason(Why.NO_HANDLER, sentence, details, found.moves)
     else:
         why = str(note.get("reason") or "no reason is known")
         details["reason"] = why

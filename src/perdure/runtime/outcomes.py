@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import traceback
+from pathlib import Path
 
 from perdure.model.errors import (
     Denied,
@@ -19,6 +22,14 @@ from perdure.model.states import Status
 from perdure.runtime.registry import Policy, retry_after
 
 MAX_ERROR_CHARS = 4000
+
+_PERDURE, _STDLIB = Path(__file__).parents[1], Path(asyncio.__file__).parents[1]
+_ON_THE_WAY = (
+    *(f"{_PERDURE / part}{os.sep}" for part in ("runtime", "testing")),
+    f"{_STDLIB / 'concurrent' / 'futures'}{os.sep}",  # where a plain handler waits for its steps
+    str(_STDLIB / "unittest" / "mock.py"),
+)
+"""Files whose lines tell nobody where an error comes from: those between a handler and what it calls, or a fake of that."""
 
 
 class AttemptTimeout(Exception):
@@ -79,12 +90,12 @@ def ended_oddly(error: BaseException, policy: Policy, retry_count: int) -> Outco
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters."""
+    """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters. The place is
+    the last one outside of perdure; where what was called has no lines, that is the line that called it."""
     text = _text(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "/perdure/runtime/" not in f.filename.replace("\\", "/")]
-    if own:
-        last = own[-1]
+    theirs = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ON_THE_WAY)]
+    if theirs:
+        last = theirs[-1]
         text += f" (at {last.filename.rsplit('/', 1)[-1]}:{last.lineno} in {last.name})"
     return clean(text)
 

@@ -118,7 +118,7 @@ class Worker:
         info = self._info(await self._store.now())
         await self._store.register_worker(info)
         self.working = True
-        log.info("worker started", worker=self.id, queues=self.options.queues, kinds=info.kinds)
+        self._tell("worker started", queues=self.options.queues, kinds=info.kinds)
         upkeep = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
         if once:
             await upkeep.run_once()  # nobody else may be there to take over what a dead worker left
@@ -425,7 +425,10 @@ class Worker:
             await self._store.beat_worker(self.id, state=WorkerState.STOPPED)
         except PerdureError as error:
             log.warning("leaving without saying so", worker=self.id, error=str(error))
-        log.info("worker stopped", worker=self.id)
+        self._tell("worker stopped")
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        log.info(event, worker=self.id, **facts)
 
     def _info(self, now: datetime) -> WorkerInfo:
         return WorkerInfo(

@@ -72,6 +72,13 @@ class TestApp(MemoryApp):
     def stub(self, stubs: Mapping[str, Callable[..., Any]]) -> None:
         """Add to `stubs`: `t.stub({"search": fake_search})`. A later one of the same name wins."""
         self.watched.stubs.update(stubs)
+        self.watched.called_stubs.difference_update(stubs)
+
+    @property
+    def unused_stubs(self) -> list[str]:
+        """The names of stubs that were not called so far: of a step or tool that is named otherwise, or was not come to.
+        What `crash_after_each_step` calls counts. A test that needs all of them ends with `assert not t.unused_stubs`."""
+        return [name for name in self.watched.stubs if name not in self.watched.called_stubs]
 
     @overload
     async def crash_after_each_step(
@@ -135,4 +142,5 @@ class TestApp(MemoryApp):
             self._original, clock=ManualClock(self.clock.now()), stubs=self.watched.stubs, lease=self._lease
         )
         app.registry = self.registry
+        app.watched.called_stubs = self.watched.called_stubs
         return app

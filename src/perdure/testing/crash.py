@@ -154,10 +154,7 @@ class CrashCheck:
             return  # on_unknown="fail" asks for this
         difference = _difference(crashed, whole, "after the crash", "without it")
         if difference:
-            raise AssertionError(
-                f"{said}: {difference}. What a handler does outside of ctx.step and ctx.tool is done again by the attempt "
-                "that goes on after a crash"
-            )
+            raise AssertionError(f"{said}: {difference}. {_cause(crashed.job, whole.job)}")
         if not crashed.fate.happened:
             raise AssertionError(
                 f"{self._handler.name} never came to {boundary} in the run that was to crash there: names and order of what "
@@ -248,6 +245,20 @@ def _difference(one: _Run, other: _Run, this: str, that: str) -> str:
     if one.jobs != other.jobs:
         return f"{this} there are these jobs: {_listed(one.jobs)}; {that} these: {_listed(other.jobs)}"
     return ""
+
+
+def _cause(crashed: Job, whole: Job) -> str:
+    """Why the end of the crashed one differs, as far as that can be told from the outside."""
+    most, used = whole.max_retries, whole.retry_count
+    if crashed.status is Status.DEADLETTER and whole.status is not Status.DEADLETTER and used >= most:
+        return (
+            f"Each crash uses a retry, and there was none left for it: max_retries is {most}, and without a crash this job "
+            f"uses {used}. Give the handler more of them, or only this test: "
+            f"crash_after_each_step(..., max_retries={used + 1})"
+        )
+    return (
+        "What a handler does outside of ctx.step and ctx.tool is done again by the attempt that goes on after a crash"
+    )
 
 
 def _end(job: Job) -> str:

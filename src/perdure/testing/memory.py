@@ -63,6 +63,13 @@ class _Handlers(Registry):
         return len(self._base) + super().__len__()
 
 
+class _QuietWorker(Worker):
+    """Does not tell when it starts and stops: a test has one for each moment to which the clock is moved."""
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        pass
+
+
 class MemoryApp(App):
     """See `TestApp`."""
 
@@ -245,7 +252,7 @@ class MemoryApp(App):
         store = MortalStore(home, self.watched, self.fate, died=lambda: worker.stop(now=True))
         # it lives as long as it runs, so its leases never run out, however far the clock jumps
         options = WorkerOptions(queues=tuple(sorted(queues)), lease=MAX_DURATION, linger=0.0)
-        worker = Worker(cast("Store", store), self.registry, options, invoke=self._invoke)
+        worker = _QuietWorker(cast("Store", store), self.registry, options, invoke=self._invoke)
         context = contextvars.copy_context()
         context.run(sleeper.set, BACKGROUND)
         working = asyncio.create_task(worker.run(once=True), context=context)

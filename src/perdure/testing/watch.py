@@ -41,6 +41,8 @@ class Watch:
     def __init__(self, clock: ManualClock, stubs: Mapping[str, Callable[..., Any]]) -> None:
         self._clock = clock
         self.stubs = dict(stubs)
+        self.called_stubs: set[str] = set()
+        """The names of those that were called."""
         self.attempts = 0
         """How many have begun."""
         self.calls: list[Call] = []
@@ -92,6 +94,7 @@ class Watch:
     def _fake_of(self, key: str) -> Callable[..., Any] | None:
         for name, fake in self.stubs.items():
             if re.fullmatch(re.escape(name) + _REPEATED, key, re.DOTALL):
+                self.called_stubs.add(name)
                 return fake
         return None
 

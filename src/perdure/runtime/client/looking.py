@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from perdure.model.comparison import JobDiff, compare
-from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned, WaitTimeout
+from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned, PerdureError, WaitTimeout
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.fold import fold, job_at
@@ -110,7 +110,7 @@ class Looking(Base):
             yield event
 
     async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
-        """Wait until the job is finished and return it. Raises WaitTimeout; the job goes on."""
+        """Wait until the job is finished and return it. Raises WaitTimeout; that does not touch the job."""
         store, id = await self.open(), await self._id(job_id)
         limit = None if timeout is None else check_seconds(timeout, "timeout")
         try:
@@ -123,10 +123,20 @@ class Looking(Base):
             job = await store.get_job(id)
             if job.status.terminal:
                 return job
-            raise WaitTimeout(
-                f"job …{job.short_id} {job.kind} is still {job.status} after {limit:g} s; it goes on",
-                hint=f"perdure jobs watch {job.short_id}",
-            ) from None
+            late = f"job …{job.short_id} {job.kind} is still {job.status} after {limit:g} s"
+            why, hints = await self._why_pending(job)
+            hint = "\n".join([*hints, f"see why: perdure jobs explain {job.short_id}"])
+            raise WaitTimeout(f"{late}. {why}It is kept, not cancelled", hint=hint) from None
+
+    async def _why_pending(self, job: Job) -> tuple[str, builtins.list[str]]:
+        """Whether somebody is there for a job that nobody has taken, and what to do: who only enqueues hears of no worker."""
+        if job.status is not Status.PENDING:
+            return "", []
+        try:
+            found = await self.explain(job.id)
+        except PerdureError:
+            return "", []  # what has to be told is that the time is up
+        return f"{found.sentence} ", [f"{move.what}: {move.command}" for move in found.moves]
 
     async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
         """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout."""
