@@ -159,7 +159,8 @@ async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -
     await _notify(notify, request)
     event = NewEvent("approval_notified", json.dumps({"key": question.key, "approval": str(approval.id)}))
     await run.record([event])
-    return await run.store.get_approval(approval.id)  # who was told may have answered: then there is nothing to wait for
+    # who was told may have answered: then there is nothing to wait for
+    return await run.store.get_approval(approval.id)
 
 
 async def _notify(notify: Notify, request: ApprovalRequest) -> None:
