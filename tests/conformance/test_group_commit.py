@@ -357,12 +357,12 @@ async def test_a_database_out_of_reach_ends_the_search_for_a_culprit(
     begun = 0
     begin = writer._begin
 
-    def begin_twice(conn: sqlite3.Connection) -> None:
+    def begin_twice(conn: sqlite3.Connection, batch: list[Any]) -> None:
         nonlocal begun
         begun += 1
         if begun > 2:
             raise sqlite3.OperationalError("disk I/O error")
-        begin(conn)
+        begin(conn, batch)
 
     with held(writer):
         monkeypatch.setattr(writer, "_begin", begin_twice)

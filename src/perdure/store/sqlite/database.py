@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -29,6 +31,9 @@ from perdure.model.timing import SettableClock
 
 T = TypeVar("T")
 
+Turn = Callable[[], AbstractContextManager[None]]
+"""Makes others wait, as long as it is entered."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_JULIAN = 2440587.5
 _DAY = timedelta(days=1)
@@ -36,12 +41,15 @@ _MICROSECOND = timedelta(microseconds=1)
 # SQL typed by hand may say anything: what no datetime can hold in every zone is shown as the first or last that can
 _FIRST = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST = (datetime(9998, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_BUSY_SECONDS = 5.0  # for strangers; perdure's own processes queue up at the lock file
 # and a text that is none is read with U+FFFD in it: a strict reader would fail for whole lists and claims
 _TEXT = functools.partial(str, encoding="utf-8", errors="replace")
 _CACHED_STATEMENTS = 256
 _READERS = 3
+_NAPS = (0.001, 0.002, 0.005, 0.01, 0.02)
 _OLDEST = (3, 40)
+
+PATIENCE = 5.0
+"""Seconds that a stranger's lock is waited for; perdure's own processes queue up at the lock file."""
 
 
 class SqliteSpelling:
@@ -76,14 +84,14 @@ def span(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def connect(path: str | None, *, writes: bool, turn: AbstractContextManager[None] | None = None) -> sqlite3.Connection:
+def connect(path: str | None, *, writes: bool, turn: Turn = contextlib.nullcontext) -> sqlite3.Connection:
     """Open the file (None: a database in memory). Raises sqlite3.Error, StoreUnreachable.
 
     turn: held while a file that is not yet shared is made so. One that is needs no lock: the caller may be writing to it.
     """
     conn = sqlite3.connect(
         path or ":memory:",
-        timeout=_BUSY_SECONDS,
+        timeout=PATIENCE,
         isolation_level=None,
         check_same_thread=False,  # each connection is used by one thread at a time, and closed by another
         cached_statements=_CACHED_STATEMENTS,
@@ -93,13 +101,7 @@ def connect(path: str | None, *, writes: bool, turn: AbstractContextManager[None
             conn.execute("pragma journal_mode = memory")
             conn.execute("pragma synchronous = off")
         elif writes:
-            if conn.execute("pragma journal_mode").fetchone()[0] != "wal":
-                with turn or contextlib.nullcontext():
-                    if conn.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
-                        raise StoreUnreachable(
-                            f"{path} cannot be shared: its file system has no shared memory",
-                            hint="put it on a local disk",
-                        )
+            _share(conn, path, turn)
             conn.execute("pragma synchronous = full")  # an acknowledged commit survives a power cut
             conn.execute("pragma wal_autocheckpoint = 4000")
             conn.execute("pragma cache_size = -32768")
@@ -116,28 +118,50 @@ def connect(path: str | None, *, writes: bool, turn: AbstractContextManager[None
     return conn
 
 
+def _share(conn: sqlite3.Connection, path: str, turn: Turn) -> None:
+    """Switch to WAL. A stranger is not waited for in the turn: those behind would wait for him one after the other."""
+    conn.execute("pragma busy_timeout = 0")
+    until = time.monotonic() + PATIENCE
+    for nap in naps():
+        try:
+            if conn.execute("pragma journal_mode").fetchone()[0] != "wal":
+                with turn():
+                    if conn.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
+                        raise StoreUnreachable(
+                            f"{path} cannot be shared: its file system has no shared memory",
+                            hint="put it on a local disk",
+                        )
+            break
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= until:
+                raise
+        time.sleep(nap)
+    conn.execute(f"pragma busy_timeout = {PATIENCE * 1000:g}")
+
+
 def probe(conn: sqlite3.Connection) -> None:
     """Raise sqlite3.Error unless it is a database and may be written. If somebody is writing to it just now, it is one.
 
-    From here on the connection waits for no lock, unless `patient`.
+    From here on the connection waits for no lock.
     """
     conn.execute("pragma busy_timeout = 0")
     try:
         conn.execute("begin immediate")
         conn.execute("rollback")
     except sqlite3.OperationalError as error:
-        if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+        if not is_busy(error):
             raise
 
 
-@contextlib.contextmanager
-def patient(conn: sqlite3.Connection) -> Iterator[None]:
-    """Wait for a stranger's lock, for a while."""
-    conn.execute(f"pragma busy_timeout = {_BUSY_SECONDS * 1000:g}")
-    try:
-        yield
-    finally:
-        conn.execute("pragma busy_timeout = 0")
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else has a lock."""
+    return error.sqlite_errorname.startswith("SQLITE_BUSY")
+
+
+def naps() -> Iterator[float]:
+    """Seconds between one look at a stranger's lock and the next, without an end."""
+    yield from _NAPS
+    yield from itertools.repeat(_NAPS[-1])
 
 
 def keep_time(conn: sqlite3.Connection, clock: SettableClock) -> None:
@@ -154,9 +178,7 @@ def peek(path: str, look: Callable[[sqlite3.Connection, str], None]) -> None:
     if not Path(path).exists():
         raise StoreUnreachable(f"there is no database at {path}", hint="check the URL with perdure config ls")
     try:
-        with contextlib.closing(
-            sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
-        ) as conn:
+        with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=PATIENCE)) as conn:
             conn.row_factory = sqlite3.Row
             look(conn, path)
     except REFUSALS as error:
@@ -209,7 +231,7 @@ def meaning(error: Exception, where: str) -> PerdureError:
         return StoreUnreachable(f"{where}: the disk is full; nothing was written", hint="free some space and try again")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreUnreachable(
-            f"{where} is locked by another program for more than {_BUSY_SECONDS:g} s",
+            f"{where} is locked by another program for more than {PATIENCE:g} s",
             hint="close its transaction and try again",
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")) or "readonly" in text:

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ _BYTE: dict[Topic, bytes] = {"work": b"w", "news": b"n"}
 _TOPIC: dict[int, Topic] = {ord("w"): "work", ord("n"): "news"}
 _LONGEST_ADDRESS = 100  # a socket's path must fit sockaddr_un: 108 bytes on Linux, 104 on macOS
 _SETTLED_NS = 200_000_000  # a directory's time is coarse: what changed just now may change again unseen
+_TRIES = 10  # for a room that others leave, and remove, while one enters it
 _numbers = itertools.count(1)
 
 
@@ -48,21 +50,30 @@ class Doorbell:
             self._bind()
 
     def _bind(self) -> None:
-        with contextlib.suppress(OSError):
-            self._room.parent.mkdir(mode=0o700, exist_ok=True)
-            self._room.mkdir(mode=0o700, exist_ok=True)
-            if not self._is_ours() or len(os.fsencode(self._room / self._name)) > _LONGEST_ADDRESS:
-                return
-            ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for _ in range(_TRIES):
             try:
-                ear.setblocking(False)
-                (self._room / self._name).unlink(missing_ok=True)
-                ear.bind(str(self._room / self._name))
-                self._loop.add_reader(ear.fileno(), self._hear)
-            except BaseException:
-                ear.close()
-                raise
-            self._ear = ear
+                self._try_bind()
+            except (FileNotFoundError, FileExistsError):  # whoever left just now has removed the room
+                continue
+            except OSError:
+                pass
+            return
+
+    def _try_bind(self) -> None:
+        self._room.parent.mkdir(mode=0o700, exist_ok=True)
+        self._room.mkdir(mode=0o700, exist_ok=True)
+        if not self._is_ours() or len(os.fsencode(self._room / self._name)) > _LONGEST_ADDRESS:
+            return
+        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            ear.setblocking(False)
+            (self._room / self._name).unlink(missing_ok=True)
+            ear.bind(str(self._room / self._name))
+            self._loop.add_reader(ear.fileno(), self._hear)
+        except BaseException:
+            ear.close()
+            raise
+        self._ear = ear
 
     def _unbind(self) -> None:
         if self._ear is not None:
@@ -71,6 +82,9 @@ class Doorbell:
             self._ear = None
             with contextlib.suppress(OSError):
                 (self._room / self._name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there are others in it, or it is gone
+            if self._is_ours():
+                self._room.rmdir()
 
     def close_ear(self) -> None:
         """One listener less; the last one takes the socket with it."""
@@ -134,11 +148,9 @@ class Doorbell:
             self._bind()
 
     def _is_ours(self) -> bool:
-        """In a shared temporary directory somebody else may have been first."""
-        return all(
-            d.stat().st_uid == os.getuid() and d.is_dir() and not d.is_symlink()
-            for d in (self._room.parent, self._room)
-        )
+        """In a shared temporary directory somebody else may have been first. Raises FileNotFoundError."""
+        found = (self._room.parent.lstat(), self._room.lstat())
+        return all(stat.S_ISDIR(f.st_mode) and f.st_uid == os.getuid() for f in found)
 
     def _hear(self) -> None:
         topics: set[int] = set()

@@ -2,7 +2,8 @@
 
 There is no timer: while one commit is on its way to the disk, the next batch gathers. Callers are answered after the
 commit, never before; where the next one is short, during its way to the disk: that is when the event loop has the interpreter
-for itself. Processes that share the file queue up at a lock file, because SQLite's own lock starves them.
+for itself. Processes that share the file queue up at a lock file, because SQLite's own lock starves them. Nobody stays at its
+head while a stranger, who knows nothing of it, has the database: all of them wait for him at once, each for its own callers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.timing import SettableClock
 from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
-from perdure.store.sqlite.database import REFUSALS, apart, connect, keep_time, meaning, patient, probe
+from perdure.store.sqlite.database import PATIENCE, REFUSALS, apart, connect, is_busy, keep_time, meaning, naps, probe
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -53,12 +54,13 @@ NOTHING, WORK, NEWS = 0, 1, 2
 class _Item(Generic[T]):
     """One call on its way through the writer."""
 
-    __slots__ = ("argument", "error", "future", "loop", "many", "one", "result", "size", "topics")
+    __slots__ = ("argument", "error", "future", "loop", "many", "one", "result", "since", "size", "topics")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, topics: int) -> None:
         self.loop = loop
         self.future: asyncio.Future[T] = loop.create_future()
         self.topics = topics
+        self.since = time.monotonic()
         self.size = 0
         self.one: One[T] | None = None
         self.many: Many[Any, T] | None = None
@@ -85,6 +87,7 @@ class Writer:
         self._lock_file = -1
         self._crowded_until = 0.0
         self._waited = 0.0
+        self._met: float | None = None  # when a stranger was met who has the database still
         self._landed: list[_Item[Any]] = []  # committed, and their callers do not know yet
         self._landed_topics = NOTHING
         self._conn: sqlite3.Connection | None = None
@@ -140,8 +143,8 @@ class Writer:
                     keep_time(self._conn, self._clock)
                 return
             self._lock_file = os.open(self._path + "-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._conn = connect(self._path, writes=True, turn=self._turn())
-            probe(self._conn)  # which leaves it without patience: see _begin
+            self._conn = connect(self._path, writes=True, turn=self._turn)
+            probe(self._conn)
         except (OSError, sqlite3.Error, StoreUnreachable) as error:
             self._release()
             if isinstance(error, StoreUnreachable):
@@ -265,10 +268,12 @@ class Writer:
         Returns the error if the database is out of reach: then nobody's turn will come.
         """
         try:
-            self._begin(conn)
+            self._begin(conn, batch)
         except BaseException as error:  # noqa: BLE001  callers must be answered, whatever happens
             self._land(batch, NOTHING, error)
             return error
+        if not batch:
+            return None
         try:
             topics = self._run(conn, batch)
             self._tell()
@@ -290,16 +295,41 @@ class Writer:
         self._land(batch[half:], NOTHING, lost)
         return lost
 
-    def _begin(self, conn: sqlite3.Connection) -> None:
-        """A stranger may be writing: nobody waits for him who could be answered before."""
+    def _begin(self, conn: sqlite3.Connection, batch: list[_Item[Any]]) -> None:
+        """Begin for those of the batch who stay in it; if nobody does, there is no transaction."""
+        for nap in naps():
+            error = self._try_begin(conn)
+            if error is None:
+                return
+            self._lose_patience(batch, error)
+            if not batch:
+                return
+            self._unlock()
+            self._tell()
+            time.sleep(nap)
+            self._lock()
+
+    def _try_begin(self, conn: sqlite3.Connection) -> sqlite3.Error | None:
+        """None, or what SQLite says of a stranger who is writing."""
         try:
             conn.execute("begin immediate")
         except sqlite3.OperationalError as error:
-            if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            if not is_busy(error):
                 raise
-            self._tell()
-            with patient(conn):
-                conn.execute("begin immediate")
+            if self._met is None:
+                self._met = time.monotonic()
+            return error
+        self._met = None
+        return None
+
+    def _lose_patience(self, batch: list[_Item[Any]], error: sqlite3.Error) -> None:
+        """Take out whoever was cancelled, and whoever has waited for the stranger long enough, which is not the same moment
+        for all of them. Waiting for other processes of ours is another matter, and has no end."""
+        assert self._met is not None
+        latest = time.monotonic() - PATIENCE
+        late = [item for item in batch if max(item.since, self._met) <= latest]
+        self._land(late, NOTHING, error)
+        batch[:] = [item for item in batch if max(item.since, self._met) > latest and not item.future.cancelled()]
 
     def _land(self, batch: list[_Item[Any]], topics: int, error: BaseException | None = None) -> None:
         """These are through, and are told at the next opportunity."""

@@ -1,0 +1,109 @@
+"""Where the processes that share a SQLite file ring each other: what is left there when they are gone."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.store.open import open_store
+from tests.conformance.support import new_job
+
+COMES_AND_GOES = """
+import asyncio, glob, os, sys, tempfile
+from perdure.store.sqlite.doorbell import Doorbell
+
+async def main():
+    for _ in range(500):
+        bell = Doorbell(sys.argv[1], lambda topic: None)
+        bell.open_ear()
+        assert glob.glob(f"{tempfile.gettempdir()}/perdure-*/*/{os.getpid()}-*"), "nobody can ring here"
+        bell.close()
+
+asyncio.run(main())
+"""
+
+STAYS = """
+import asyncio, sys
+from perdure.store.open import open_store
+
+async def main():
+    store = await open_store(sys.argv[1])
+    await store.migrate()
+    async with store.listen("work"):
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for temporary files with a short name, as sockets need; for child processes too."""
+    place = Path(tempfile.mkdtemp())
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setenv("TMPDIR", str(place))
+    yield place
+    shutil.rmtree(place)
+
+
+def left(place: Path) -> list[Path]:
+    """Rooms and sockets."""
+    return list(place.glob("perdure-*/*")) + list(place.glob("perdure-*/*/*"))
+
+
+async def start(program: str, argument: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", program, argument, stdout=subprocess.PIPE)
+
+
+async def test_nothing_is_left_of_a_store_that_listened(place: Path, tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/perdure.db")
+    async with store.listen("work"), store.listen("news"):
+        room, socket = left(place)
+        assert socket.is_socket()
+    await store.close()
+    assert left(place) == []
+    assert room.parent.is_dir(), "which is for all files"
+
+
+async def test_who_stays_is_rung_by_who_came_and_went(place: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/perdure.db"
+    one = await open_store(url)
+    await one.migrate()
+    async with one.listen("work") as listener:
+        other = await open_store(url)
+        async with other.listen("work"):
+            pass
+        await other.enqueue(new_job())
+        assert await listener.wait(10)
+        await other.close()
+        assert len(left(place)) == 2
+    await one.close()
+    assert left(place) == []
+
+
+async def test_processes_that_come_while_others_go_find_a_room(place: Path, tmp_path: Path) -> None:
+    processes = [await start(COMES_AND_GOES, f"{tmp_path}/perdure.db") for _ in range(4)]
+    assert [await process.wait() for process in processes] == [0] * 4
+    assert left(place) == []
+
+
+async def test_what_a_killed_process_leaves_is_removed_by_the_next_that_writes(place: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/perdure.db"
+    process = await start(STAYS, url)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+    assert len(left(place)) == 2
+    store = await open_store(url)
+    await store.enqueue(new_job())
+    await store.close()
+    assert left(place) == []
