@@ -15,6 +15,7 @@ from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TEN
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
+from perdure.model.urls import masked
 
 PROJECT_FILE = "perdure.toml"
 
@@ -204,9 +205,4 @@ def shown(setting: Setting, value: Any) -> str:
         return ",".join(value)
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value)
-    scheme, mark, rest = text.partition("://")
-    if setting.name == "database_url" and mark and "@" in rest:
-        who, _, where = rest.rpartition("@")
-        return f"{scheme}://{who.partition(':')[0]}{':***' if ':' in who else ''}@{where}"
-    return text
+    return masked(str(value)) if setting.name == "database_url" else str(value)
