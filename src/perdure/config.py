@@ -35,15 +35,22 @@ class Setting:
         return "PERDURE_" + self.name.upper()
 
 
+def _int(value: Any) -> int:
+    try:
+        return int(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"'{value}' is no whole number") from None
+
+
 def _whole(value: Any) -> int:
-    number = int(value)
+    number = _int(value)
     if number < 1:
         raise ValueError("must be at least 1")
     return number
 
 
 def _port(value: Any) -> int:
-    number = int(value)
+    number = _int(value)
     if not 0 <= number <= 65535:
         raise ValueError("must be between 0 (any that is free) and 65535")
     return number
