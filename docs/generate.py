@@ -32,6 +32,15 @@ from perdure.runtime.handle import Handle
 
 DOCS = Path(__file__).parent
 RULE = "|---"
+MORE = {
+    "port-taken": "observability",
+    "unsupported-transaction": "transactions",
+    "illegal-transition": "states",
+    "real-jobs": "chaos",
+    "step-changed": "steps-and-tools",
+    "store-error": "operations",
+}
+"""Pages that say more about an error. Its advice does without them: who has only installed perdure has no pages."""
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -126,7 +135,8 @@ def error_pages() -> Iterator[str]:
     yield ""
     for cls in described:
         base = cls.__bases__[0]
-        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "", ADVICE[cls.code], "")
+        more = f" See [{MORE[cls.code].replace('-', ' ')}]({MORE[cls.code]}.md)." if cls.code in MORE else ""
+        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "", ADVICE[cls.code] + more, "")
         a = "an" if base.__name__[0] in "AEIOU" else "a"
         facts = [f"`{cls.__name__}`, {a} `{base.__name__}`", f"exit code {int(exit_code_of(cls))}"]
         if raisers := raised_by(cls.__name__):

@@ -15,6 +15,7 @@ from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TEN
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
+from perdure.model.urls import masked
 
 PROJECT_FILE = "perdure.toml"
 
@@ -34,15 +35,22 @@ class Setting:
         return "PERDURE_" + self.name.upper()
 
 
+def _int(value: Any) -> int:
+    try:
+        return int(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"'{value}' is no whole number") from None
+
+
 def _whole(value: Any) -> int:
-    number = int(value)
+    number = _int(value)
     if number < 1:
         raise ValueError("must be at least 1")
     return number
 
 
 def _port(value: Any) -> int:
-    number = int(value)
+    number = _int(value)
     if not 0 <= number <= 65535:
         raise ValueError("must be between 0 (any that is free) and 65535")
     return number
@@ -204,9 +212,4 @@ def shown(setting: Setting, value: Any) -> str:
         return ",".join(value)
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value)
-    scheme, mark, rest = text.partition("://")
-    if setting.name == "database_url" and mark and "@" in rest:
-        who, _, where = rest.rpartition("@")
-        return f"{scheme}://{who.partition(':')[0]}{':***' if ':' in who else ''}@{where}"
-    return text
+    return masked(str(value)) if setting.name == "database_url" else str(value)

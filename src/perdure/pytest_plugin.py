@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,14 +39,28 @@ def perdure_app(pytestconfig: pytest.Config, perdure_clock: ManualClock) -> Iter
         yield app
 
 
+def _own_path() -> str:
+    """Where Python looks for modules that are not installed."""
+    own = [str(Path(place).resolve()) for place in sys.path if not place.startswith((sys.prefix, sys.base_prefix))]
+    return ", ".join(dict.fromkeys(own)) or "no directory of yours"
+
+
 def _load(named: str) -> App:
     from perdure.app import App
+    from perdure.model.wording import a
 
     module, _, attribute = named.partition(":")
     try:
         app = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{module}.".startswith(f"{error.name}."):
+            raise pytest.UsageError(f"perdure_app = {named}: importing {module} failed: {error}") from error
+        raise pytest.UsageError(
+            f"perdure_app = {named}: there is no module '{error.name}'; looked in {_own_path()} and the installed packages. "
+            "Put the directory that holds it on the path, in the configuration of pytest: pythonpath = ."
+        ) from error
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(f"perdure_app = {named}: {error}; it is module:attribute") from error
     if not isinstance(app, App):
-        raise pytest.UsageError(f"perdure_app = {named}: that is a {type(app).__name__}, not a perdure App")
+        raise pytest.UsageError(f"perdure_app = {named}: that is {a(type(app).__name__)}, not a perdure App")
     return app

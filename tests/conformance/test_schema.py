@@ -17,8 +17,10 @@ from perdure.model.errors import (
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
+    StoreError,
     StoreUnreachable,
 )
+from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.shell import Shell, open_shell
@@ -88,7 +90,7 @@ async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
     for name, error in (
         ("theirs", ForeignDatabase),
         ("empty", SchemaMissing),
-        ("letter", StoreUnreachable),
+        ("letter", StoreError),
         ("nowhere", StoreUnreachable),
     ):
         with pytest.raises(error):
@@ -204,9 +206,48 @@ async def open_and_check(url: str) -> None:
 async def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None:
     file = tmp_path / "letter.txt"
     file.write_text("Dear Ann, this is not a database. " * 100)
-    with pytest.raises(StoreUnreachable):
+    with pytest.raises(StoreError, match="is not a SQLite database") as refused:
         await open_and_check(f"sqlite:///{file}")
+    assert refused.value.code == "store-error", "trying again would not help"
     assert file.read_text().startswith("Dear Ann")
+
+
+async def test_a_damaged_file_is_called_so(tmp_path: Path) -> None:
+    file = tmp_path / "my jobs.db"
+    store = await open_store(f"sqlite:///{file}")
+    await store.migrate()
+    for number in range(200):
+        await enqueue(store, kind=f"k{number}")
+    await store.close()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(StoreError, match="is damaged") as refused:
+        await open_and_check(f"sqlite:///{file}")
+    assert refused.value.code == "store-error"
+    assert refused.value.hint is not None
+    assert f"sqlite3 '{file}' \"pragma integrity_check\"" in refused.value.hint
+    assert "restore a backup" in refused.value.hint
+
+
+async def test_damage_that_is_met_later_is_called_so(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.db"
+    store = await open_store(f"sqlite:///{file}")
+    await store.migrate()
+    await enqueue(store)
+    await store.close()
+    with closing(sqlite3.connect(file)) as connection:
+        [(root,)] = connection.execute("select rootpage from sqlite_schema where name = 'jobs'")
+    with file.open("r+b") as pages:
+        pages.seek((root - 1) * 4096)
+        pages.write(b"\xff" * 4096)
+    store = await open_store(f"sqlite:///{file}")
+    try:
+        for asked in (store.list_jobs(JobFilter()), enqueue(store)):
+            with pytest.raises(StoreError, match="is damaged") as refused:
+                await asked
+            assert refused.value.code == "store-error"
+    finally:
+        await store.close()
 
 
 async def test_every_kind_is_named_once_of_all_tenants(file_store: Store, neighbour: Store) -> None:

@@ -10,6 +10,7 @@ from perdure.cli.advice import ADVICE
 from perdure.cli.errors import EXIT_CODES, Exit, exit_code, report
 from perdure.cli.usage import Usage
 from perdure.model import errors
+from perdure.model.checking import FAULTS
 from perdure.model.states import Status
 from tests.doors.conftest import Perdure, a_job
 
@@ -172,6 +173,23 @@ def test_help_says_what_an_error_means_and_what_to_do(perdure: Perdure, cls: typ
     assert facts["exit_code"] == CODES[cls]
     assert " ".join(page.split()).endswith(facts["advice"])
     assert "](" not in page
+    assert ".md" not in page, "who has only installed perdure has no pages"
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_help_says_what_a_fault_means_and_what_becomes_of_it(perdure: Perdure, code: str) -> None:
+    page = " ".join(perdure("help", code).out.split())
+    assert page.startswith(f"{code} (a {'note' if code == 'lease-overdue' else 'fault'} that perdure fsck finds) ")
+    facts = perdure("help", code, "-o", "json").json
+    kind = FAULTS[code]
+    assert (facts["code"], facts["means"], facts["repair"]) == (code, kind.says, kind.repair)
+    assert kind.says[1:] in page
+    assert f"`perdure fsck --fix` {'repairs it' if kind.repair else 'leaves it as it is'}" in page
+    assert kind.advice[1:] in page
+
+
+def test_no_error_and_fault_have_the_same_code() -> None:
+    assert not ADVICE.keys() & FAULTS.keys()
 
 
 def test_help_knows_bugs_and_no_error_more_than_there_are(perdure: Perdure) -> None:
@@ -187,7 +205,8 @@ def test_help_of_a_command(perdure: Perdure) -> None:
 
 def test_help_on_what_is_not_there(perdure: Perdure) -> None:
     assert "did you mean job-not-found?" in perdure("help", "job-not-fond", code=2).err
-    assert "no command and no error 'jobs nope'" in perdure("help", "jobs", "nope", code=2).err
+    assert "did you mean queue-missing?" in perdure("help", "queue-mising", code=2).err
+    assert "no command and no code 'jobs nope'" in perdure("help", "jobs", "nope", code=2).err
 
 
 class TestDatabase:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import structlog
 
-from perdure import App, BlockingContext, JobContext, Request
+from perdure import App, BlockingContext, Fail, JobContext, Request, Snooze, Status
 from perdure.logs import AttemptFilter, add_attempt
-from tests.runtime.support import NOW, ended, take_away, until, working
+from tests.runtime.support import NOW, chores, ended, take_away, until, working
 
 log = structlog.get_logger("a handler's")
 plain_log = logging.getLogger("tests.handler")
@@ -73,7 +73,8 @@ async def test_every_line_of_an_attempt_names_it(app: App, lines: list[dict[str,
         assert [line for line in said(lines, "handler") if line[0] == str(handle.id)] == [first, second]
         assert [line for line in said(lines, "async step") if line[0] == str(handle.id)] == [first] * 3
         assert [line for line in said(lines, "step in a thread") if line[0] == str(handle.id)] == [first]
-        assert [line for line in said(lines, "handler raised") if line[0] == str(handle.id)] == [first]
+        failed = said(lines, "the attempt failed; the job runs again")
+        assert [line for line in failed if line[0] == str(handle.id)] == [first]
     last = (str(other.id), "plain", 1, worker.id)
     assert said(lines, "plain handler") == [last]
     assert last in said(lines, "step in a thread")
@@ -100,6 +101,97 @@ async def test_what_the_worker_says_about_an_attempt_names_it(app: App, lines: l
     assert said(lines, "no handler for this kind: handed back")[0] == (str(stranger.id), "stranger", 1, worker.id)
     [lost] = said(lines, "lease lost")
     assert (lost[0], lost[2:]) == (str(handle.id), (1, worker.id))
+
+
+async def test_a_job_that_fails_is_told_as_an_error_with_the_traceback_of_its_bug(
+    app: App, lines: list[dict[str, Any]]
+) -> None:
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, *structlog.get_config()["processors"]],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
+
+    @app.job(backoff=NOW, max_retries=1)
+    async def breaks(ctx: JobContext) -> None:
+        raise ValueError("a bug")
+
+    @app.job(max_retries=0)
+    def leaves(ctx: BlockingContext) -> None:
+        raise SystemExit(3)
+
+    @app.job(retry_on=(KeyError,))
+    async def hopeless(ctx: JobContext) -> None:
+        raise ValueError("another bug")
+
+    @app.job
+    async def gives_up(ctx: JobContext) -> None:
+        raise Fail("no such account")
+
+    @app.job(timeout=0.05, max_retries=0)
+    async def dawdles(ctx: JobContext) -> None:
+        await asyncio.sleep(3600)
+
+    @app.job(backoff=NOW)
+    async def naps(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            raise Snooze(0)
+
+    async with working(app) as worker:
+        handles = {job.name: await app.enqueue(job) for job in (breaks, leaves, hopeless, gives_up, dawdles, naps)}
+        ends = {name: await ended(app, handle) for name, handle in handles.items()}
+    assert {name: job.status for name, job in ends.items()} == {
+        "breaks": Status.DEADLETTER,
+        "leaves": Status.DEADLETTER,
+        "hopeless": Status.FAILED,
+        "gives_up": Status.FAILED,
+        "dawdles": Status.DEADLETTER,
+        "naps": Status.COMPLETED,
+    }
+    warnings = [line for line in lines if line["level"] == "warning"]
+    errors = {line["kind"]: line for line in lines if line["level"] == "error"}
+    assert len(warnings) + len(errors) == len(lines)
+    [again] = warnings
+    assert (again["event"], again["kind"], again["attempt"], again["worker"]) == (
+        "the attempt failed; the job runs again",
+        "breaks",
+        1,
+        worker.id,
+    )
+    assert again["error"].startswith("ValueError: a bug")
+    assert "exception" not in again
+    assert errors.keys() == ends.keys() - {"naps"}
+    for name, line in errors.items():
+        assert (line["event"], line["status"]) == ("the job failed", ends[name].status.value)
+        assert (line["job_id"], line["worker"]) == (str(handles[name].id), worker.id)
+        assert line["error"] == ends[name].error_message
+    assert {name for name, line in errors.items() if "exception" in line} == {"breaks", "leaves", "hopeless"}
+    assert 'raise ValueError("a bug")' in errors["breaks"]["exception"]
+    assert "raise SystemExit(3)" in errors["leaves"]["exception"]
+
+
+async def test_a_job_that_a_lost_worker_was_the_end_of_is_told_as_an_error(
+    app: App, lines: list[dict[str, Any]]
+) -> None:
+    structlog.configure(processors=[structlog.processors.add_log_level, *structlog.get_config()["processors"]])
+
+    @app.job(max_retries=0)
+    async def once(ctx: JobContext) -> None: ...
+
+    @app.job
+    async def again(ctx: JobContext) -> None: ...
+
+    store = await app.open()
+    for job in (once, again):
+        handle = await app.enqueue(job)
+        [claimed] = await store.claim(queue="default", worker_id="w", ttl=60, limit=1)
+        assert await store.heartbeat([claimed.lease], ttl=0.001, started=[handle.id]) == {handle.id}
+
+    async def told() -> bool:
+        await chores(app)
+        return len(lines) == 2
+
+    await until(told)
+    assert {(line["now"], line["level"]) for line in lines} == {("DEADLETTER", "error"), ("RETRY", "warning")}
 
 
 async def test_a_line_may_name_another_job(app: App, lines: list[dict[str, Any]]) -> None:

@@ -72,9 +72,11 @@ class Elsewhere:
 async def test_what_is_no_connection(app: App) -> None:
     engine = sa.create_engine("sqlite://")
     for tx in ("sqlite:///x.db", 7, object(), Elsewhere(), engine, Session, app, sqlite3):
-        error = await refused(app, tx, UnsupportedTransaction, "tx= cannot be a")
+        error = await refused(app, tx, UnsupportedTransaction, "tx= cannot be an? ")
         assert "psycopg 3, asyncpg, sqlite3 or aiosqlite" in str(error.hint)
     engine.dispose()
+    await refused(app, 7, UnsupportedTransaction, "tx= cannot be an int: ")
+    await refused(app, "x", UnsupportedTransaction, "tx= cannot be a str: ")
 
 
 async def test_the_older_psycopg_is_told_of_the_newer(app: App) -> None:
@@ -85,6 +87,17 @@ async def test_the_older_psycopg_is_told_of_the_newer(app: App) -> None:
 async def test_a_pool_is_no_connection(postgres_app: App) -> None:
     async with asyncpg.create_pool(postgres_app.settings["database_url"], min_size=0) as pool:
         await refused(postgres_app, pool, UnsupportedTransaction, "asyncpg.pool.Pool")
+
+
+async def test_a_connection_that_is_closed(postgres_app: App) -> None:
+    url = postgres_app.settings["database_url"]
+    connection = await asyncpg.connect(url)
+    await connection.close()
+    await refused(postgres_app, connection, UnsupportedTransaction, "asyncpg.connection.Connection that is closed")
+    async with asyncpg.create_pool(url, min_size=0) as pool:
+        async with pool.acquire() as lent, lent.transaction():
+            pass
+        await refused(postgres_app, lent, UnsupportedTransaction, "given back to its pool")
 
 
 # -- no transaction --------------------------------------------------------------------------------------------------------
@@ -134,16 +147,34 @@ async def test_autocommit_of_an_engine(app: App) -> None:
     url = app.settings["database_url"]
     driver = "pysqlite" if url.startswith("sqlite") else "psycopg"
     engine = sa.create_engine(toolkit_url(url, driver), isolation_level="AUTOCOMMIT")
-    with engine.connect() as c:
-        await refused(app, c, NoTransaction)
+    with engine.connect() as c, Session(c) as session:
+        for tx in (c, session):
+            error = await refused(app, tx, NoTransaction)
+            assert error.hint == 'use an engine or connection of SQLAlchemy without isolation_level="AUTOCOMMIT"'
     engine.dispose()
+
+
+async def test_autocommit_of_an_async_engine_on_sqlite(sqlite_app: App) -> None:
+    engine = create_async_engine(
+        toolkit_url(sqlite_app.settings["database_url"], "aiosqlite"), isolation_level="AUTOCOMMIT"
+    )
+    async with engine.connect() as c:
+        error = await refused(sqlite_app, c, NoTransaction)
+        assert "SQLAlchemy" in str(error.hint)
+    await engine.dispose()
 
 
 async def test_autocommit_of_an_async_engine(postgres_app: App) -> None:
     url = toolkit_url(postgres_app.settings["database_url"], "asyncpg")
     engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
     async with engine.connect() as c:
-        await refused(postgres_app, c, NoTransaction)
+        error = await refused(postgres_app, c, NoTransaction)
+        assert "SQLAlchemy" in str(error.hint)
+    await engine.dispose()
+    engine = create_async_engine(url.replace("asyncpg", "psycopg"), isolation_level="AUTOCOMMIT")
+    async with engine.connect() as c:
+        error = await refused(postgres_app, c, NoTransaction)
+        assert "SQLAlchemy" in str(error.hint)
     await engine.dispose()
 
 

@@ -191,10 +191,27 @@ def test_an_app_that_is_not_there_is_told(session: Session) -> None:
     )
 
 
+def test_a_module_that_is_not_on_the_path_is_told_with_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(pytest.UsageError) as refused:
+        pytest_plugin._load("agent:app")
+    said = str(refused.value)
+    assert f"looked in {tmp_path}" in said
+    assert "pythonpath = ." in said
+    assert "site-packages" not in said
+    (tmp_path / "helper.py").write_text("import nowhere_to_be_found")
+    with pytest.raises(pytest.UsageError, match="importing helper failed: No module named 'nowhere_to_be_found'"):
+        pytest_plugin._load("helper:app")
+
+
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("no_such_module:app", "No module named 'no_such_module'; it is module:attribute"),
+        ("no_such_module:app", "there is no module 'no_such_module'; looked in .* and the installed packages"),
+        ("json.nothing:app", "there is no module 'json.nothing'"),
+        ("sys:maxsize", "that is an int, not a perdure App"),
         ("string:digits", "that is a str, not a perdure App"),
         ("string", "it is module:attribute"),
         (":app", "it is module:attribute"),

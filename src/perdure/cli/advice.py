@@ -6,8 +6,11 @@ ADVICE: dict[str, str] = {
     "malformed-setting": "Correct the setting that is named. `perdure config ls` shows where each value came from.",
     "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`.",
     "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or switch off what asks for it.",
-    "port-taken": "Choose another `metrics_port`; 0 takes any that is free. See [observability](observability.md).",
-    "store-error": "Read the message; it carries the database's own words.",
+    "port-taken": "Choose another `metrics_port` (`--metrics-port`); 0 takes any that is free, and the log says which. With "
+    "`--processes N` the ports above it have to be free as well, one for each process.",
+    "store-error": "Read the message; it carries the database's own words. Trying again does not help. If a SQLite file is "
+    "damaged: stop every process that uses it, keep it, and put a backup in its place; then run `perdure fsck` before any "
+    "worker starts.",
     "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
     "schema-missing": "Run `perdure db migrate`.",
     "foreign-database": "Name perdure's own database. To keep its tables beside others: `perdure db migrate`.",
@@ -19,8 +22,9 @@ ADVICE: dict[str, str] = {
     "too-large": "Store large data elsewhere and pass its address.",
     "invalid-priority": "Give a whole number from 1 to 9.",
     "negative-delay": "Leave the delay out to run now.",
-    "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs; "
-    "[transactions](transactions.md) lists the kinds.",
+    "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs: one of psycopg 3, "
+    "asyncpg, sqlite3 or aiosqlite, or a connection or session of SQLAlchemy 2 over one of them. An engine or a pool has no "
+    "transaction; psycopg2 is not supported; blocking code needs a blocking connection.",
     "no-transaction": "Begin a transaction first, or leave `tx=` out to enqueue at once.",
     "other-database": "Give the App the URL of the database that your transaction is in.",
     "not-found": "Check the id and the database.",
@@ -30,7 +34,8 @@ ADVICE: dict[str, str] = {
     "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork goes on where the job ended.",
     "ambiguous-id": "Type more digits, or the full id.",
     "conflict": "Read the job and decide anew.",
-    "illegal-transition": "A finished job stays as it is: `perdure jobs rerun` makes a new one. See [states](states.md).",
+    "illegal-transition": "Look at the job again: it has moved on. A finished job stays as it is, and `perdure jobs rerun` "
+    "makes a new one; `perdure jobs explain` says what can be done with one that is not finished.",
     "version-mismatch": "Read the events after your version and try again.",
     "job-leased": "Wait until no worker holds the job, or let its handler write the event with `ctx.emit`.",
     "job-pruned": "Start the job anew with its payload, if you have it: `perdure jobs export` or `db prune --export` may have.",
@@ -38,7 +43,8 @@ ADVICE: dict[str, str] = {
     "already-decided": "Nothing to do: the first decision stands.",
     "approval-expired": "Nothing to do: the job has gone on without the answer, or failed, as it asked for.",
     "approval-changed": "Look at the approval again and decide on what it says now.",
-    "real-jobs": "Give it a database of its own, or allow it: `perdure chaos --allow-real-jobs`. See [chaos](chaos.md).",
+    "real-jobs": "Give it a database of its own (`--db`), or allow it: `perdure chaos --allow-real-jobs`. It then works in a "
+    "tenant of its own and touches no job of others, but its load and its locks will be felt.",
     "not-permitted": "Ask somebody who may.",
     "wrong-token": "Ask for a fresh link: a newer token replaces an older one.",
     "not-assigned": "Decide as one of the assignees, or with the link's token.",
@@ -46,8 +52,10 @@ ADVICE: dict[str, str] = {
     "unknown-handler": "Check the name, and that the module of the handler is imported. For one that lives elsewhere: "
     "`enqueue(..., elsewhere=True)`.",
     "duplicate-handler": 'Give one of them another name: `@app.job(name="...")`.',
-    "step-changed": "The code between attempts changed what it passes to a recorded step. Give the step another name, or call "
-    'it with `ctx.options(on_change="keep")` or `"rerun"`. See [steps and tools](steps-and-tools.md).',
+    "step-changed": "An earlier attempt recorded this step with other arguments: the code was changed, or its arguments are not "
+    "the same in every attempt (a time, a random number). So the record may be no answer to this call, and the job fails rather "
+    'than guess. Give the step another name, or call it with `ctx.options(on_change="keep")`, which takes the recorded result, '
+    'or `on_change="rerun"`, which runs it again.',
     "unknown-outcome": "Find out whether the side effect happened; then `perdure jobs rerun`, if it must be done again.",
     "notify-failed": "See to it that the function you passed as `notify=` works; its own error is the cause.",
     "lease-lost": "Nothing to do: another worker has the job, and nothing this one tried was written.",

@@ -12,6 +12,7 @@ from pathlib import Path
 from perdure.app import App
 from perdure.cli.errors import AppNotFound
 from perdure.config import BY_NAME, Settings
+from perdure.model.wording import a
 
 
 def load_app(where: str) -> App:
@@ -51,7 +52,7 @@ def load_app(where: str) -> App:
     if not isinstance(target, App):
         kind = type(target).__name__
         raise AppNotFound(
-            f"--app {where}: that is a {kind}, not a perdure App", hint=_apps_of(module, "") or "make one: app = App()"
+            f"--app {where}: that is {a(kind)}, not a perdure App", hint=_apps_of(module, "") or "make one: app = App()"
         )
     return target
 

@@ -201,8 +201,10 @@ def _choices(place: Place, param: Any, metavar: str) -> list[Found]:
             return [(name, "") for name in SCRIPTS]
         case "TOPIC":
             from perdure.cli.advice import ADVICE
+            from perdure.model.checking import FAULTS
 
-            return [] if place.arguments else [*place.root.summaries(None), *((code, "an error") for code in ADVICE)]
+            codes = [*((code, "an error") for code in ADVICE), *((code, "a fault") for code in FAULTS)]
+            return [] if place.arguments else [*place.root.summaries(None), *codes]
         case "URL":
             return [("memory:", ""), ("sqlite:///", "a file"), ("postgresql://", "a server")]
         case "NAME" if place.path[:1] == ["config"] and param.param_type_name == "argument":

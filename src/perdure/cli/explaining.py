@@ -1,10 +1,9 @@
-"""`perdure help`: a command's help page, or what an error means and what to do about it. It needs no network."""
+"""`perdure help`: a command's help page, or what an error or a fault means and what to do about it. It needs no network."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import re
 import textwrap
 from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
@@ -17,29 +16,33 @@ from perdure.cli.usage import Usage
 
 T = TypeVar("T")
 
-app = group("Explain a command, or an error by its code.", "perdure help")
+app = group("Explain a command, or an error or fault by its code.", "perdure help")
 
 
-@command(app, "help", example="perdure help jobs ls\nperdure help job-not-found")
+@command(app, "help", example="perdure help jobs ls\nperdure help job-not-found\nperdure help queue-missing")
 def help(
     cli: Cli,
     topic: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC", help="A command, or the code of an error; default: all commands"),
+        typer.Argument(metavar="TOPIC", help="A command, or a code; default: all commands"),
     ] = None,
 ) -> None:
-    """Explain a command, or an error by its code.
+    """Explain a command, or an error or fault by its code.
 
-    The code of an error stands in brackets at the end of its message, and as `code` where errors are JSON.
+    The code of an error stands in brackets at the end of its message, and as `code` where errors are JSON. Codes of faults are
+    what `perdure fsck` prints.
     """
     words = topic or []
     if found := _command_page(words):
         print(found)
         return
-    facts = _error(words[0]) if len(words) == 1 else None
-    if facts is None:
-        raise Usage(f"there is no command and no error '{' '.join(words)}'", hint=_nearest(words))
-    cli.out.one(facts, lambda: _error_page(facts), id=facts["code"], plain=dict)
+    code = words[0].strip("[]").removeprefix("code:").strip() if len(words) == 1 else ""
+    if facts := _error(code):
+        cli.out.one(facts, lambda: _error_page(facts), id=code, plain=dict)
+    elif fault := _fault(code):
+        cli.out.one(fault, lambda: _fault_page(fault), id=code, plain=dict)
+    else:
+        raise Usage(f"there is no command and no code '{' '.join(words)}'", hint=_nearest(words))
 
 
 def _command_page(words: list[str]) -> str | None:
@@ -63,10 +66,9 @@ def _error(code: str) -> dict[str, Any] | None:
     from perdure.cli.errors import Exit, exit_code_of
     from perdure.model.errors import PerdureError
 
-    code = code.strip("[]").removeprefix("code:").strip()
     if code not in ADVICE:
         return None
-    facts = {"code": code, "advice": _plain(ADVICE[code])}
+    facts = {"code": code, "advice": ADVICE[code]}
     for cls in _family(PerdureError):
         if vars(cls).get("code") == code:
             means = " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
@@ -92,14 +94,42 @@ def _error_page(facts: dict[str, Any]) -> Any:
     return Text.assemble(*lines)
 
 
-def _plain(text: str) -> str:
-    """Markdown's links as a terminal shows them."""
-    return re.sub(r"\[([^\]]+)\]\((\w[\w-]*\.md)\)", r"docs/\2", text)
+def _fault(code: str) -> dict[str, Any] | None:
+    """What is known of the fault that `perdure fsck` calls so; None if it knows none."""
+    from perdure.model.checking import FAULTS, NOTES
+
+    kind = FAULTS.get(code)
+    if kind is None:
+        return None
+    return {
+        "code": code,
+        "means": kind.says,
+        "note": code in NOTES,
+        "repair": kind.repair,
+        "advice": kind.advice or None,
+    }
+
+
+def _fault_page(facts: dict[str, Any]) -> Any:
+    from rich.text import Text
+
+    what = "note" if facts["note"] else "fault"
+    repair, advice = facts["repair"], facts["advice"]
+    does = f"`perdure fsck --fix` repairs it: {repair}." if repair else "`perdure fsck --fix` leaves it as it is."
+    if advice:
+        does += f" For what is not repaired: {advice[0].lower()}{advice[1:]}" if repair else f" {advice}"
+    means = facts["means"][0].upper() + facts["means"][1:] + "."
+    return Text.assemble(
+        (f"{facts['code']} (a {what} that perdure fsck finds)", "bold"),
+        "\n\n" + textwrap.fill(means, 100),
+        "\n\n" + textwrap.fill(does, 100),
+    )
 
 
 def _nearest(words: list[str]) -> str:
     from perdure.cli.advice import ADVICE
+    from perdure.model.checking import FAULTS
 
-    near = difflib.get_close_matches(" ".join(words), ADVICE, 1)
+    near = difflib.get_close_matches(" ".join(words), [*ADVICE, *FAULTS], 1)
     guess = f"did you mean {near[0]}? " if near else ""
-    return f"{guess}`perdure help` lists the commands, `perdure help CODE` explains an error"
+    return f"{guess}`perdure help` lists the commands, `perdure help CODE` explains an error or a fault"

@@ -48,7 +48,7 @@ class Root(LazyGroup):
         "chaos": ("perdure.cli.chaos", "Kill workers by the thousand, and prove that nothing was lost"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),
-        "help": ("perdure.cli.explaining", "Explain a command, or an error by its code"),
+        "help": ("perdure.cli.explaining", "Explain a command, or an error or fault by its code"),
     }
 
 

@@ -94,13 +94,14 @@ class Cli:
         self._app = app
 
     def next(self, command: str) -> str:
-        """A command to type next, on the same database."""
+        """A command to type next, on the same database. A URL with a password in it is left out: it is not for the screen."""
         import shlex
 
-        given = {"--db": self.flags.db, "--tenant": self.flags.tenant}
-        more = "".join(
-            f" {name} {shlex.quote(value)}" for name, value in given.items() if value and ":***@" not in value
-        )
+        from perdure.model.urls import bears_secret
+
+        db = self.flags.db
+        given = {"--db": None if db is None or bears_secret(db) else db, "--tenant": self.flags.tenant}
+        more = "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
         return f"perdure {command}{more}"
 
     @asynccontextmanager

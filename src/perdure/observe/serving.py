@@ -4,6 +4,7 @@ connection, nothing to configure but the address."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -151,6 +152,11 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         if isinstance(error, socket.gaierror):
             raise ConfigError(f"metrics_host {host} is no address: {error.strerror}") from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(
+                f"metrics cannot be served on {host}: this machine has no such address",
+                hint="name one that it has with --metrics-host; 0.0.0.0 means all of them, 127.0.0.1 this machine alone",
+            ) from None
         raise PortTaken(
             f"metrics cannot be served on {host}:{port}: {error.strerror}",
             hint="choose another with --metrics-port, or 0 for any that is free",

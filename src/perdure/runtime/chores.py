@@ -8,6 +8,7 @@ import random
 import structlog
 
 from perdure.model.errors import PerdureError
+from perdure.model.states import Status
 from perdure.runtime.retention import Retention, RetentionChore
 from perdure.store.protocol import Store
 
@@ -48,7 +49,8 @@ class Chores:
     async def _reap(self) -> None:
         while reaped := await self._store.reap(worker_id=self._worker_id, limit=BATCH):
             for job in reaped:
-                log.warning(
+                tell = log.error if job.status is Status.DEADLETTER else log.warning
+                tell(
                     "took a job from a lost lease",
                     worker=self._worker_id,
                     job_id=str(job.job_id),

@@ -44,7 +44,7 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
     pause = 0.1
     while True:
         try:
-            return await store.finish(lease, outcome)
+            status = await store.finish(lease, outcome)
         except LeaseLost:
             log.warning(
                 "the lease was lost before the end was written", job_id=str(lease.job_id), worker=lease.worker_id
@@ -72,3 +72,24 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
                 return None
             said = clean(f"its end could not be written: {error}")
             outcome = Outcome(Status.FAILED, error=said, error_kind="refused", started=outcome.started)
+        else:
+            if outcome.error is not None:
+                _tell(held, outcome, status)
+            return status
+
+
+def _tell(held: Held, outcome: Outcome, status: Status) -> None:
+    lease = held.claimed.lease
+    about: dict[str, Any] = {
+        "job_id": str(lease.job_id),
+        "kind": held.claimed.kind,
+        "attempt": lease.attempt,
+        "worker": lease.worker_id,
+        "error": outcome.error,
+    }
+    if status is Status.RETRY:
+        log.warning("the attempt failed; the job runs again", **about, delay=round(outcome.delay, 1))
+    elif status in (Status.FAILED, Status.DEADLETTER):
+        if held.run is not None and held.run.traceback is not None:
+            about["exception"] = held.run.traceback
+        log.error("the job failed", **about, status=status.value)

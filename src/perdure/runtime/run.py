@@ -89,6 +89,8 @@ class Run:
         self.draining = False
         self.thread_abandoned = False
         self.began = False
+        self.traceback: str | None = None
+        """Of what the handler raised, unless that is one of perdure's own: for the log, where it fails the job."""
         self._forced: Outcome | None = None
         self._task: asyncio.Task[Any] | None = None
         self._started = 0.0
@@ -145,6 +147,7 @@ class Run:
             # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so
             if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
+            self._keep_traceback(error)
             outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
         if self._branches:
@@ -185,17 +188,16 @@ class Run:
                 return Outcome(Status.RETRY)  # replaced by what stop() decided
             text = codec.encode(result, f"the result of handler '{handler.name}'")
         except Exception as error:  # noqa: BLE001  outcome_of judges it
-            if not isinstance(error, PerdureError):
-                log.info(
-                    "handler raised",
-                    **attempt_ids(),
-                    # text, not exc_info: a renderer that shows local variables would show their secrets
-                    exception="".join(traceback.format_exception(error)),
-                )
+            self._keep_traceback(error)
             return outcome_of(error, handler.policy, claimed.retry_count)
         if self._waits is not None:
             await self._waits.leave_waiting()
         return Outcome(Status.COMPLETED, result=text, ran=self.clock.monotonic() - self._started)
+
+    def _keep_traceback(self, error: BaseException) -> None:
+        if self.over is None and not isinstance(error, (PerdureError, AttemptTimeout)):
+            # text, not the exception: a log that shows local variables would show their secrets
+            self.traceback = "".join(traceback.format_exception(error))
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)

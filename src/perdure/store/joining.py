@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from perdure.model.errors import NoTransaction, OtherDatabase, UnsupportedTransaction
 from perdure.model.jobs import Enqueued
+from perdure.model.wording import a
 
 T = TypeVar("T")
 
@@ -73,9 +74,10 @@ class Joined:
     def now(self) -> list[Enqueued]:
         """Do it in this thread. Raises UnsupportedTransaction for an async connection."""
         if not _async_toolkit(self.tx):
-            visit = self.visit(_beneath(self.tx))
-            if visit.ask is not None:
-                return _run(visit.steps, visit.ask)
+            with _hints_for(self.tx):
+                visit = self.visit(_beneath(self.tx))
+                if visit.ask is not None:
+                    return _run(visit.steps, visit.ask)
         raise UnsupportedTransaction(
             f"tx= is async ({_name(self.tx)}), and this call is not",
             hint="await the same call of the App, or use a blocking connection here",
@@ -83,14 +85,15 @@ class Joined:
 
     async def soon(self) -> list[Enqueued]:
         """Do it in this event loop. A blocking connection is used in a thread if it can be; else the loop waits for it."""
-        beneath = await _beneath_async(self.tx) if _async_toolkit(self.tx) else _beneath(self.tx)
-        visit = self.visit(beneath)
-        if visit.ask_async is not None:
-            return await _run_async(visit.steps, visit.ask_async)
-        assert visit.ask is not None
-        if visit.cancel is not None:
-            return await _run_apart(visit.steps, visit.ask, visit.cancel)
-        return _run(visit.steps, visit.ask)
+        with _hints_for(self.tx):
+            beneath = await _beneath_async(self.tx) if _async_toolkit(self.tx) else _beneath(self.tx)
+            visit = self.visit(beneath)
+            if visit.ask_async is not None:
+                return await _run_async(visit.steps, visit.ask_async)
+            assert visit.ask is not None
+            if visit.cancel is not None:
+                return await _run_apart(visit.steps, visit.ask, visit.cancel)
+            return _run(visit.steps, visit.ask)
 
 
 def _run(steps: Steps[T], ask: Callable[[str, Any], Rows]) -> T:
@@ -162,6 +165,21 @@ def _async_toolkit(tx: object) -> bool:
     return is_a(tx, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session")
 
 
+def _blocking_toolkit(tx: object) -> bool:
+    return is_a(tx, "sqlalchemy.orm", "Session", "scoped_session") or is_a(tx, "sqlalchemy.engine", "Connection")
+
+
+@contextlib.contextmanager
+def _hints_for(tx: object) -> Iterator[None]:
+    """The driver beneath SQLAlchemy has a transaction unless that was told to commit by itself: say it in its terms."""
+    try:
+        yield
+    except NoTransaction as error:
+        if _async_toolkit(tx) or _blocking_toolkit(tx):
+            error.hint = 'use an engine or connection of SQLAlchemy without isolation_level="AUTOCOMMIT"'
+        raise
+
+
 def _beneath(tx: Any) -> Any:
     if is_a(tx, "sqlalchemy.orm", "scoped_session"):
         tx = tx()
@@ -198,7 +216,7 @@ def not_ours(tx: object, where: str) -> UnsupportedTransaction | OtherDatabase:
         hint = "psycopg2 is not supported: use psycopg 3, in SQLAlchemy as postgresql+psycopg://"
     else:
         hint = f"pass {SUPPORTED}"
-    return UnsupportedTransaction(f"tx= cannot be a {_name(tx)}: perdure knows no way into its transaction", hint=hint)
+    return UnsupportedTransaction(f"tx= cannot be {a(_name(tx))}: perdure knows no way into its transaction", hint=hint)
 
 
 def other_database(theirs: str, ours: str) -> OtherDatabase:
@@ -206,6 +224,14 @@ def other_database(theirs: str, ours: str) -> OtherDatabase:
     return OtherDatabase(
         f"tx= is {theirs}, but the App's jobs are in {ours}",
         hint="give the App the URL of the database that your transaction is in",
+    )
+
+
+def closed(tx: object) -> UnsupportedTransaction:
+    """There was a connection."""
+    return UnsupportedTransaction(
+        f"tx= is {a(_name(tx))} that is closed or was given back to its pool",
+        hint="pass the open connection on which your transaction runs, inside of its block",
     )
 
 

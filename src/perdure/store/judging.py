@@ -13,6 +13,7 @@ from uuid import UUID
 
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.states import FAILURES, Status
+from perdure.model.wording import a
 from perdure.store.folding import Log, OpenWait, status_of
 from perdure.store.rows import Row, Spelling
 
@@ -125,7 +126,7 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
     ):
         if case.rows(part):
             mends = None if statement is None or kept else Repair(statement, (case.key,))
-            yield Fault("orphan", f"a {what} of a job that does not exist", mends)
+            yield Fault("orphan", f"{a(what)} of a job that does not exist", mends)
 
 
 def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:

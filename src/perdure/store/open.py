@@ -5,6 +5,7 @@ from __future__ import annotations
 from perdure.model.errors import InvalidInput, MalformedUrl
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import SettableClock
+from perdure.model.urls import masked
 from perdure.store.protocol import Store
 
 _FORMS = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://user@host:5432/database"
@@ -35,5 +36,4 @@ async def open_store(
         from perdure.store.postgres.store import PostgresStore
 
         return await PostgresStore.open(url.strip(), tenant=tenant)
-    shown = url if "@" not in url else scheme + "://…"
-    raise MalformedUrl(f"'{shown}' is not a database URL", hint=f"write one of: {_FORMS}")
+    raise MalformedUrl(f"'{masked(url)}' is not a database URL", hint=f"write one of: {_FORMS}")

@@ -22,6 +22,7 @@ from perdure.store.joining import (
     Steps,
     Visit,
     all_or_none,
+    closed,
     is_a,
     no_transaction,
     not_ours,
@@ -77,10 +78,12 @@ class Foreign(Base):
                 return Visit(steps, ask=_psycopg(beneath), cancel=beneath.cancel)
             return Visit(steps, ask_async=_psycopg_async(beneath))
         if isinstance(beneath, asyncpg.Connection | PoolConnectionProxy):
-            if not beneath.is_in_transaction():
+            # The pool hands out a new proxy each time; the connection in it stays. A proxy that was given back has none.
+            itself = getattr(beneath, "_con", beneath)
+            if itself is None or itself.is_closed():
+                raise closed(beneath)
+            if not itself.is_in_transaction():
                 raise no_transaction("open one: async with connection.transaction(): ...")
-            # The pool hands out a new proxy each time; the connection in it stays.
-            itself = getattr(beneath, "_con", None) or beneath
             return Visit(self._steps(jobs, itself, here, _dollar), ask_async=_asyncpg(beneath))
         raise not_ours(beneath, self._where)
 

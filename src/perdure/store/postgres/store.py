@@ -11,6 +11,7 @@ import asyncpg
 from perdure.model.errors import MalformedUrl
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import SYSTEM_CLOCK, Clock
+from perdure.model.urls import bears_secret
 from perdure.store.batcher import Batcher
 from perdure.store.postgres import enqueueing, finishing, leases, recording
 from perdure.store.postgres.approvals import Approvals
@@ -102,7 +103,9 @@ class PostgresStore(
             raise MalformedUrl(
                 "this is not a PostgreSQL URL",
                 hint="write postgresql://user:password@host:5432/database, special characters as %XX",
-            ) from error
+            ) from (
+                None if bears_secret(url) else error
+            )  # it repeats what it could not read, which a traceback would show
         except CLIENT_LIBRARY_ERRORS as error:
             raise cannot_connect(where, error) from error
         return cls(url, where, pool, tenant)

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
+import shlex
 import sqlite3
 import threading
 import time
@@ -226,7 +227,16 @@ def meaning(error: Exception, where: str) -> PerdureError:
     if text.startswith("no such table"):
         return SchemaMissing(f"{where} has no perdure schema yet", hint="create it: perdure db migrate")
     if name.startswith("SQLITE_NOTADB") or "not a database" in text:
-        return StoreUnreachable(f"{where} is not a SQLite database", hint="name another file, or move this one away")
+        return StoreError(
+            f"{where} is not a SQLite database, or its first bytes are damaged",
+            hint="name another file, or move this one away; if it was perdure's: stop its workers and restore a backup",
+        )
+    if name.startswith("SQLITE_CORRUPT"):
+        return StoreError(
+            f"{where} is damaged: SQLite says '{text}'",
+            hint=f'stop its workers and look at the damage: sqlite3 {shlex.quote(where)} "pragma integrity_check"; then restore '
+            "a backup, and run perdure fsck before a worker starts",
+        )
     if name.startswith("SQLITE_FULL"):
         return StoreUnreachable(f"{where}: the disk is full; nothing was written", hint="free some space and try again")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -238,7 +248,7 @@ def meaning(error: Exception, where: str) -> PerdureError:
         return StoreUnreachable(
             f"{where} cannot be written: {text}", hint="check the rights of the file and its directory"
         )
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_INTERRUPT", "SQLITE_NOMEM")):
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_NOMEM")):
         return StoreUnreachable(f"{where} does not work: {text} ({name})")
     return StoreError(f"{where}: {text}")
 

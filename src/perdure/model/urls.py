@@ -1,0 +1,44 @@
+"""Database URLs as people may see them: without what is secret in them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_plus
+
+_MASK = "***"
+_SECRETS = {"password", "sslpassword"}
+_HOSTS = re.compile(r"(?:\[[^\]]*\]|[^:@\[\]]*)(?::\d*)?")
+_SCHEME = re.compile(r"\s*\w+:")
+
+
+def masked(url: str) -> str:
+    """The URL with `***` for every password in it: that of `user:password@`, and those among the parameters.
+
+    Of a malformed one rather too much is hidden than too little: a password may hold a `/` or `?` that was not escaped.
+    """
+    if url.strip().startswith("sqlite:"):
+        return url  # a path may hold anything, and nothing in it is secret
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        begin = _SCHEME.match(url)
+        return (begin[0] if begin else "") + _MASK if "@" in url or "=" in url else url
+    place = rest.partition("?")[0]
+    at = place.rfind("@")
+    if at < 0 and not all(_HOSTS.fullmatch(host) for host in place.partition("/")[0].split(",")):
+        at = rest.rfind("@")
+    if at >= 0:
+        name, colon, _ = rest[:at].partition(":")
+        rest = f"{name}:{_MASK}{rest[at:]}" if colon else rest
+    place, question, query = rest.partition("?")
+    return scheme + mark + place + question + "&".join(map(_masked_parameter, query.split("&")))
+
+
+def bears_secret(url: str) -> bool:
+    """Whether the URL may not be shown as it is."""
+    return masked(url) != url
+
+
+def _masked_parameter(parameter: str) -> str:
+    name, equals, value = parameter.partition("=")
+    secret = unquote_plus(name).strip().lower() in _SECRETS
+    return f"{name}={_MASK}" if secret and value else f"{name}{equals}{value}"
