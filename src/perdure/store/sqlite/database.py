@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ _TEXT = functools.partial(str, encoding="utf-8", errors="replace")
 _CACHED_STATEMENTS = 256
 _READERS = 3
 _OLDEST = (3, 40)
+_HEADER = 16  # bytes; SQLite takes a file of a single byte for an empty one
 
 
 class SqliteSpelling:
@@ -146,18 +148,25 @@ def keep_time(conn: sqlite3.Connection, clock: SettableClock) -> None:
     conn.create_function("julianday", 1, lambda _: (clock.now() - _EPOCH) / _DAY + _EPOCH_JULIAN)
 
 
-def peek(path: str, look: Callable[[sqlite3.Connection, str], None]) -> None:
-    """Call `look` with a connection to a file that is there, and with its path; nothing of the file is changed.
+def peek(path: str, look: Callable[[sqlite3.Connection, str], None], *, absent: bool) -> None:
+    """Call `look` with a connection to a file that is there, in one snapshot, and with its path; nothing of the file is changed.
 
-    Raises what `look` raises, SQLite's errors translated.
+    absent: whether it may be missing. Raises what `look` raises, SQLite's errors translated.
     """
     if not Path(path).exists():
+        if absent:
+            return
         raise StoreUnreachable(f"there is no database at {path}", hint="check the URL with perdure config ls")
+    # Who may write leaves no empty -wal and -shm behind; but at its end it would also put a -wal with content into the file.
+    mode = "ro" if _size(os.path.realpath(path) + "-wal") else "rw"
     try:
         with contextlib.closing(
-            sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+            sqlite3.connect(f"{Path(path).as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
         ) as conn:
+            conn.execute("pragma query_only = on")
+            conn.text_factory = _TEXT
             conn.row_factory = sqlite3.Row
+            conn.execute("begin")
             look(conn, path)
     except REFUSALS as error:
         raise meaning(error, path) from error
@@ -185,6 +194,20 @@ def check_place(path: str) -> None:
         )
     if file.is_dir():
         raise StoreUnreachable(f"cannot open {path}: it is a directory", hint="name a file in it")
+    # Looking at the size only: to open and close the file would drop the locks of this process's own connections to it.
+    if 0 < _size(path) < _HEADER:
+        raise _no_database(path)
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _no_database(where: str) -> StoreUnreachable:
+    return StoreUnreachable(f"{where} is not a SQLite database", hint="name another file, or move this one away")
 
 
 REFUSALS = (sqlite3.Error, UnicodeError, OverflowError)
@@ -204,7 +227,7 @@ def meaning(error: Exception, where: str) -> PerdureError:
     if text.startswith("no such table"):
         return SchemaMissing(f"{where} has no perdure schema yet", hint="create it: perdure db migrate")
     if name.startswith("SQLITE_NOTADB") or "not a database" in text:
-        return StoreUnreachable(f"{where} is not a SQLite database", hint="name another file, or move this one away")
+        return _no_database(where)
     if name.startswith("SQLITE_FULL"):
         return StoreUnreachable(f"{where}: the disk is full; nothing was written", hint="free some space and try again")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
