@@ -173,3 +173,46 @@ class TestPostgres:
             with pytest.raises(ForeignDatabase, match=r"tables \(jobs\)"):
                 await call()
         await app.close()
+
+
+class TestChaos:
+    """chaos, where somebody else lives."""
+
+    ARGS = ("chaos", "--kills", "2", "--workers", "1")
+
+    def test_a_strangers_file(self, perdure: Perdure, place: Path) -> None:
+        before = made()
+        done = perdure(*self.ARGS, "--url", URL, code=5)
+        assert "it has tables (users), and no perdure schema. Nothing was changed" in done.err
+        assert "--allow-real-jobs" in done.err
+        assert done.err.rstrip().endswith("[code: real-jobs]")
+        assert Path("users.db").read_bytes() == before
+        assert [path.name for path in place.glob("users*")] == ["users.db"]
+        assert perdure(*self.ARGS, "--url", URL, "--allow-real-jobs", "--json").json["ok"] is True
+
+    def test_tables_beside_ours(self, perdure: Perdure) -> None:
+        perdure("db", "migrate", "--db", URL)
+        made()
+        done = perdure(*self.ARGS, "--url", URL, code=5)
+        assert "this database holds tables that are not perdure's: users. Nothing was changed" in done.err
+
+    def test_a_strangers_server(self, perdure: Perdure, postgres: PostgresServer) -> None:
+        name = "perdure_doors_shared"
+        postgres.drop_database(name)
+        url = postgres.create_database(name)
+        try:
+            run_apart(asked(url, "create table users (name text); create schema shop; create view shop.v as select 1"))
+            done = perdure(*self.ARGS, "--url", url, code=5)
+            says = "this database holds tables that are not perdure's: public.users, shop.v. Nothing was changed"
+            assert says in done.err
+            assert done.err.rstrip().endswith("[code: real-jobs]")
+            assert perdure("db", "status", "--db", url, "--json", code=1).json["verdict"] == "missing"
+            facts = perdure(*self.ARGS, "--url", url, "--allow-real-jobs", "--restart-command", "false", "--json").json
+            assert facts["ok"] is True
+            assert "the server was not restarted: the database holds jobs or tables of others" in facts["notes"]
+        finally:
+            postgres.drop_database(name)
+
+    def test_a_strangers_schema(self, perdure: Perdure, theirs: str) -> None:
+        for more in ((), ("--allow-real-jobs",)):
+            assert "[code: foreign-database]" in perdure(*self.ARGS, "--url", theirs, *more, code=1).err
