@@ -62,9 +62,10 @@ class App(Client):
     """Your handlers and the database they live on. It is a `Client` too: `await app.enqueue(...)`.
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
-    migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up,
-    and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it). False refuses every database that
-    does not have our schema, and leaves it as it is.
+    migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up, but
+    not in a file with tables of others only, and refuses a PostgreSQL database without a schema (`perdure db migrate` creates
+    it). True does so everywhere, beside tables of others too. False refuses every database that does not have our schema, and
+    leaves it as it is.
     metrics: a prometheus_client registry of yours that perdure's metrics go into. tracer_provider: trace jobs with this one
     (the setting `otel` does so with the program's own).
     Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
@@ -186,7 +187,7 @@ class App(Client):
         if self._replacement is not None:
             return await self._replacement.open()
         async with self._turn():
-            store = await self._connected(creates=self._migrate is not False)
+            store = await self._connected(creates=self._migrate is not False, beside=self._migrate is True)
             if loop not in self._fitting:
                 try:
                     await self._make_fit(store)
@@ -200,8 +201,8 @@ class App(Client):
     def _turn(self) -> asyncio.Lock:
         return self._opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
-    async def _connected(self, *, creates: bool = True) -> Store:
-        """The store, whatever its schema; called in turn. creates: see `open_store`."""
+    async def _connected(self, *, creates: bool = True, beside: bool = False) -> Store:
+        """The store, whatever its schema; called in turn. creates, beside: see `open_store`."""
         if self._replacement is not None:
             return await self._replacement.open()
         loop = asyncio.get_running_loop()
@@ -209,14 +210,14 @@ class App(Client):
             await self._close_abandoned()
             self.observer = self._watching.begin(self.settings)
             url, tenant = self.settings["database_url"], self.settings["tenant"]
-            store = await open_store(url, tenant=tenant, creates=creates)
+            store = await open_store(url, tenant=tenant, creates=creates, beside=beside)
             self._stores[loop] = self._watching.store(store)
         return self._stores[loop]
 
     async def _make_fit(self, store: Store) -> None:
         embedded = not self.settings["database_url"].strip().startswith("postgres")
         if self._migrate or (self._migrate is None and embedded):
-            await store.migrate()
+            await store.migrate(beside=self._migrate is True)
         else:
             await store.check_schema()
 
@@ -240,7 +241,7 @@ class App(Client):
     async def schema_status(self) -> SchemaStatus:
         """What the database has and what this version needs; also of a database without a schema, or with a newer one.
 
-        Raises MalformedUrl, StoreUnreachable.
+        Raises MalformedUrl, StoreUnreachable, ForeignDatabase.
         """
         async with self._turn():
             return await (await self._connected()).schema_status()
@@ -248,10 +249,12 @@ class App(Client):
     async def migrate(self) -> list[Migration]:
         """Create or upgrade the schema; return what was applied. One migrator at a time, and all of a migration or nothing.
 
-        Raises MalformedUrl, StoreUnreachable, SchemaTooNew, MigrationChanged.
+        Beside tables of others too, but not where one is in the way: in a SQLite file one of a name that ours needs, on
+        PostgreSQL any in a schema `perdure`. Raises MalformedUrl, StoreUnreachable, ForeignDatabase, SchemaTooNew,
+        MigrationChanged.
         """
         async with self._turn():
-            return await (await self._connected()).migrate()
+            return await (await self._connected(beside=True)).migrate()
 
     async def now(self) -> datetime:
         """Database time, UTC: the clock by which leases, timers, deadlines and expiry are judged. Raises as `open`."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ from perdure.model.errors import (
 )
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
-from perdure.store.protocol import Store
+from perdure.store.protocol import Migration, Store
+from perdure.store.sqlfiles import load_migrations
 from tests.conformance.shell import Shell, open_shell
 from tests.conformance.support import checked_log, enqueue
 from tests.postgres_server import PostgresServer
@@ -66,19 +69,26 @@ async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: st
             await shell.run("create table public.jobs (id integer primary key)")
             with pytest.raises(SchemaMissing, match="no perdure schema"):
                 await empty.check_schema()
+            assert await empty.other_tables() == ["public.jobs"]
             await shell.run("create schema perdure")
-        await shell.run("create table schema_migrations (version text)")  # as other tools name theirs
+        await shell.run("create table schema_migrations (version text, checksum text)")  # as other tools name theirs
         await shell.run("create table orders (id integer primary key)")
-        for look in (empty.check_schema, empty.check):
-            with pytest.raises(
-                ForeignDatabase, match=r"tables \(orders, schema_migrations\), and no perdure"
-            ) as refused:
+        for look in (empty.check_schema, empty.check, empty.schema_status, empty.migrate):
+            with pytest.raises(ForeignDatabase, match=r"tables \(orders, schema_migrations\), and no ") as refused:
                 await look()
-            assert "perdure config ls" in str(refused.value.hint)
+            hint = str(refused.value.hint)
+            assert "perdure config ls" in hint
+            assert ("alter schema perdure rename to" if shell.postgres else "rename what is in the way") in hint
         await shell.run("drop table schema_migrations")
+        if shell.postgres:
+            await shell.run("alter schema perdure rename to theirs")
         await empty.migrate()
         await empty.check_schema()
         assert (await empty.check()).findings == (), "ours may stand beside theirs"
+        assert await empty.other_tables() == (["public.jobs", "theirs.orders"] if shell.postgres else ["orders"])
+        if shell.postgres:
+            await shell.run("create table perdure.more (id integer)")
+            assert "perdure.more" in await empty.other_tables()
 
 
 async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
@@ -86,7 +96,7 @@ async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
         connection.execute("create table orders (id integer primary key)")
     (tmp_path / "empty.db").touch()
     (tmp_path / "letter.db").write_text("Dear Ann, this is no database, however long it is. " * 50)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = contents(tmp_path)
     for name, error in (
         ("theirs", ForeignDatabase),
         ("empty", SchemaMissing),
@@ -95,12 +105,114 @@ async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
     ):
         with pytest.raises(error):
             await open_store(f"sqlite:///{tmp_path}/{name}.db", creates=False)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
     for number in (1, 2):
         store = await open_store(f"sqlite:///{tmp_path}/ours.db", creates=number == 1)
         await store.migrate()
         await enqueue(store)
         await store.close()
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal", "wal, in use"])
+@pytest.mark.parametrize("name", ["orders", "sqlite3_orders", "Jobs"])
+async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str, journal: str) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as theirs:
+        theirs.execute(f"pragma journal_mode = {journal.partition(',')[0]}")
+        theirs.execute(f"create table {name} (id integer primary key)")
+        if journal != "wal, in use":
+            theirs.close()
+        before = contents(tmp_path)
+        taken = name == "Jobs"
+        with pytest.raises(ForeignDatabase, match=rf"it has tables \({name}\), and no perdure schema") as refused:
+            await open_store(f"sqlite:///{path}", beside=False)
+        assert ("perdure db migrate, or App(..., migrate=True)" in str(refused.value.hint)) is not taken
+        if taken:
+            with pytest.raises(ForeignDatabase, match=r"would need these names: Jobs$"):
+                await open_store(f"sqlite:///{path}")
+        after = contents(tmp_path)
+        for marks in (before, after):
+            marks.pop("theirs.db-shm", None)  # who reads what
+        assert after == before
+    if taken:
+        return
+    store = await open_store(f"sqlite:///{path}")
+    await store.migrate()
+    await checked_log(store, await enqueue(store))
+    await store.close()
+    store = await open_store(f"sqlite:///{path}", beside=False)
+    assert await store.other_tables() == [name]
+    await store.close()
+
+
+async def test_what_a_stranger_left_in_the_log_stays_there(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for place in (here, there):
+        place.mkdir()
+    with closing(sqlite3.connect(here / "theirs.db", isolation_level=None)) as theirs:
+        theirs.execute("pragma journal_mode = wal")
+        theirs.execute("create table orders (id integer primary key)")
+        for name in ("theirs.db", "theirs.db-wal"):  # as a crash leaves it
+            shutil.copy(here / name, there)
+    (tmp_path / "link.db").symlink_to(there / "theirs.db")
+    before = contents(there)
+    for path in (tmp_path / "link.db", there / "theirs.db"):
+        with pytest.raises(ForeignDatabase, match=r"tables \(orders\)"):
+            await open_store(f"sqlite:///{path}", beside=False)
+        after = contents(there)
+        after.pop("theirs.db-shm", None)
+        assert after == before
+
+
+async def test_a_stranger_who_comes_in_between_is_seen(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    store = await open_store(url, beside=False)
+    async with open_shell(url) as shell:
+        await shell.run("create table orders (id integer)")
+        with pytest.raises(ForeignDatabase):
+            await store.migrate(beside=False)
+        assert len(await shell.run("select name from sqlite_master")) == 1
+    await store.migrate()
+    await store.close()
+
+
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 20, 99])
+@pytest.mark.parametrize(("creates", "beside"), [(True, True), (True, False), (False, False)])
+async def test_a_few_bytes_are_no_database(tmp_path: Path, size: int, creates: bool, beside: bool) -> None:
+    (tmp_path / "note").write_bytes(b"x" * size)
+    with pytest.raises(StoreError, match="is not a SQLite database"):
+        await open_store(f"sqlite:///{tmp_path}/note", creates=creates, beside=beside)
+    assert contents(tmp_path) == {"note": b"x" * size}
+
+
+async def test_a_schema_that_is_half_made_is_not_taken_for_somebody_elses(empty_url: str) -> None:
+    if empty_url == "memory:":
+        pytest.skip("a database in memory has one user")
+    store = await open_store(empty_url)
+    status = await store.schema_status()
+    async with open_shell(empty_url) as shell:
+        await shell.run("begin")
+        if shell.postgres:
+            await shell.run("create schema perdure")
+        await shell.run("create table schema_migrations (number int, name text, checksum text, applied_at int)")
+        await shell.run("create table jobs (id int)")
+        second = await open_store(empty_url, beside=False)
+        assert await second.schema_status() == status
+        assert await second.other_tables() == []
+        with pytest.raises(SchemaMissing) as refused:
+            await second.check_schema()
+        assert type(refused.value) is SchemaMissing
+        migrating = asyncio.ensure_future(second.migrate(beside=False))
+        await asyncio.sleep(0.1)
+        await shell.run("rollback")
+    assert len(await migrating) == status.needed
+    for each in (store, second):
+        await each.check_schema()
+        await each.close()
 
 
 async def test_migrating_applies_everything_once(empty: Store) -> None:
@@ -126,19 +238,22 @@ async def test_concurrent_migrators_take_turns(empty_url: str) -> None:
         await store.close()
 
 
-async def test_a_migration_that_fails_leaves_nothing_of_itself(empty: Store, empty_url: str) -> None:
-    if empty_url == "memory:":
-        pytest.skip("nobody else is in a database in memory")
-    async with open_shell(empty_url) as shell:
-        if shell.postgres:
-            await shell.run("create schema perdure")
-        await shell.run("create table job_waits (in_the_way int)")
-        with pytest.raises(PerdureError):
+async def test_a_migration_that_fails_leaves_nothing_of_itself(
+    empty: Store, empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(package: str) -> list[Migration]:
+        [first, *_] = load_migrations(package)
+        return [replace(first, sql=first.sql + "\nselect * from what_is_not_there;")]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("perdure.store.postgres.schema.load_migrations", broken)
+        patched.setattr("perdure.store.sqlite.schema._MIGRATIONS", broken("perdure.store.sqlite"))
+        with pytest.raises(PerdureError, match="what_is_not_there"):
             await empty.migrate()
         assert (await empty.schema_status()).current == 0
-        with pytest.raises(SchemaMissing):
-            await empty.check_schema()
-        await shell.run("drop table job_waits")
+    with pytest.raises(SchemaMissing) as refused:
+        await empty.check_schema()
+    assert type(refused.value) is SchemaMissing
     assert len(await empty.migrate()) > 0
     await checked_log(empty, await enqueue(empty))
 
@@ -168,7 +283,8 @@ async def test_an_older_schema_says_what_is_missing(file_store: Store, shell: Sh
     await shell.run(f"delete from schema_migrations where number = {needed}")
     with pytest.raises(SchemaOutdated if needed > 1 else SchemaMissing):
         await file_store.check_schema()
-    assert (await file_store.schema_status()).current == needed - 1
+    if needed > 1:
+        assert (await file_store.schema_status()).current == needed - 1
 
 
 async def test_database_time_is_utc_and_moves_on(store: Store) -> None:
@@ -265,17 +381,29 @@ async def test_a_store_in_memory_names_its_kinds(store: Store) -> None:
     assert {"one of these", "ein ä"} <= set(await store.kinds())
 
 
-async def test_a_migration_that_meets_somebody_elses_table_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        (
+            "create table schema_migrations (version text primary key)",
+            "schema_migrations",
+        ),  # as other tools name theirs
+        ("create view job_waits as select 1", "job_waits"),
+        ("create index Jobs_Kind on orders (id)", "Jobs_Kind"),
+    ],
+)
+async def test_a_migration_that_meets_a_name_of_somebody_elses_leaves_nothing(
+    tmp_path: Path, statement: str, named: str
+) -> None:
     path = tmp_path / "theirs.db"
-    with closing(sqlite3.connect(path)) as theirs:
-        theirs.execute("create table schema_migrations (version text primary key)")  # as other tools name theirs
     store = await open_store(f"sqlite:///{path}")
-    try:
-        for _ in range(2):
-            with pytest.raises(PerdureError):
-                await store.migrate()
-    finally:
-        await store.close()
     with closing(sqlite3.connect(path)) as theirs:
-        tables = theirs.execute("select name from sqlite_master where type in ('table', 'view')").fetchall()
-    assert tables == [("schema_migrations",)]
+        theirs.execute("create table orders (id integer)")
+        theirs.execute(statement)
+        theirs.commit()
+        before = theirs.execute("select * from sqlite_master").fetchall()
+        for look in (store.migrate, store.schema_status, store.check_schema):
+            with pytest.raises(ForeignDatabase, match=f"would need these names: {named}$"):
+                await look()
+        await store.close()
+        assert theirs.execute("select * from sqlite_master").fetchall() == before

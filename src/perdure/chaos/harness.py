@@ -192,7 +192,7 @@ class Chaos:
         if not proxied:
             note("no connection was cut: the URL does not name one host that a proxy can stand in front of")
         if real:
-            note("the server was not restarted: the database holds jobs of others")
+            note("the server was not restarted: the database holds jobs or tables of others")
         elif self._plan.restart is None:
             note("the server was not restarted: nobody said how (--restart-command)")
 

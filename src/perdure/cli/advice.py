@@ -13,7 +13,9 @@ ADVICE: dict[str, str] = {
     "worker starts.",
     "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
     "schema-missing": "Run `perdure db migrate`.",
-    "foreign-database": "Name perdure's own database. To keep its tables beside others: `perdure db migrate`.",
+    "foreign-database": "Name perdure's own database. To keep its tables beside yours in a SQLite file: `perdure db migrate` or "
+    "`App(..., migrate=True)`, where no name is in the way. On PostgreSQL rename the schema: "
+    "`alter schema perdure rename to ...`.",
     "schema-outdated": "Run `perdure db migrate`.",
     "schema-too-new": "Upgrade perdure on this machine.",
     "migration-changed": "Install the perdure that made this schema, or restore the schema; never edit a migration.",

@@ -65,7 +65,9 @@ def chaos(
     ] = None,
     allow_real_jobs: Annotated[
         bool,
-        typer.Option("--allow-real-jobs", help="Also in a database that holds jobs of others; it leaves them alone"),
+        typer.Option(
+            "--allow-real-jobs", help="Also in a database that holds jobs or tables of others; it leaves them alone"
+        ),
     ] = False,
 ) -> int:
     """Kill, stop, cut off and mislead real workers while every kind of job runs; then prove that nothing was lost.

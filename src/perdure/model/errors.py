@@ -294,7 +294,7 @@ class ApprovalChanged(Conflict):
 
 
 class RealJobs(Conflict):
-    """The database holds jobs that chaos did not make; it was left as it is."""
+    """The database holds jobs that chaos did not make, or tables that are not perdure's; it was left as it is."""
 
     code = "real-jobs"
 

@@ -12,14 +12,20 @@ _FORMS = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, post
 
 
 async def open_store(
-    url: str, *, tenant: str = DEFAULT_TENANT, clock: SettableClock | None = None, creates: bool = True
+    url: str,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    clock: SettableClock | None = None,
+    creates: bool = True,
+    beside: bool = True,
 ) -> Store:
     """Connect to the store a URL names. The schema is not looked at here: `check_schema` or `migrate` follows.
 
     clock: database time of a memory: store, for tests; the others have their database's own.
-    creates: whether a SQLite file may be made where there is none, or taken over where it is not ours.
+    creates: whether a SQLite file may be made where there is none, or used where it has no schema of ours. beside: also where it
+    has tables of others; not where one of them has a name that ours needs.
     Raises MalformedUrl for anything else than the three forms, StoreUnreachable if the database does not answer, InvalidInput
-    for a clock that the store cannot take; with creates=False for a SQLite file as `check_schema`.
+    for a clock that the store cannot take; for a SQLite file ForeignDatabase, and with creates=False as `check_schema`.
     """
     scheme, _, rest = url.strip().partition(":")
     if clock is not None and scheme != "memory":
@@ -31,7 +37,7 @@ async def open_store(
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from perdure.store.sqlite.store import SqliteStore
 
-        return await SqliteStore.open(rest[3:], tenant=tenant, creates=creates)
+        return await SqliteStore.open(rest[3:], tenant=tenant, creates=creates, beside=beside)
     if scheme in ("postgresql", "postgres") and rest.startswith("//") and len(rest) > 2:
         from perdure.store.postgres.store import PostgresStore
 

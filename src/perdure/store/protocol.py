@@ -76,19 +76,28 @@ class SchemaStore(Protocol):
     """The schema and the database itself."""
 
     async def schema_status(self) -> SchemaStatus:
-        """Compare the schema with what is needed; works on an empty database and on a newer schema."""
+        """Compare the schema with what is needed; works on an empty database and on a newer schema.
+
+        Raises `ForeignDatabase` where something of somebody else is in the way of ours.
+        """
         ...
 
-    async def migrate(self) -> list[Migration]:
+    async def migrate(self, *, beside: bool = True) -> list[Migration]:
         """Apply what is missing, in order, under a lock that admits one migrator at a time; return what was applied.
 
-        Raises `SchemaTooNew`, or `MigrationChanged` if an applied migration's checksum differs. A failing migration leaves
-        nothing of itself.
+        beside: also in a SQLite file that has tables of others and no schema of ours; PostgreSQL keeps ours in one of its own.
+        Raises `ForeignDatabase` where something of somebody else is in the way, `SchemaTooNew`, or `MigrationChanged` if an
+        applied migration's checksum differs. A failing migration leaves nothing of itself.
         """
         ...
 
     async def check_schema(self) -> None:
-        """Raise `SchemaMissing`, `SchemaOutdated`, `SchemaTooNew` or `MigrationChanged` unless the schema fits exactly."""
+        """Raise `SchemaMissing`, `ForeignDatabase`, `SchemaOutdated`, `SchemaTooNew` or `MigrationChanged` unless the schema fits
+        exactly."""
+        ...
+
+    async def other_tables(self) -> list[str]:
+        """Tables and views of the database that are not ours; PostgreSQL's with their schemas, without those of extensions."""
         ...
 
     async def kinds(self) -> list[str]:

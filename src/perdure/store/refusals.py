@@ -209,14 +209,32 @@ def check_schema_version(current: int, needed: int, where: str) -> None:
         )
 
 
-def check_ours(current: int, tables: Sequence[str], where: str) -> None:
-    """Raise ForeignDatabase where there is no schema of ours, but the tables of somebody else."""
-    if current == 0 and tables:
-        shown = ", ".join(tables[:5]) + (", ..." if len(tables) > 5 else "")
-        raise ForeignDatabase(
-            f"{where} is not perdure's: it has tables ({shown}), and no perdure schema",
-            hint="check the URL with perdure config ls; to keep perdure's tables beside them: perdure db migrate",
+def foreign_file(tables: Sequence[str], taken: Sequence[str], where: str) -> ForeignDatabase:
+    """A file without our schema, but with the tables of somebody else. taken: names in it that ours need."""
+    what = f"{where} is not perdure's: it has tables ({_few(tables)}), and no perdure schema"
+    if taken:
+        return ForeignDatabase(
+            f"{what}; perdure's own would need these names: {_few(taken)}",
+            hint="check the URL with perdure config ls; give perdure a file of its own, or rename what is in the way",
         )
+    return ForeignDatabase(
+        what,
+        hint="check the URL with perdure config ls; to keep perdure's tables beside them: perdure db migrate, "
+        "or App(..., migrate=True)",
+    )
+
+
+def foreign_schema(tables: Sequence[str], where: str) -> ForeignDatabase:
+    """A PostgreSQL schema of our name, with the tables of somebody else."""
+    return ForeignDatabase(
+        f"the schema perdure of {where} is not perdure's: it has tables ({_few(tables)}), and no migration of perdure's",
+        hint="check the URL with perdure config ls; use another database, or rename that schema: "
+        "alter schema perdure rename to ...",
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def decision_note(decision: Decide, approval_id: UUID, key: str) -> dict[str, Any]:

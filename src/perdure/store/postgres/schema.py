@@ -10,9 +10,10 @@ from perdure.model.errors import MigrationChanged
 from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.postgres.base import Base
 from perdure.store.postgres.connections import COMMON, Connection, close_quietly, connect
+from perdure.store.postgres.shape import expected
 from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
 from perdure.store.protocol import Migration, SchemaStatus
-from perdure.store.refusals import check_ours, check_schema_version
+from perdure.store.refusals import check_schema_version, foreign_schema
 from perdure.store.sqlfiles import load_migrations
 
 PACKAGE = "perdure.store.postgres"
@@ -26,10 +27,14 @@ class Schema(Base):
 
     async def schema_status(self) -> SchemaStatus:
         """See `protocol.SchemaStore.schema_status`."""
+        # Before the record of migrations: tables that a migrator makes meanwhile come together with theirs.
+        strangers = await self._db.rows("strangers")
         version = await self._db.row("server_version")
         exists = await self._db.row("has_schema")
         rows = await self._db.rows("applied_migrations") if exists and exists["has_migrations"] else []
         applied = [Migration(row["number"], row["name"], row["checksum"], "", row["applied_at"]) for row in rows]
+        if strangers and not applied:
+            raise foreign_schema([row["name"] for row in strangers], self._where)
         known = load_migrations(PACKAGE)
         return SchemaStatus(
             current=max((m.number for m in applied), default=0),
@@ -41,13 +46,10 @@ class Schema(Base):
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
         status = await self.schema_status()
-        if status.current == 0:
-            strangers = await self._db.rows("strangers")
-            check_ours(0, [row["name"] for row in strangers], f"the schema perdure of {self._where}")
         check_schema_version(status.current, status.needed, self._where)
         _check_unchanged(status.migrations, self._where)
 
-    async def migrate(self) -> list[Migration]:
+    async def migrate(self, *, beside: bool = True) -> list[Migration]:  # noqa: ARG002  ours is a schema of its own
         """See `protocol.SchemaStore.migrate`."""
         try:
             connection = await connect(self._url, COMMON)
@@ -78,6 +80,11 @@ class Schema(Base):
                 statements["record_migration"], migration.number, migration.name, migration.checksum
             )
         return replace(migration, applied_at=row["applied_at"] if row else None)
+
+    async def other_tables(self) -> list[str]:
+        """See `protocol.SchemaStore.other_tables`."""
+        ours = [thing.name for thing in expected() if thing.kind in ("table", "view")]
+        return [row["name"] for row in await self._db.rows("other_tables", ours)]
 
     async def kinds(self) -> list[str]:
         """See `protocol.SchemaStore.kinds`."""

@@ -9,13 +9,21 @@ select current_setting('server_version') as version
 
 -- name: has_schema
 -- only: postgres SQLite has no schemas; asking the catalog needs no right on the schema. Other tools keep tables of this name.
-select to_regnamespace('perdure') is not null as has_schema, exists (select 1 from pg_attribute
-  where attrelid = to_regclass('perdure.schema_migrations') and attname = 'checksum') as has_migrations
+select to_regnamespace('perdure') is not null as has_schema, 4 = (select count(*) from pg_attribute where attrelid =
+  to_regclass('perdure.schema_migrations') and attname in ('number', 'name', 'checksum', 'applied_at')) as has_migrations
 
 -- name: strangers
--- Tables where ours should be.
-select relname::text as name from pg_class where relnamespace = to_regnamespace('perdure') and relkind in ('r', 'p', 'v', 'm')
-order by relname
+-- Whatever is where ours should be: all that may not share a name with a table.
+select relname::text as name from pg_class where relnamespace = to_regnamespace('perdure')
+  and relkind in ('r', 'p', 'v', 'm', 'f', 'S', 'c') order by relname
+
+-- name: other_tables
+-- only: postgres in a SQLite file they are strangers beside ours. $1 tables and views of ours
+select format('%I.%I', n.nspname, c.relname) as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
+  and not (n.nspname = 'perdure' and c.relname = any($1::text[]))
+  and not exists (select 1 from pg_depend where classid = 'pg_class'::regclass and objid = c.oid and deptype = 'e')
+order by 1
 
 -- name: applied_migrations
 select number, name, checksum, applied_at from perdure.schema_migrations order by number

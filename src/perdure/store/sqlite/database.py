@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import shlex
 import sqlite3
 import threading
@@ -48,6 +49,7 @@ _CACHED_STATEMENTS = 256
 _READERS = 3
 _NAPS = (0.001, 0.002, 0.005, 0.01, 0.02)
 _OLDEST = (3, 40)
+_HEADER = 16  # bytes; SQLite takes a file of a single byte for an empty one
 
 PATIENCE = 5.0
 """Seconds that a stranger's lock is waited for; perdure's own processes queue up at the lock file."""
@@ -171,16 +173,25 @@ def keep_time(conn: sqlite3.Connection, clock: SettableClock) -> None:
     conn.create_function("julianday", 1, lambda _: (clock.now() - _EPOCH) / _DAY + _EPOCH_JULIAN)
 
 
-def peek(path: str, look: Callable[[sqlite3.Connection, str], None]) -> None:
-    """Call `look` with a connection to a file that is there, and with its path; nothing of the file is changed.
+def peek(path: str, look: Callable[[sqlite3.Connection, str], None], *, absent: bool) -> None:
+    """Call `look` with a connection to a file that is there, in one snapshot, and with its path; nothing of the file is changed.
 
-    Raises what `look` raises, SQLite's errors translated.
+    absent: whether it may be missing. Raises what `look` raises, SQLite's errors translated.
     """
     if not Path(path).exists():
+        if absent:
+            return
         raise StoreUnreachable(f"there is no database at {path}", hint="check the URL with perdure config ls")
+    # Who may write leaves no empty -wal and -shm behind; but at its end it would also put a -wal with content into the file.
+    mode = "ro" if _size(os.path.realpath(path) + "-wal") else "rw"
     try:
-        with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=PATIENCE)) as conn:
+        with contextlib.closing(
+            sqlite3.connect(f"{Path(path).as_uri()}?mode={mode}", uri=True, timeout=PATIENCE, isolation_level=None)
+        ) as conn:
+            conn.execute("pragma query_only = on")
+            conn.text_factory = _TEXT
             conn.row_factory = sqlite3.Row
+            conn.execute("begin")
             look(conn, path)
     except REFUSALS as error:
         raise meaning(error, path) from error
@@ -200,7 +211,7 @@ def check_engine() -> None:
 
 
 def check_place(path: str) -> None:
-    """Raise StoreUnreachable if no database can be at this path, saying why in plain words."""
+    """Raise StoreUnreachable if no database can be at this path, StoreError if something else is, saying why in plain words."""
     file = Path(path)
     if not file.parent.is_dir():
         raise StoreUnreachable(
@@ -208,6 +219,23 @@ def check_place(path: str) -> None:
         )
     if file.is_dir():
         raise StoreUnreachable(f"cannot open {path}: it is a directory", hint="name a file in it")
+    # Looking at the size only: to open and close the file would drop the locks of this process's own connections to it.
+    if 0 < _size(path) < _HEADER:
+        raise _no_database(path)
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _no_database(where: str) -> StoreError:
+    return StoreError(
+        f"{where} is not a SQLite database, or its first bytes are damaged",
+        hint="name another file, or move this one away; if it was perdure's: stop its workers and restore a backup",
+    )
 
 
 REFUSALS = (sqlite3.Error, UnicodeError, OverflowError)
@@ -227,10 +255,7 @@ def meaning(error: Exception, where: str) -> PerdureError:
     if text.startswith("no such table"):
         return SchemaMissing(f"{where} has no perdure schema yet", hint="create it: perdure db migrate")
     if name.startswith("SQLITE_NOTADB") or "not a database" in text:
-        return StoreError(
-            f"{where} is not a SQLite database, or its first bytes are damaged",
-            hint="name another file, or move this one away; if it was perdure's: stop its workers and restore a backup",
-        )
+        return _no_database(where)
     if name.startswith("SQLITE_CORRUPT"):
         return StoreError(
             f"{where} is damaged: SQLite says '{text}'",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 from perdure.model.errors import MigrationChanged, StoreError
 from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.protocol import Migration, SchemaStatus
-from perdure.store.refusals import check_ours, check_schema_version
+from perdure.store.refusals import check_schema_version, foreign_file
 from perdure.store.sqlfiles import load_migrations
 from perdure.store.sqlite.base import SQL, Base, singly
 from perdure.store.sqlite.database import SPELLING
+from perdure.store.sqlite.shape import names_of_ours
 from perdure.store.sqlite.writer import NOTHING
 
 _MIGRATIONS = load_migrations("perdure.store.sqlite")
@@ -46,13 +47,25 @@ def _check_unchanged(applied: dict[int, Migration], where: str) -> None:
             )
 
 
+def check_not_foreign(conn: sqlite3.Connection, where: str, *, beside: bool) -> None:
+    """Raise ForeignDatabase where there is no schema of ours, but something of somebody else; beside: only where it has a name
+    that ours needs."""
+    if not _applied(conn):
+        strangers = conn.execute(SQL["strangers"]).fetchall()
+        taken = names_of_ours(strangers) if strangers else []
+        if taken or (strangers and not beside):
+            raise foreign_file(_tables(strangers), taken, where)
+
+
+def _tables(things: Iterable[sqlite3.Row]) -> list[str]:
+    return [thing["name"] for thing in things if thing["kind"] in ("table", "view")]
+
+
 def check_fits(conn: sqlite3.Connection, where: str) -> None:
     """Raise unless the database has exactly the schema that this perdure ships; see `protocol.SchemaStore.check_schema`."""
+    check_not_foreign(conn, where, beside=False)
     applied = _applied(conn)
-    current = max(applied, default=0)
-    if current == 0:
-        check_ours(0, [row["name"] for row in conn.execute(SQL["strangers"])], where)
-    check_schema_version(current, len(_MIGRATIONS), where)
+    check_schema_version(max(applied, default=0), len(_MIGRATIONS), where)
     _check_unchanged(applied, where)
 
 
@@ -79,6 +92,7 @@ class Schema(Base):
         """See `protocol.SchemaStore.schema_status`."""
 
         def read(conn: sqlite3.Connection) -> SchemaStatus:
+            check_not_foreign(conn, self._place, beside=True)
             applied = _applied(conn)
             shipped = [
                 dataclasses.replace(m, applied_at=applied[m.number].applied_at) if m.number in applied else m
@@ -90,15 +104,20 @@ class Schema(Base):
 
         return await self._read(read)
 
-    async def migrate(self) -> list[Migration]:
+    async def migrate(self, *, beside: bool = True) -> list[Migration]:
         """See `protocol.SchemaStore.migrate`."""
         # Looking takes no lock: whoever opens the store may be writing to the file himself.
         applied = await self._read(_applied)
         if max(applied, default=0) == len(_MIGRATIONS):
             _check_unchanged(applied, self._place)
             return []
+
+        def once(conn: sqlite3.Connection, now: int) -> Migration | None:
+            check_not_foreign(conn, self._place, beside=beside)
+            return self._migrate_once(conn, now)
+
         done: list[Migration] = []
-        while (migration := await self._write(self._migrate_once, NOTHING)) is not None:
+        while (migration := await self._write(once, NOTHING)) is not None:
             done.append(migration)
         return done
 
@@ -129,6 +148,16 @@ class Schema(Base):
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
         await self._read(lambda conn: check_fits(conn, self._place))
+
+    async def other_tables(self) -> list[str]:
+        """See `protocol.SchemaStore.other_tables`."""
+
+        def read(conn: sqlite3.Connection) -> list[str]:
+            things = conn.execute(SQL["strangers"]).fetchall()
+            ours = set(names_of_ours(things))
+            return [name for name in _tables(things) if name not in ours]
+
+        return await self._read(read)
 
     async def kinds(self) -> list[str]:
         """See `protocol.SchemaStore.kinds`."""

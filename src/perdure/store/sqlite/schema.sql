@@ -16,12 +16,12 @@ select sqlite_version() as version
 
 -- name: has_migrations
 -- only: sqlite an empty file has no table to ask. Other tools keep tables of this name.
-select 1 from sqlite_master where type = 'table' and name = 'schema_migrations'
-  and exists (select 1 from pragma_table_info('schema_migrations') where name = 'checksum')
+select 1 from sqlite_master where type = 'table' and name = 'schema_migrations' and 4 =
+  (select count(*) from pragma_table_info('schema_migrations') where name in ('number', 'name', 'checksum', 'applied_at'))
 
 -- name: strangers
--- Tables where ours should be.
-select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%' order by name
+-- Whatever is where ours should be.
+select type as kind, name from sqlite_master where substr(name, 1, 7) <> 'sqlite_' order by name
 
 -- name: applied_migrations
 select number, name, checksum, applied_at from schema_migrations order by number

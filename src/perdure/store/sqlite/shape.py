@@ -4,7 +4,7 @@ those of a database in memory that was migrated for this."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cache
 from types import MappingProxyType
@@ -29,6 +29,12 @@ def _expected() -> Mapping[str, tuple[str, str]]:
 
 def _texts(conn: sqlite3.Connection) -> dict[str, tuple[str, str]]:
     return {name: (kind, " ".join(text.split())) for kind, name, _, text in conn.execute(SQL["schema_texts"])}
+
+
+def names_of_ours(things: Iterable[sqlite3.Row]) -> list[str]:
+    """Those of other things (kind, name) whose names the migrations need. Triggers have names of their own."""
+    ours = {(kind == "trigger", name.lower()) for name, (kind, _) in _expected().items()}
+    return [thing["name"] for thing in things if (thing["kind"] == "trigger", thing["name"].lower()) in ours]
 
 
 def faults_of_the_schema(conn: sqlite3.Connection) -> Iterator[Fault]:

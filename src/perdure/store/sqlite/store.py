@@ -22,7 +22,7 @@ from perdure.store.sqlite.foreign import Foreign
 from perdure.store.sqlite.jobs import Jobs
 from perdure.store.sqlite.leases import Leases
 from perdure.store.sqlite.retention import Retention
-from perdure.store.sqlite.schema import Schema, check_fits
+from perdure.store.sqlite.schema import Schema, check_fits, check_not_foreign
 from perdure.store.sqlite.workers import Workers
 from perdure.store.sqlite.writer import NEWS, WORK, Writer
 
@@ -46,21 +46,28 @@ class SqliteStore(
 
     @classmethod
     async def open(
-        cls, path: str | None, *, tenant: str, clock: SettableClock | None = None, creates: bool = True
+        cls,
+        path: str | None,
+        *,
+        tenant: str,
+        clock: SettableClock | None = None,
+        creates: bool = True,
+        beside: bool = True,
     ) -> SqliteStore:
         """Open the database in this file, made where there is none, or (None) a new one in memory, whose time a clock may
         be.
 
-        creates=False: only a file that is there and has our schema, looked at before anything of it is touched.
+        A file that is there is looked at before anything of it is touched. beside=False: none with tables of others and no
+        schema of ours. creates=False: only one that has our schema.
         Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written; StoreError if
-        this Python's SQLite is too old; with creates=False as `check_schema`.
+        this Python's SQLite is too old; ForeignDatabase; with creates=False as `check_schema`.
         """
         check_engine()
         if path is not None:
             path = os.path.abspath(path)  # noqa: ASYNC240, PTH100  no I/O, and no resolving of links
             check_place(path)
-            if not creates:
-                await apart(partial(peek, path, check_fits))
+            look = partial(check_not_foreign, beside=beside) if creates else check_fits
+            await apart(partial(peek, path, look, absent=creates))
         store = cls(path, tenant, clock)
         await store._writer.open()
         return store
