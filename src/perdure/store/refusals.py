@@ -175,8 +175,8 @@ def check_decision(
     if kind == "question" and decision.verdict == "approve" and not _is_answer(decision.edited_payload):
         raise InvalidInput(
             "this asks what happened to a side effect: approving needs an answer",
-            hint="--outcome happened --result JSON, or --outcome retry (from a program: edited={'outcome': ..., 'result': ...}); "
-            "denying fails the job",
+            hint="--outcome happened --result JSON, or --outcome retry; denying fails the job. From a program: "
+            'edited={"outcome": "happened", "result": ...} or {"outcome": "retry"}',
         )
 
 
