@@ -88,7 +88,7 @@ class ModelJob:
             status = S.RETRY if self.lost_starts + 1 < MAX_LOST_STARTS else S.DEADLETTER
         if status is S.RETRY:
             self.retry_count += self.begun
-        self.lost_starts = 0 if self.begun else self.lost_starts + 1
+        self.lost_starts += not self.begun
         self._end_lease()
         self._move(status)
         self.due = "now" if status is S.RETRY else None

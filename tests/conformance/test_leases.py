@@ -191,6 +191,19 @@ async def test_started_losses_end_in_the_dead_letters(store: Store) -> None:
     await checked_log(store, job.id)
 
 
+async def test_only_the_first_crash_of_a_loop_is_free(store: Store) -> None:
+    """A loss before the start may have been a start that nobody heard of; from then on workers mark each attempt first."""
+    lease = await started(store, max_retries=1)
+    for begun, retries in ((False, 0), (True, 1)):
+        await run_out(store, lease, started=begun)
+        await store.reap(worker_id=OTHER)
+        again = await claim(store, lease.job_id)
+        assert (again.retry_count, again.lost_starts) == (retries, 1)
+        lease = again.lease
+    await run_out(store, lease)
+    assert await store.reap(worker_id=OTHER) == [Reaped(lease.job_id, S.DEADLETTER, WORKER, "echo")]
+
+
 async def test_the_twentieth_unstarted_loss_is_the_last(store: Store) -> None:
     """A job that kills its worker before its code begins must not circle for ever."""
     lease = await started(store)

@@ -321,7 +321,7 @@ async def test_after_its_deadline_a_job_is_not_started(app: App) -> None:
     assert started == []
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, SystemExit])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, SystemExit, KeyboardInterrupt])
 async def test_a_handler_that_ends_oddly_uses_a_retry_and_its_backoff(app: App, error: type[BaseException]) -> None:
     @app.job(backoff=MINUTE)
     async def odd(ctx: JobContext) -> None:

@@ -97,6 +97,8 @@ async def test_errors_and_verdicts(app: App) -> None:
             raise Retry("later", after=50)
         if how == "exit":
             raise SystemExit(1)
+        if how == "interrupt":
+            raise KeyboardInterrupt
         if how == "stop":
             raise StopIteration
         if how == "cancelled":
@@ -104,10 +106,13 @@ async def test_errors_and_verdicts(app: App) -> None:
         raise ExceptionGroup("several", [ValueError("a"), Fail("deep inside")])
 
     async with working(app):
-        jobs = {h: await ended(app, await app.enqueue(fails, h)) for h in ("fail", "exit", "stop", "error", "group")}
+        jobs = {
+            h: await ended(app, await app.enqueue(fails, h))
+            for h in ("fail", "exit", "interrupt", "stop", "error", "group")
+        }
         assert (jobs["fail"].status, jobs["fail"].error_message) == (Status.FAILED, "no use")
         assert (jobs["group"].status, jobs["group"].error_message) == (Status.FAILED, "deep inside")
-        for how, word in (("exit", "SystemExit"), ("stop", "StopIteration")):
+        for how, word in (("exit", "SystemExit"), ("interrupt", "KeyboardInterrupt"), ("stop", "StopIteration")):
             assert jobs[how].status is Status.DEADLETTER
             assert word in (jobs[how].error_message or "")
         retried = await reached(await app.enqueue(fails, "retry", max_retries=1), Status.RETRY)

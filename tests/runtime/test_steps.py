@@ -4,9 +4,12 @@ import asyncio
 import contextvars
 import functools
 import random
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from perdure import App, Backoff, Fail, JobContext, Retry, Snooze, Status, idempotency_key
 from perdure.model.jobs import MAX_JSON_BYTES
@@ -295,12 +298,13 @@ async def test_a_stop_iteration_in_a_plain_step_is_an_error_like_any_other(app: 
     assert "StopIteration" in (job.error_message or "")
 
 
-async def test_a_step_that_calls_exit_does_not_take_the_worker_along(app: App) -> None:
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+async def test_a_step_that_calls_exit_does_not_take_the_worker_along(app: App, error: type[BaseException]) -> None:
     def leave() -> None:
-        raise SystemExit(3)
+        raise error(3)
 
     async def leave_too() -> None:
-        raise SystemExit(4)
+        raise error(4)
 
     @app.job(max_retries=0)
     async def plain(ctx: JobContext) -> None:
@@ -312,13 +316,14 @@ async def test_a_step_that_calls_exit_does_not_take_the_worker_along(app: App) -
 
     @app.job(max_retries=0)
     async def whole(ctx: JobContext) -> None:
-        raise SystemExit(5)
+        raise error(5)
 
-    async with working(app):
+    async with working(app) as worker:
         for handler in (plain, coroutine, whole):
             job = await ended(app, await app.enqueue(handler))
             assert job.status is Status.DEADLETTER
-            assert "exit" in (job.error_message or "").lower()
+            assert re.search("exit|interrupt", job.error_message or "", re.IGNORECASE)
+        assert worker.working
 
 
 # -- arguments that changed -------------------------------------------------------------------------------------------------

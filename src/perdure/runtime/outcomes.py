@@ -85,7 +85,7 @@ def input_refused(error: InvalidInput) -> Outcome:
 
 
 def ended_oddly(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
-    """The handler ended by what is no Exception: a cancellation of its own making, `sys.exit`."""
+    """The handler ended by what is no Exception: a cancellation of its own making, `sys.exit`, KeyboardInterrupt."""
     return _again(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 

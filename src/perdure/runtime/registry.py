@@ -214,6 +214,8 @@ async def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             return await value
     except SystemExit as error:  # leaving a task it would end the worker's event loop
         raise RuntimeError(f"sys.exit({error.code!r}) was called") from error
+    except KeyboardInterrupt as error:
+        raise RuntimeError("KeyboardInterrupt was raised") from error
     return value
 
 

@@ -141,10 +141,9 @@ class Run:
         self.began = True
         try:
             outcome = await self._attempt()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
-            # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so
+            # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so.
+            # sys.exit or KeyboardInterrupt: leaving the task it would end the worker, with everybody's attempts
             if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
             self._keep_traceback(error)

@@ -270,7 +270,7 @@ with lost as materialized (
 ), moved as (
   update perdure.jobs j set status = g.verdict, prev_status = j.status, version = g.version + 1, updated_at = perdure.db_now(),
     retry_count = j.retry_count + (g.verdict = 'RETRY' and g.started)::int,
-    lost_starts = case when g.started then 0 else j.lost_starts + 1 end,
+    lost_starts = j.lost_starts + (not g.started)::int, -- kept by a started loss: only the first crash of a loop is free
     next_retry_at = case when g.verdict = 'RETRY' then perdure.db_now() end,
     finished_at = case when g.verdict in ('CANCELLED', 'DEADLETTER') then perdure.db_now() end,
     error_message = case when g.verdict = 'DEADLETTER' then 'the lease of worker ' || g.worker_id || ' ran out' end,

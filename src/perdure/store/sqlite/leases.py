@@ -239,7 +239,7 @@ def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, reaper: str) ->
         "status": status,
         "version": lost["version"] + 1,
         "retry_count": retries,
-        "lost_starts": 0 if started else lost["lost_starts"] + 1,
+        "lost_starts": lost["lost_starts"] + (not started),  # see the twin
         "next_retry_at": now if status is Status.RETRY else None,
         "finished_at": None if status is Status.RETRY else now,
         "error": error,
