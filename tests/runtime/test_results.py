@@ -281,6 +281,20 @@ async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App) -> None
     assert started == []
 
 
+async def test_a_result_that_does_not_fit_its_type_is_refused(app: App) -> None:
+    @app.job
+    async def one(ctx: JobContext) -> str:
+        return "text"
+
+    async with working(app):
+        handle = await app.enqueue(one)
+        assert await handle.result(PATIENCE) == "text"
+        with pytest.raises(InvalidInput, match="the result of job .* does not fit int"):
+            await app.result(handle.id, output_type=int)
+        with pytest.raises(InvalidInput, match="the result of job .* does not fit int"):
+            await app.handle(handle.id, int).result()
+
+
 async def test_a_type_that_json_cannot_be_read_into_is_refused_clearly(app: App) -> None:
     class Opaque:
         """No dataclass, no model."""
