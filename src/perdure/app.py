@@ -338,8 +338,6 @@ class App(Client):
                 merged[name] = SETTINGS_BY_NAME[name].read(merged[name])
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"worker option {name} makes no sense: {error}") from None
-        for queue in merged["queues"]:
-            check_queue(queue)
         if "chores" in merged:
             merged["chores"] = check_seconds(merged["chores"], "chores")
             if not merged["chores"]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from perdure.model.errors import ConfigError
-from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT
+from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT, check_name
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
@@ -35,7 +36,19 @@ class Setting:
         return "PERDURE_" + self.name.upper()
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, not {type(value).__name__}")
+    return value
+
+
+def _tenant(value: Any) -> str:
+    return check_name(value, "tenant")
+
+
 def _int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError(f"must be a whole number, got {str(value).lower()}")
     try:
         return int(value)
     except (ValueError, TypeError):
@@ -64,11 +77,17 @@ def _switch(value: Any) -> bool:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else list(value)
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Sequence | AbstractSet) or not all(isinstance(n, str) for n in items):
+        raise ValueError('must be names: "a,b" or ["a", "b"]')
     names = tuple(n.strip() for n in items if n.strip())
     if not names:
         raise ValueError("needs at least one name")
     return names
+
+
+def _queues(value: Any) -> tuple[str, ...]:
+    return tuple(check_name(name, "queue") for name in _names(value))
 
 
 def _lease(value: Any) -> float:
@@ -104,10 +123,10 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 
 
 SETTINGS = (
-    Setting("database_url", "sqlite:///perdure.db", str, "memory:, sqlite:///path or postgresql://..."),
-    Setting("tenant", DEFAULT_TENANT, str, "the tenant whose jobs this process sees"),
-    Setting("app", None, str, "where the App is, as module:attribute, for commands that run handlers"),
-    Setting("queues", (DEFAULT_QUEUE,), _names, "queues a worker serves, comma-separated"),
+    Setting("database_url", "sqlite:///perdure.db", _text, "memory:, sqlite:///path or postgresql://..."),
+    Setting("tenant", DEFAULT_TENANT, _tenant, "the tenant whose jobs this process sees"),
+    Setting("app", None, _text, "where the App is, as module:attribute, for commands that run handlers"),
+    Setting("queues", (DEFAULT_QUEUE,), _queues, "queues a worker serves, comma-separated"),
     Setting("concurrency", 100, _whole, "jobs a worker runs at once"),
     Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "how long a job stays with a silent worker (30s, 2m)"),
     Setting("linger", 1.0, seconds, "how long a short wait is sat out before the job is parked"),
@@ -119,7 +138,7 @@ SETTINGS = (
     Setting("retention_keep_logs", False, _switch, "retention deletes payloads, results and checkpoints only"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
     Setting("metrics_port", None, _port, "where a worker serves /metrics, /healthz and /readyz; none: it does not"),
-    Setting("metrics_host", "127.0.0.1", str, "the address it serves them on"),
+    Setting("metrics_host", "127.0.0.1", _text, "the address it serves them on"),
     Setting("otel", False, _switch, "true: trace jobs with the program's OpenTelemetry"),
     Setting("log_level", "info", _one_of("debug", "info", "warning", "error"), "least severe log line shown"),
 )
@@ -190,7 +209,7 @@ def _files(environ: Mapping[str, str], directory: Path) -> list[tuple[Path, dict
         candidates.append(Path(home, "perdure", "config.toml"))
     found = []
     for path in candidates:
-        if not path.is_file():
+        if not path.exists():
             continue
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))

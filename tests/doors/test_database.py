@@ -237,6 +237,51 @@ class TestConfig:
         (place / "perdure.toml").write_text("colour = 1\n")
         assert "unknown settings: colour" in perdure("config", "ls", code=2).err
 
+    def test_a_directory_in_its_place(self, perdure: Perdure, place: Path) -> None:
+        (place / "perdure.toml").mkdir()
+        assert f"{place / 'perdure.toml'} cannot be read" in perdure("config", "ls", code=2).err
+        assert perdure("config", "path").lines[0] == str(place / "perdure.toml")
+
+    @pytest.mark.parametrize(
+        ("line", "says"),
+        [
+            ("concurrency = true", "must be a whole number, got true"),
+            ("concurrency = 1.5", "must be a whole number, got 1.5"),
+            ("concurrency = [1]", "'[1]' is no whole number"),
+            ("metrics_port = false", "must be a whole number, got false"),
+            ("database_url = 5", "must be text, not int"),
+            ("app = ['agents:app']", "must be text, not list"),
+            ("metrics_host = {}", "must be text, not dict"),
+            ("lease = [1]", "a duration is a number of seconds or text such as '90s', not a list"),
+            ("linger = 2026-01-01", "a duration is a number of seconds or text such as '90s', not a date"),
+            ("drain_timeout = true", "a duration is a number of seconds or text such as '90s', not a bool"),
+            ("queues = 5", 'must be names: "a,b" or ["a", "b"]'),
+            ("queues = [5]", 'must be names: "a,b" or ["a", "b"]'),
+            ("queues = {a = 1}", 'must be names: "a,b" or ["a", "b"]'),
+            ("queues = ['a', 'a:b']", "a queue's name is 1 to 100 characters without ':' or blanks, got 'a:b'"),
+            ("retention_status = 5", 'must be names: "a,b" or ["a", "b"]'),
+            ("tenant = 5", "a tenant's name is 1 to 100 characters without ':' or blanks, got 5"),
+        ],
+    )
+    def test_a_value_that_makes_no_sense(self, perdure: Perdure, place: Path, line: str, says: str) -> None:
+        (place / "perdure.toml").write_text(line)
+        told = " ".join(perdure("config", "ls", code=2).err.split())
+        assert f"{line.split(maxsplit=1)[0]} ({place / 'perdure.toml'}) makes no sense: {says}" in told
+        assert "[code: malformed-setting]" in told
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("queues", "a b"), ("queues", "a,b:c"), ("tenant", "a:b"), ("tenant", "a b"), ("tenant", "0af" * 2000)],
+        ids=lambda v: v[:6],
+    )
+    def test_a_name_that_is_none(
+        self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    ) -> None:
+        monkeypatch.setenv(f"PERDURE_{name.upper()}", value)
+        told = perdure("config", "ls", code=2).err
+        assert f"{name} (env PERDURE_{name.upper()}) makes no sense: a {name.removesuffix('s')}'s name is 1 to" in told
+        assert len(told) < 600
+
 
 class TestDoctor:
     """doctor."""

@@ -157,7 +157,7 @@ class TestProcesses:
             until(lambda: alive(perdure) == [])
 
     def test_what_cannot_start_is_not_started_for_ever(self, place: Path) -> None:
-        done = program("worker", "start", *APP, "--processes", "2", "--queues", "a b")
+        done = program("worker", "start", *APP, "--processes", "2", "--db", "mysql://x")
         assert done.code == 2
         assert "starting it again would not help" in done.err
 

@@ -40,7 +40,23 @@ def test_text_that_is_no_duration_is_refused_with_an_example(written: str) -> No
 
 @pytest.mark.parametrize(
     "written",
-    [-1, -0.001, "-5", float("nan"), float("inf"), "nan", "inf", "1e300", MAX_DURATION * 2, timedelta(-1), True],
+    [
+        -1,
+        -0.001,
+        "-5",
+        float("nan"),
+        float("inf"),
+        "nan",
+        "inf",
+        "1e300",
+        MAX_DURATION * 2,
+        timedelta(-1),
+        True,
+        10**400,
+        [1],
+        {},
+        None,
+    ],
 )
 def test_a_duration_that_makes_no_sense_is_refused(written: float | str | timedelta) -> None:
     with pytest.raises(ValueError, match="duration"):

@@ -3,6 +3,7 @@
 import enum
 import functools
 import sys
+import types
 import typing
 import uuid
 from collections.abc import Awaitable, Callable
@@ -281,35 +282,91 @@ async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App) -> None
     assert started == []
 
 
-async def test_a_type_that_json_cannot_be_read_into_is_refused_clearly(app: App) -> None:
+async def test_a_result_that_does_not_fit_its_type_is_refused(app: App) -> None:
+    @app.job
+    async def one(ctx: JobContext) -> str:
+        return "text"
+
+    async with working(app):
+        handle = await app.enqueue(one)
+        assert await handle.result(PATIENCE) == "text"
+        with pytest.raises(InvalidInput, match=r"the result of job .* does not fit int"):
+            await app.result(handle.id, output_type=int)
+        with pytest.raises(InvalidInput, match=r"the result of job .* does not fit int"):
+            await app.handle(handle.id, int).result()
+
+
+async def test_an_input_that_json_cannot_be_read_into_is_refused_where_the_handler_is_registered(app: App) -> None:
     class Opaque:
         """No dataclass, no model."""
 
-    @app.job
-    async def one(ctx: JobContext, thing: Opaque) -> None: ...
+    said = "the input 'thing' of handler 'one' is annotated as .*, which cannot be read from JSON.*Opaque"
+    for annotation in (Opaque, list[Opaque], Opaque | None):
 
-    with pytest.raises(
-        InvalidInput, match="payload of job 'one' is annotated as Opaque, which cannot be read from JSON"
-    ):
-        await app.enqueue("one", {"a": 1})
+        async def one(ctx: JobContext, thing: annotation) -> None: ...  # type: ignore[valid-type]
+
+        with pytest.raises(InvalidInput, match=said):
+            app.job(one)
+    assert len(app.registry) == 0
+
+
+async def test_an_input_that_names_what_comes_later_is_judged_when_it_is_used(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("names_what_comes_later")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module)["app"] = app
+    exec(LATER, vars(module))
+    async with working(app):
+        for kind in ("model", "data"):
+            assert await (await app.enqueue(kind, {"later": {"n": 1}})).result(PATIENCE) == 1
+    assert app.registry.find("unknown") is not None
+
+
+LATER = """
+from __future__ import annotations
+from dataclasses import dataclass
+from pydantic import BaseModel
+from perdure import JobContext
+
+class Model(BaseModel):
+    later: Later
+
+@dataclass
+class Data:
+    later: Later
+
+@app.job
+async def model(ctx: JobContext, given: Model) -> int:
+    return given.later.n
+
+@app.job
+async def data(ctx: JobContext, given: Data) -> int:
+    return given.later.n
+
+@app.job
+async def unknown(ctx: JobContext, given: list["Never"]) -> None: ...
+
+class Later(BaseModel):
+    n: int
+"""
 
 
 async def test_the_typed_dict_of_typing_works_where_pydantic_can_read_it(app: App) -> None:
     class Plain(typing.TypedDict):
         moment: datetime
 
-    @app.job
     async def one(ctx: JobContext, given: Plain) -> datetime:
         return given["moment"]
 
     given: Plain = {"moment": MOMENT}
     readable = bool(sys.version_info >= (3, 12))
     if not readable:
-        with pytest.raises(InvalidInput, match=r"typing_extensions\.TypedDict"):
-            await app.enqueue(one, given)
+        with pytest.raises(InvalidInput, match=r"'given' of handler 'one' .*typing_extensions\.TypedDict"):
+            app.job(one)
         return
     async with working(app):
-        assert await (await app.enqueue(one, given)).result(PATIENCE) == MOMENT
+        assert await (await app.enqueue(app.job(one), given)).result(PATIENCE) == MOMENT
 
 
 async def test_a_step_with_such_a_type_is_refused_before_it_runs(app: App) -> None:

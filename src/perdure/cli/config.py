@@ -67,7 +67,7 @@ def path(cli: Cli) -> None:
     """Print the files that are looked into, the first one first, and which of them exist."""
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     files = [Path.cwd() / PROJECT_FILE, Path(home, "perdure", "config.toml")]
-    rows: list[dict[str, Any]] = [{"path": str(f), "exists": f.is_file()} for f in files]
+    rows: list[dict[str, Any]] = [{"path": str(f), "exists": f.exists()} for f in files]
     if cli.out.mode is Mode.TABLE and cli.out.fields is None:
         for row in rows:
             print(row["path"] + ("" if row["exists"] else "  (not there)"))

@@ -30,6 +30,19 @@ Note = MappingProxyType[str, Any] | dict[str, Any]
 """Who changed a job, through which door and why: becomes the payload of the transition's event."""
 
 
+def check_name(value: object, whose: str) -> str:
+    """The name of a queue or a tenant. Raises ValueError unless it is 1 to 100 printable characters without ':' or blanks."""
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 100
+        or ":" in value
+        or " " in value
+        or not value.isprintable()
+    ):
+        raise ValueError(f"a {whose}'s name is 1 to 100 characters without ':' or blanks, got {value!r:.120}")
+    return value
+
+
 def lane_of(tenant: str, queue: str) -> str:
     """The lane a job waits in: what a worker claims from. Tenants never share one."""
     return queue if tenant == DEFAULT_TENANT else f"{tenant}:{queue}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 import time
@@ -33,7 +34,13 @@ def seconds(value: Duration) -> float:
     elif isinstance(value, bool):
         raise ValueError("a duration is a number of seconds or text such as '90s', not a bool")
     else:
-        result = float(value)
+        try:
+            result = float(value)
+        except TypeError:
+            kind = type(value).__name__
+            raise ValueError(f"a duration is a number of seconds or text such as '90s', not a {kind}") from None
+        except OverflowError:
+            result = math.inf
     if not 0 <= result <= MAX_DURATION:
         raise ValueError(f"a duration must be between 0 seconds and 100 years, got {value!r}")
     return result

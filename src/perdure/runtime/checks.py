@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
-from perdure.model.jobs import DEFAULT_QUEUE
+from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import seconds
 from perdure.runtime import codec
 
@@ -28,18 +28,10 @@ def check_max_retries(value: object) -> int:
 
 def check_queue(value: object) -> str:
     """Raise InvalidInput unless it is a name of 1 to 100 printable characters without ':' or blanks."""
-    if (
-        not isinstance(value, str)
-        or not 1 <= len(value) <= 100
-        or ":" in value
-        or " " in value
-        or not value.isprintable()
-    ):
-        raise InvalidInput(
-            f"a queue's name is 1 to 100 characters without ':' or blanks, got {value!r}",
-            hint=f"for example '{DEFAULT_QUEUE}'",
-        )
-    return value
+    try:
+        return check_name(value, "queue")
+    except ValueError as error:
+        raise InvalidInput(str(error), hint=f"for example '{DEFAULT_QUEUE}'") from None
 
 
 def check_kind(value: object) -> str:

@@ -87,17 +87,36 @@ def check_type(annotation: Any, what: str) -> None:
         _reader_of(annotation, what)
 
 
+def check_type_early(annotation: Any, what: str) -> None:
+    """As `check_type`, while types may still be without names that are defined further down: such a one passes."""
+    try:
+        _built_reader(annotation)
+    except PydanticUndefinedAnnotation:
+        return
+    except PydanticUserError as error:
+        if error.code != "class-not-fully-defined":
+            raise _unreadable(annotation, what, error) from None
+
+
 def _reader_of(annotation: Any, what: object) -> Callable[[str], Any]:
     try:
-        try:
-            return _reader(annotation)
-        except TypeError:  # an unhashable annotation
-            return TypeAdapter(annotation).validator.validate_json
+        return _built_reader(annotation)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-        raise InvalidInput(
-            f"{what} is annotated as {_name(annotation)}, which cannot be read from JSON: {error.message.partition('. ')[0]}",
-            hint="annotate JSON types, dataclasses, pydantic models or, below Python 3.12, typing_extensions.TypedDict",
-        ) from None
+        raise _unreadable(annotation, what, error) from None
+
+
+def _built_reader(annotation: Any) -> Callable[[str], Any]:
+    try:
+        return _reader(annotation)
+    except TypeError:  # an unhashable annotation
+        return TypeAdapter(annotation).validator.validate_json
+
+
+def _unreadable(annotation: Any, what: object, error: PydanticUserError | PydanticUndefinedAnnotation) -> InvalidInput:
+    return InvalidInput(
+        f"{what} is annotated as {_name(annotation)}, which cannot be read from JSON: {error.message.partition('. ')[0]}",
+        hint="annotate JSON types, dataclasses, pydantic models or, below Python 3.12, typing_extensions.TypedDict",
+    )
 
 
 def _name(annotation: Any) -> str:

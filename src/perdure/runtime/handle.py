@@ -48,8 +48,8 @@ class Handle(Generic[O_co]):
     async def result(self, timeout: Duration | None = None) -> O_co:
         """Wait for the end and return what the handler returned, typed as it is annotated.
 
-        timeout: seconds or text; None waits for ever. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout; a timeout does
-        not touch the job.
+        timeout: seconds or text; None waits for ever. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout, and InvalidInput
+        where the result does not fit its type; a timeout does not touch the job.
         """
         value: O_co = await self._client.result(self.id, timeout=timeout, output_type=self._output_type)
         return value

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff
+from perdure.runtime import codec
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -72,6 +73,8 @@ class Handler(Generic[I, O]):
         hints = type_hints(fn, local_names)
         self.takes_input = len(parameters) == 2
         self.input_type: Any = hints.get(parameters[1].name) if self.takes_input else None
+        if self.input_type is not None and self.input_type is not Any:
+            codec.check_type_early(self.input_type, f"the input '{parameters[1].name}' of handler '{name}'")
         self.output_type: Any = hints.get("return")
         self.__doc__ = fn.__doc__
 

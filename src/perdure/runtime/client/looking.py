@@ -139,7 +139,8 @@ class Looking(Base):
         return f"{found.sentence} ", [f"{move.what}: {move.command}" for move in found.moves]
 
     async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
-        """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout."""
+        """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout,
+        and InvalidInput where it does not fit its type."""
         job = await self.wait(job_id, timeout=timeout)
         if job.status in FAILURES:
             raise JobFailed(job)
