@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from perdure.model.approvals import Approval, ApprovalStatus
-from perdure.model.errors import AmbiguousId, ApprovalNotFound, PerdureError
+from perdure.model.errors import AlreadyDecided, AmbiguousId, ApprovalExpired, ApprovalNotFound, PerdureError
 from perdure.model.ids import hash_token, new_token
 from perdure.model.jobs import Lease, Outcome
 from perdure.store.protocol import Store
@@ -18,9 +18,11 @@ from tests.conformance.support import (
     by_token,
     checked_log,
     claim,
+    deny,
     enqueue,
     event,
     new_approval,
+    passed,
     started,
 )
 
@@ -44,9 +46,45 @@ async def test_an_approval_is_found_by_its_end_or_by_its_job(store: Store) -> No
     assert await store.find_approval(approval.job_id.hex[-8:]) != approval.id, "the one that is PENDING"
     with pytest.raises(AmbiguousId):
         await store.find_approval(approval.id.hex[-5:])
+
+
+async def test_a_job_without_open_approvals_means_its_latest(store: Store) -> None:
+    first = await asked(store)
+    second = await store.request_approval(Lease(first.job_id, 1, "worker-1"), new_approval("second"))
+    for approval in (second, first):
+        await store.decide(approve(approval))
+    for text in (str(first.job_id), first.job_id.hex[-8:]):
+        assert await store.find_approval(text) == second.id, "the latest asked, not the latest decided"
+    with pytest.raises(AlreadyDecided):
+        await store.decide(deny(await store.find_approval(str(first.job_id))))
+    expired = await asked(store, expires_in=0.001)
+    await passed(store, expired.expires_at)
+    await store.expire()
+    with pytest.raises(ApprovalExpired):
+        await store.decide(approve(await store.find_approval(str(expired.job_id))))
+
+
+async def test_a_job_that_never_asked_is_not_an_unknown_id(store: Store) -> None:
     bare = await enqueue(store)
-    with pytest.raises(ApprovalNotFound):
-        await store.find_approval(bare.hex[-8:])
+    for text in (str(bare), bare.hex[-8:]):
+        with pytest.raises(ApprovalNotFound, match=f"job …{bare.hex[-8:]} has asked nothing"):
+            await store.find_approval(text)
+
+
+async def test_a_job_with_several_open_approvals_names_them(store: Store) -> None:
+    first = await asked(store, title="Publish\nthis?")
+    lease = Lease(first.job_id, 1, "worker-1")
+    others = [await store.request_approval(lease, new_approval(f"more {n}", title="x" * 60)) for n in range(2)]
+    for text in (str(first.job_id), first.job_id.hex[-8:]):
+        with pytest.raises(AmbiguousId) as refused:
+            await store.find_approval(text)
+        shown = [f"…{first.short_id} 'Publish this?'", *(f"…{other.short_id} '{'x' * 39}…'" for other in others)]
+        assert refused.value.message == f"job …{first.job_id.hex[-8:]} asks several things: {', '.join(shown)}"
+        assert refused.value.hint is not None
+        assert "name one of them" in refused.value.hint
+    await store.request_approval(lease, new_approval("one too many"))
+    with pytest.raises(AmbiguousId, match=r"', \.\.\."):
+        await store.find_approval(str(first.job_id))
 
 
 async def test_lists_of_approvals(store: Store) -> None:

@@ -82,7 +82,9 @@ class TestDecide:
         assert anywhere("jobs", "get", job, "--fields", "result").out == "published a draft\n"
         decided = anywhere("approvals", "get", approval, "--json").json
         assert (decided["status"], decided["comment"], decided["decided_door"]) == ("APPROVED", "ok, small diff", "cli")
-        assert "[code: already-decided]" in anywhere("approvals", "approve", approval, code=5).err
+        for id in (approval, job):
+            assert "[code: already-decided]" in anywhere("approvals", "approve", id, code=5).err
+        assert anywhere("approvals", "get", job, "-o", "id").lines == [approval]
 
     def test_approve_with_changes(self, perdure: Perdure, place: Path) -> None:
         (place / "better.json").write_text('{"draft": "better"}')

@@ -34,7 +34,7 @@ ADVICE: dict[str, str] = {
     "approval-not-found": "`perdure approvals ls` shows those that are pending.",
     "worker-not-found": "`perdure worker status` shows the ids.",
     "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork goes on where the job ended.",
-    "ambiguous-id": "Type more digits, or the full id.",
+    "ambiguous-id": "Type more digits, or the full id; of several approvals of a job name one by its own id.",
     "conflict": "Read the job and decide anew.",
     "illegal-transition": "Look at the job again: it has moved on. A finished job stays as it is, and `perdure jobs rerun` "
     "makes a new one; `perdure jobs explain` says what can be done with one that is not finished.",

@@ -204,7 +204,7 @@ class JobNotFound(NotFound):
 
 
 class ApprovalNotFound(NotFound):
-    """No approval has this id."""
+    """No approval has this id, or the job named has asked nothing so far."""
 
     code = "approval-not-found"
 
@@ -222,7 +222,7 @@ class StepNotFound(NotFound):
 
 
 class AmbiguousId(NotFound):
-    """Several ids end in these digits, or fewer than 6 digits were given."""
+    """Several ids end in these digits, fewer than 6 digits were given, or the job named asks several things."""
 
     code = "ambiguous-id"
 

@@ -338,7 +338,8 @@ class ApprovalStore(Protocol):
         ...
 
     async def find_approval(self, text: str) -> UUID:
-        """As `find_job`, for approvals; a job's id means its one PENDING approval. Raises `ApprovalNotFound`, `AmbiguousId`."""
+        """As `find_job`, for approvals; a job's id means its one PENDING approval, or without any the latest it asked for.
+        Raises `ApprovalNotFound`, `AmbiguousId`."""
         ...
 
     async def list_approvals(

@@ -39,7 +39,7 @@ class Approving(Base):
         )
 
     async def approval(self, approval_id: JobId) -> Approval:
-        """One approval; a job's id means its pending one. Raises ApprovalNotFound, AmbiguousId."""
+        """One approval; a job's id means its pending one, else its latest. Raises ApprovalNotFound, AmbiguousId."""
         return await (await self.open()).get_approval(await self._approval_id(approval_id))
 
     async def approve(
@@ -55,8 +55,8 @@ class Approving(Base):
         """Approve by id (an operator) or by token (whoever holds the link); `edited` replaces the payload.
 
         A question (kind `question`) needs `edited`: {"outcome": "happened", "result": ...} or {"outcome": "retry"}.
-        expected_digest refuses if the payload is not the one looked at. Raises ApprovalNotFound, WrongToken, AlreadyDecided,
-        ApprovalExpired, ApprovalChanged, NotAssigned, InvalidInput, NotJson, TooLarge.
+        expected_digest refuses if the payload is not the one looked at. Raises ApprovalNotFound, AmbiguousId, WrongToken,
+        AlreadyDecided, ApprovalExpired, ApprovalChanged, NotAssigned, InvalidInput, NotJson, TooLarge.
         """
         text = None if edited is ... else codec.encode(edited, "the edited payload")
         return await self._decide("approve", approval_id, token, by, comment, text, expected_digest)

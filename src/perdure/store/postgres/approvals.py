@@ -14,13 +14,13 @@ from perdure.model.errors import JobNotFound, PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Page, Wait
 from perdure.model.states import Status
+from perdure.store.meaning import last_of_job, the_approval
 from perdure.store.postgres.base import Base
 from perdure.store.postgres.recording import Entry, write_entries
 from perdure.store.postgres.spelling import SPELLING
 from perdure.store.postgres.transactions import Held, Tx
 from perdure.store.postgres.troubles import out_of_reach
 from perdure.store.refusals import (
-    ambiguous_id,
     approval_not_found,
     check_decision,
     check_pending,
@@ -85,15 +85,11 @@ class Approvals(Base):
         """See `protocol.ApprovalStore.find_approval`."""
         suffix = id_suffix(text)
         if isinstance(suffix, UUID):
-            rows = await self._db.rows("approval_meant", suffix, self.tenant)
+            meant, asked = "approval_meant", "last_asked"
         else:
-            rows = await self._db.rows("find_approval", suffix, self.tenant)
-        if not rows:
-            raise approval_not_found(text)
-        if len(rows) > 1:
-            raise ambiguous_id(text)
-        id: UUID = rows[0]["id"]
-        return id
+            meant, asked = "find_approval", "find_last_asked"
+        found = the_approval(text, suffix, await self._db.rows(meant, suffix, self.tenant))
+        return found or last_of_job(text, await self._db.rows(asked, suffix, self.tenant))
 
     async def list_approvals(
         self,

@@ -27,18 +27,29 @@ select id, job_id from perdure.approvals where token_hash = $1 and tenant_id = $
 select id, job_id from perdure.approvals where id = $1 and tenant_id = $2
 
 -- name: approval_meant
--- The approval of this very id, or the pending one of this very job: $1 id, $2 tenant
-select id from perdure.approvals where id = $1 and tenant_id = $2
+-- The approval of this very id, or the pending ones of this very job: $1 id, $2 tenant
+select id, job_id, title from perdure.approvals where id = $1 and tenant_id = $2
 union
-select id from perdure.approvals where job_id = $1 and status = 'PENDING' and tenant_id = $2
-limit 2
+select id, job_id, title from perdure.approvals where job_id = $1 and status = 'PENDING' and tenant_id = $2
+order by id limit 4
+
+-- name: last_asked
+-- This very job, and the latest of its approvals, or null: $1 job id, $2 tenant
+select id as job_id, (select a.id from perdure.approvals a where a.job_id = j.id order by a.id desc limit 1) as id
+from perdure.jobs j where id = $1 and tenant_id = $2
 
 -- name: find_approval
--- $1 last digits, $2 tenant: of an approval, or of a job that has one pending
-select id from perdure.approvals where right(replace(id::text, '-', ''), length($1)) = $1 and tenant_id = $2
+-- $1 last digits, $2 tenant: of an approval, or of a job that has any pending
+select id, job_id, title from perdure.approvals where right(replace(id::text, '-', ''), length($1)) = $1 and tenant_id = $2
 union
-select id from perdure.approvals where status = 'PENDING' and right(replace(job_id::text, '-', ''), length($1)) = $1 and tenant_id = $2
-limit 2
+select id, job_id, title from perdure.approvals
+where status = 'PENDING' and right(replace(job_id::text, '-', ''), length($1)) = $1 and tenant_id = $2
+order by id limit 4
+
+-- name: find_last_asked
+-- $1 last digits of a job's id, $2 tenant
+select id as job_id, (select a.id from perdure.approvals a where a.job_id = j.id order by a.id desc limit 1) as id
+from perdure.jobs j where right(replace(id::text, '-', ''), length($1)) = $1 and tenant_id = $2 limit 2
 
 -- name: list_approvals
 -- $1 tenant, $2 before id, $3 statuses, $4 job id, $5 assignee, $6 limit

@@ -11,8 +11,8 @@ from uuid import UUID
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval, denied_text, expired_text
 from perdure.model.jobs import Lease, Page
 from perdure.model.states import Status
+from perdure.store.meaning import last_of_job, the_approval
 from perdure.store.refusals import (
-    ambiguous_id,
     approval_not_found,
     check_decision,
     check_pending,
@@ -140,14 +140,11 @@ class Approvals(Base):
         """See `protocol.ApprovalStore.find_approval`."""
         suffix = id_suffix(text)
         if isinstance(suffix, UUID):
-            rows = await self._rows("approval_meant", {"id": str(suffix), "tenant": self.tenant})
+            meant, asked, where = "approval_meant", "last_asked", {"id": str(suffix), "tenant": self.tenant}
         else:
-            rows = await self._rows("find_approval", {"suffix": suffix, "tenant": self.tenant})
-        if not rows:
-            raise approval_not_found(text)
-        if len(rows) > 1:
-            raise ambiguous_id(text)
-        return UUID(rows[0]["id"])
+            meant, asked, where = "find_approval", "find_last_asked", {"suffix": suffix, "tenant": self.tenant}
+        found = the_approval(text, suffix, await self._rows(meant, where))
+        return found or last_of_job(text, await self._rows(asked, where))
 
     async def list_approvals(
         self,

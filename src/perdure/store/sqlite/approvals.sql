@@ -22,19 +22,30 @@ select *, coalesce(expires_at <= :now, 0) as expired from approvals where id = :
 select id, job_id from approvals where token_hash = ? and tenant_id = ?
 
 -- name: approval_meant
--- The approval of this very id, or the pending one of this very job.
-select id from approvals where id = :id and tenant_id = :tenant
+-- The approval of this very id, or the pending ones of this very job.
+select id, job_id, title from approvals where id = :id and tenant_id = :tenant
 union
-select id from approvals where job_id = :id and status = 'PENDING' and tenant_id = :tenant
-limit 2
+select id, job_id, title from approvals where job_id = :id and status = 'PENDING' and tenant_id = :tenant
+order by id limit 4
+
+-- name: last_asked
+-- This very job, and the latest of its approvals, or null.
+select id as job_id, (select a.id from approvals a where a.job_id = j.id order by a.id desc limit 1) as id
+from jobs j where id = :id and tenant_id = :tenant
 
 -- name: find_approval
--- The last digits of an approval's id, or of a job's that has one pending.
-select id from approvals where substr(replace(id, '-', ''), -length(:suffix)) = :suffix and tenant_id = :tenant
+-- The last digits of an approval's id, or of a job's that has any pending.
+select id, job_id, title from approvals where substr(replace(id, '-', ''), -length(:suffix)) = :suffix and tenant_id = :tenant
 union
-select id from approvals where status = 'PENDING' and substr(replace(job_id, '-', ''), -length(:suffix)) = :suffix
-  and tenant_id = :tenant
-limit 2
+select id, job_id, title from approvals
+where status = 'PENDING' and substr(replace(job_id, '-', ''), -length(:suffix)) = :suffix and tenant_id = :tenant
+order by id limit 4
+
+-- name: find_last_asked
+-- The last digits of a job's id; the inner query reads an index of the ids only.
+select id as job_id, (select a.id from approvals a where a.job_id = j.id order by a.id desc limit 1) as id
+from jobs j where id in (select id from jobs where substr(replace(id, '-', ''), -length(:suffix)) = :suffix)
+  and tenant_id = :tenant limit 2
 
 -- name: list_approvals
 select a.*, j.kind as job_kind, j.status as job_status from approvals a join jobs j on j.id = a.job_id
