@@ -331,7 +331,10 @@ class TestGet:
         perdure("approvals", "approve", id)
         perdure.work()
         assert "✓ done  publish  approval" in perdure("jobs", "steps", id).out
-        assert "⏸ waiting  nap   timer" in perdure("jobs", "steps", perdure.ran("naps")).out
+        naps = perdure.ran("naps")
+        assert "⏸ waiting  nap   timer" in perdure("jobs", "steps", naps).out
+        perdure("jobs", "cancel", naps)
+        assert "? cut off  nap   timer" in perdure("jobs", "steps", naps).out
 
     def test_events(self, anywhere: Perdure) -> None:
         id = anywhere.ran("greet", "--input", '"ann"')

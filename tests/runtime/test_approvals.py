@@ -476,6 +476,33 @@ async def test_a_plain_handler_asks_too(app: App) -> None:
         assert await handle.result(PATIENCE) == "draft 2, but not today"
 
 
+@pytest.mark.parametrize(
+    ("name", "bad", "says"),
+    [
+        *(("title", bad, "not blank and has no NUL") for bad in ("", " \n", "a\x00b", None, 5)),
+        ("title", "\ud800", "lone surrogate"),
+        ("on_deny", "zzz", "on_deny must be 'fail' or 'resume', got 'zzz'"),
+        ("on_deny", None, "on_deny must be 'fail' or 'resume', got None"),
+        ("on_expiry", "zzz", "on_expiry must be 'fail' or 'deny' or 'continue', got 'zzz'"),
+        ("assignees", ["ann", "b\x00"], "assignees is a list of names"),
+    ],
+)
+async def test_what_is_asked_is_checked(app: App, name: str, bad: object, says: str) -> None:
+    @app.job
+    async def ask(ctx: JobContext) -> str:
+        options: dict[str, Any] = {"title": "Go?", name: bad}
+        try:
+            await ctx.approve("go", **options)
+        except InvalidInput as error:
+            return error.message
+        return "asked"
+
+    async with working(app):
+        handle = await app.enqueue(ask)
+        assert says in await handle.result(PATIENCE)
+    assert (await app.approvals(status=(), job_id=handle.id)).items == ()
+
+
 async def test_decisions_are_checked(app: App, publish: Any) -> None:
     async with working(app):
         handle = await app.enqueue(publish, Draft("draft 1"))

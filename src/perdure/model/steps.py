@@ -12,15 +12,17 @@ from perdure.model.events import Event
 COPIED = "copied_from"
 """The key in the payload of an event that a fork took over from another job: {"job", "version", "at"} of the original."""
 
+_ENDS = frozenset({"job_completed", "job_failed", "job_cancelled", "job_deadlettered"})
+
 
 @dataclass(slots=True)
 class Step:
     """One keyed call of a job.
 
-    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a tool call whose
-    outcome a crash left open. number: counts the job's steps from 1, in the order in which they began. version: of its first
-    event. at: when it began, UTC. seconds: how long it took. digest: changes when its arguments do. kept: it was recorded by
-    the job this one was forked from.
+    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call whose outcome
+    a crash left open, and for whatever the end of the job left open. number: counts the job's steps from 1, in the order in
+    which they began. version: of its first event. at: when it began, UTC. seconds: how long it took. digest: changes when its
+    arguments do. kept: it was recorded by the job this one was forked from.
     """
 
     key: str
@@ -42,8 +44,10 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
     """The steps in the order in which they first appear in `events`, which are in the order of the log."""
     found: dict[str, Step] = {}
     for event in events:
-        if event.type in ("run_started", "job_cancelled", "job_failed", "job_deadlettered", "job_retrying"):
+        if event.type in _ENDS or event.type in ("run_started", "job_retrying"):
             _attempt_over(found)
+        if event.type in _ENDS:
+            _job_over(found)
         key = event.payload.get("key") if isinstance(event.payload, dict) else None
         if isinstance(key, str):
             _read(found, key, event, event.payload)
@@ -54,6 +58,13 @@ def _attempt_over(found: dict[str, Step]) -> None:
     for step in found.values():
         if step.status == "running":
             step.status = "cut off"
+
+
+def _job_over(found: dict[str, Step]) -> None:
+    """An answer that ended the job, a denial for one, was still an answer."""
+    for step in found.values():
+        if step.status == "waiting":
+            step.status = "cut off" if step.result is None else "done"
 
 
 def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any]) -> None:
@@ -88,6 +99,8 @@ def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any
             done.seconds, done.result = (at - done.at).total_seconds(), payload.get("result")
         case "approval_requested":
             step(str(payload.get("kind", "approval")), "waiting")
+        case "approval_decided" if key in found:
+            _answered(found[key], at, payload)
         case "wait_started":
             step(str(payload.get("kind", "timer")), "waiting")
         case "wait_completed":
@@ -95,12 +108,16 @@ def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any
             done.kind = str(payload.get("kind", done.kind))
             if isinstance(recorded := payload.get("recorded"), dict):  # a fork asks nobody again
                 done.at = _moment(recorded.get("requested_at"), at)
-            done.seconds = (at - done.at).total_seconds()
-            done.result = payload.get("decision")
-            if payload.get("actor"):
-                done.result = f"{done.result} by {payload['actor']}"
+            _answered(done, at, payload)
         case _:
             pass
+
+
+def _answered(step: Step, at: datetime, payload: dict[str, Any]) -> None:
+    step.seconds = (at - step.at).total_seconds()
+    step.result = payload.get("decision")
+    if payload.get("actor"):
+        step.result = f"{step.result} by {payload['actor']}"
 
 
 def _origin(event: Event, payload: dict[str, Any]) -> tuple[datetime, bool]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
+from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
@@ -85,6 +86,26 @@ def check_names(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v and "\x00" not in v for v in value):
         raise InvalidInput(f"{name} is a list of names, got {value!r}", hint='for example ["ann", "bob"]')
     return tuple(value)
+
+
+def check_title(value: object) -> str:
+    """Raise InvalidInput unless it is text that says something and that every database can hold. Raises NotJson, TooLarge."""
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise InvalidInput(
+            f"title must be text that is not blank and has no NUL, got {value!r}", hint='for example "Publish this?"'
+        )
+    codec.check_size(value, "title")
+    return value
+
+
+def check_policies(on_expiry: object, on_deny: object) -> None:
+    """Raise InvalidInput unless they are the words that say what an expiry and a denial do."""
+    for name, value, words in (
+        ("on_expiry", on_expiry, get_args(OnExpiry)),
+        ("on_deny", on_deny, get_args(OnDeny)),
+    ):
+        if value not in words:
+            raise InvalidInput(f"{name} must be {' or '.join(repr(word) for word in words)}, got {value!r}")
 
 
 def check_event_type(type: str) -> None:

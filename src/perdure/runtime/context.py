@@ -23,7 +23,7 @@ from perdure.model.jobs import StatePatch, Wait
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime import asking, codec
 from perdure.runtime.asking import ApprovalRequest, Decision
-from perdure.runtime.checks import check_event_type, check_names, check_seconds
+from perdure.runtime.checks import check_event_type, check_names, check_policies, check_seconds, check_title
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import retry_after, returned_type
@@ -360,12 +360,13 @@ class JobContext:
         """
         await self._run.enter()
         who = check_names(assignees, "assignees")
+        check_policies(on_expiry, on_deny)
         key = self._key(name)
         return await asking.approve(
             self._run,
             asking.Question(
                 key=key,
-                title=title,
+                title=check_title(title),
                 payload=payload,
                 expires_in=None if expires_in is None else check_seconds(expires_in, "expires_in"),
                 assignees=who,
