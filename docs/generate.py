@@ -1,6 +1,7 @@
 """Regenerate the parts of the docs that follow from the code: `make docs`. With --check, say whether they are up to date.
 
 A generated part stands between `<!-- generated: name -->` and `<!-- end -->` in a page; the rest of the page is written by hand.
+The pages in `errors/`, one for each code, are generated as a whole.
 """
 
 from __future__ import annotations
@@ -123,29 +124,45 @@ def faults() -> Iterator[str]:
         yield f"- {', '.join(codes)}: {advice[0].lower()}{advice[1:]}"
 
 
-def error_pages() -> Iterator[str]:
-    """One section per error: what it says, what to do, where it comes from."""
-    described = [cls for cls in classes(errors) if "code" in vars(cls)]
-    local = [cls for cls in (*classes(usage), *classes(doors)) if "code" in vars(cls)]
-    yield from row("Exit code", "Errors")
-    yield RULE * 2 + "|"
-    for code in sorted({int(exit_code_of(cls)) for cls in described + local}):
-        names = [f"[{c.code}](#{c.code})" for c in described + local if exit_code_of(c) == code]
-        yield from row(str(code), ", ".join(names))
-    yield ""
-    for cls in described:
-        base = cls.__bases__[0]
-        more = f" See [{MORE[cls.code].replace('-', ' ')}]({MORE[cls.code]}.md)." if cls.code in MORE else ""
-        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "", ADVICE[cls.code] + more, "")
-        a = "an" if base.__name__[0] in "AEIOU" else "a"
-        facts = [f"`{cls.__name__}`, {a} `{base.__name__}`", f"exit code {int(exit_code_of(cls))}"]
+def errors_table() -> Iterator[str]:
+    """Every error, by exit code."""
+    yield from row("Exit code", "Error", "What it means")
+    yield RULE * 3 + "|"
+    for cls in sorted(described(), key=exit_code_of):
+        yield from row(str(int(exit_code_of(cls))), f"[{cls.code}](errors/{cls.code}.md)", one_line(cls.__doc__))
+
+
+def error_pages() -> Iterator[tuple[Path, str]]:
+    """One page per error: what it says, what to do, where it comes from."""
+    for cls in described():
+        advice = ADVICE[cls.code]
+        if more := MORE.get(cls.code):
+            advice += f" See [{more.replace('-', ' ')}](../{more}.md)."
+        base = cls.__bases__[0].__name__
+        of_python = cls.__module__ == errors.__name__
+        known = (
+            f"`{cls.__name__}`, {'an' if base[0] in 'AEIOU' else 'a'} `{base}`"
+            if of_python
+            else "Of the command line alone"
+        )
+        facts = [known, f"exit code {int(exit_code_of(cls))}"]
         if raisers := raised_by(cls.__name__):
             facts.append("raised by " + ", ".join(f"`{name}`" for name in raisers))
-        yield from ("; ".join(facts) + ".", "")
-    yield from ("# Errors of the command line alone", "")
-    for cls in local:
-        yield from (f"## {cls.code}", "", one_line(cls.__doc__), "", ADVICE[cls.code], "")
-        yield from (f"Exit code {int(exit_code_of(cls))}.", "")
+        lines = (
+            f"# {cls.code}",
+            one_line(cls.__doc__),
+            "## What to do",
+            advice,
+            "; ".join(facts) + ".",
+            "[All errors](../errors.md)",
+        )
+        yield DOCS / "errors" / f"{cls.code}.md", "\n\n".join(lines) + "\n"
+
+
+def described() -> list[type[PerdureError]]:
+    """The errors that have a code of their own; those of the command line alone come last."""
+    found = [*classes(errors), *classes(usage), *classes(doors)]
+    return [cls for cls in found if "code" in vars(cls)]
 
 
 def classes(module: Any) -> list[type[PerdureError]]:
@@ -250,7 +267,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "states_kinds": states_kinds,
     "events": events,
     "settings": settings,
-    "errors": error_pages,
+    "errors": errors_table,
     "faults": faults,
     "commands": commands,
 }
@@ -266,6 +283,14 @@ def regenerated(text: str) -> str:
     return PART.sub(part, text)
 
 
+def pages() -> Iterator[tuple[Path, str, str]]:
+    """Every page as it is and as it should be; one that does not exist, or should not, is empty."""
+    whole = dict(error_pages())
+    for page in sorted({*DOCS.rglob("*.md"), *whole}):
+        old = page.read_text(encoding="utf-8") if page.exists() else ""
+        yield page, old, whole.get(page, "") if page.parent.name == "errors" else regenerated(old)
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or with --check compare them; 0 if they are up to date."""
     check = arguments == ["--check"]
@@ -273,20 +298,22 @@ def main(arguments: list[str]) -> int:
         print("usage: python docs/generate.py [--check]", file=sys.stderr)
         return 2
     stale = 0
-    for page in sorted(DOCS.rglob("*.md")):
-        old = page.read_text(encoding="utf-8")
-        new = regenerated(old)
+    for page, old, new in pages():
         if old == new:
             continue
+        name = str(page.relative_to(DOCS.parent))
         if check:
             stale = 1
-            name = str(page.relative_to(DOCS.parent))
             sys.stdout.writelines(
                 difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "as generated")
             )
-        else:
+        elif new:
+            page.parent.mkdir(exist_ok=True)
             page.write_text(new, encoding="utf-8")
-            print(f"wrote {page.relative_to(DOCS.parent)}")
+            print(f"wrote {name}")
+        else:
+            page.unlink()
+            print(f"removed {name}")
     if stale:
         print("the reference pages are out of date: make docs", file=sys.stderr)
     return stale

@@ -67,7 +67,7 @@ class TestLook:
     @pytest.mark.parametrize("verb", ["get", "approve", "deny", "token"])
     def test_unknown_ids(self, perdure: Perdure, verb: str) -> None:
         perdure.start("naps")
-        assert "[code: approval-not-found]" in perdure("approvals", verb, str(uuid7()), code=3).err
+        assert "[perdure help approval-not-found]" in perdure("approvals", verb, str(uuid7()), code=3).err
 
 
 class TestDecide:
@@ -83,7 +83,7 @@ class TestDecide:
         decided = anywhere("approvals", "get", approval, "--json").json
         assert (decided["status"], decided["comment"], decided["decided_door"]) == ("APPROVED", "ok, small diff", "cli")
         for id in (approval, job):
-            assert "[code: already-decided]" in anywhere("approvals", "approve", id, code=5).err
+            assert "[perdure help already-decided]" in anywhere("approvals", "approve", id, code=5).err
         assert anywhere("approvals", "get", job, "-o", "id").lines == [approval]
 
     def test_approve_with_changes(self, perdure: Perdure, place: Path) -> None:
@@ -104,7 +104,7 @@ class TestDecide:
     def test_who_may(self, anywhere: Perdure) -> None:
         _, approval = asked(anywhere, "asks_ann")
         done = anywhere("approvals", "approve", approval, code=4)
-        assert "[code: not-assigned]" in done.err
+        assert "[perdure help not-assigned]" in done.err
         assert "--by" in done.err
         assert (
             anywhere("approvals", "approve", approval, "--by", "ann", "--json").json["items"][0]["decided_by"] == "ann"
@@ -113,7 +113,8 @@ class TestDecide:
     def test_only_what_was_looked_at(self, perdure: Perdure) -> None:
         _, approval = asked(perdure)
         digest = perdure("approvals", "get", approval, "--fields", "payload_digest").out.strip()
-        assert "[code: approval-changed]" in perdure("approvals", "approve", approval, "--digest", "0" * 64, code=5).err
+        done = perdure("approvals", "approve", approval, "--digest", "0" * 64, code=5)
+        assert "[perdure help approval-changed]" in done.err
         perdure("approvals", "approve", approval, "--digest", digest)
 
     def test_several(self, perdure: Perdure) -> None:
@@ -153,9 +154,9 @@ class TestToken:
         assert first.startswith("pdt_")
         assert done.json["approval_id"] == approval
         monkeypatch.setenv("T", first)
-        assert "[code: wrong-token]" in anywhere("approvals", "approve", "--token", "env:T", code=4).err
+        assert "[perdure help wrong-token]" in anywhere("approvals", "approve", "--token", "env:T", code=4).err
         assert "APPROVED" in anywhere("approvals", "approve", "--token", "-", stdin=done.json["token"]).out
-        assert "[code: already-decided]" in anywhere("approvals", "token", approval, code=5).err
+        assert "[perdure help already-decided]" in anywhere("approvals", "token", approval, code=5).err
 
     def test_it_is_shown_once(self, perdure: Perdure) -> None:
         job, approval = asked(perdure)

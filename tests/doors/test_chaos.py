@@ -54,7 +54,7 @@ def test_a_database_with_real_jobs_is_refused(anywhere: Perdure) -> None:
     done = anywhere("chaos", "--kills", "1", code=5)
     assert "this database holds jobs that chaos did not make: 'naps'. Nothing was changed" in done.err
     assert "--allow-real-jobs" in done.err
-    assert done.err.rstrip().endswith("[code: real-jobs]")
+    assert done.err.rstrip().endswith("[perdure help real-jobs]")
     assert done.out == ""
     assert json.loads(anywhere("chaos", "--kills", "1", "--yes", "--json", code=5).err)["code"] == "real-jobs"
     facts = anywhere("chaos", "--kills", "2", "--workers", "1", "--allow-real-jobs", "--json").json

@@ -67,7 +67,7 @@ class TestStatus:
     def test_no_schema_yet(self, perdure: Perdure, bare_url: str) -> None:
         assert perdure("db", "status", "--db", bare_url, "--json", code=1).json["verdict"] == "missing"
         done = perdure("jobs", "ls", "--db", bare_url, code=1)
-        assert "[code: schema-missing]" in done.err
+        assert "[perdure help schema-missing]" in done.err
         assert "perdure db migrate" in done.err
 
     def test_a_password_is_not_shown(self, perdure: Perdure) -> None:
@@ -168,7 +168,7 @@ class TestPrune:
         assert "pruned" in page
         assert "hello ann" not in page.split("Events")[0]
         assert len(anywhere("jobs", "events", id, "-o", "jsonl").lines) == 4
-        assert "[code: job-pruned]" in anywhere("jobs", "rerun", id, code=5).err
+        assert "[perdure help job-pruned]" in anywhere("jobs", "rerun", id, code=5).err
 
     def test_a_stop_tells_how_far_it_came(self, perdure: Perdure, place: Path) -> None:
         jobs = 1500
@@ -267,7 +267,7 @@ class TestConfig:
         (place / "perdure.toml").write_text(line)
         told = " ".join(perdure("config", "ls", code=2).err.split())
         assert f"{line.split(maxsplit=1)[0]} ({place / 'perdure.toml'}) makes no sense: {says}" in told
-        assert "[code: malformed-setting]" in told
+        assert "[perdure help malformed-setting]" in told
 
     @pytest.mark.parametrize(
         ("name", "value"),

@@ -95,7 +95,7 @@ class TestDev:
 
     def test_bad_options(self, perdure: Perdure) -> None:
         assert "concurrency (flag) makes no sense" in perdure("dev", "--concurrency", "x", code=2).err
-        assert "[code: app-not-found]" in perdure("dev", "--app", "nowhere:app", code=2).err
+        assert "[perdure help app-not-found]" in perdure("dev", "--app", "nowhere:app", code=2).err
 
 
 class TestTerminal:

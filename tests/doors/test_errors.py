@@ -1,6 +1,7 @@
 """One table from errors to exit codes, and how an error is told."""
 
 import json
+import traceback
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     doors.Declined: 1,
     doors.ApprovalNeeded: 9,
     doors.NobodyWorks: 1,
+    doors.Bug: 1,
 }
 
 
@@ -109,9 +111,17 @@ def test_a_job_that_was_denied_ends_as_denied() -> None:
 
 def test_what_happened_why_and_what_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")) == 3
-    assert capsys.readouterr().err == "error: no job has the id 42\n  perdure jobs ls  [code: job-not-found]\n"
+    assert capsys.readouterr().err == "error: no job has the id 42\n  perdure jobs ls  [perdure help job-not-found]\n"
     report(errors.PerdureError("it broke"))
-    assert capsys.readouterr().err == "error: it broke\n  perdure help error says more  [code: error]\n"
+    assert capsys.readouterr().err == "error: it broke  [perdure help error]\n"
+
+
+def test_a_traceback_says_what_next_as_well() -> None:
+    told = "".join(traceback.format_exception(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")))
+    assert told == (
+        "perdure.model.errors.JobNotFound: no job has the id 42\nperdure jobs ls  [perdure help job-not-found]\n"
+    )
+    assert str(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")) == "no job has the id 42"
 
 
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +150,7 @@ def test_a_bug_is_called_one(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) 
     done = perdure("version", code=1)
     assert "this is a bug in perdure: KeyError: 'x'" in done.err
     assert "Traceback" not in done.err
-    assert "[code: bug]" in done.err
+    assert "[perdure help bug]" in done.err
     assert "Traceback" in perdure("version", "-v", code=1).err
     assert json.loads(perdure("version", "--json", code=1).err)["code"] == "bug"
 
@@ -168,7 +178,7 @@ def test_colour_of_errors(perdure: Perdure) -> None:
 def test_help_says_what_an_error_means_and_what_to_do(perdure: Perdure, cls: type[errors.PerdureError]) -> None:
     page = perdure("help", cls.code).out
     assert page.startswith(f"{cls.code} (exit code {CODES[cls]}, {cls.__name__} in Python)\n\n")
-    facts = perdure("help", f"[code: {cls.code}]", "-o", "json").json
+    facts = perdure("help", cls.code, "-o", "json").json
     assert facts["means"] == " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     assert facts["exit_code"] == CODES[cls]
     assert " ".join(page.split()).endswith(facts["advice"])
@@ -193,7 +203,7 @@ def test_no_error_and_fault_have_the_same_code() -> None:
 
 
 def test_help_knows_bugs_and_no_error_more_than_there_are(perdure: Perdure) -> None:
-    assert set(ADVICE) == {c.code for c in CODES} | {"bug"}
+    assert set(ADVICE) == {c.code for c in CODES}
     assert "report it" in perdure("help", "bug").out
 
 
@@ -213,11 +223,11 @@ class TestDatabase:
     """Errors about where the jobs are."""
 
     def test_no_such_scheme(self, perdure: Perdure) -> None:
-        assert "[code: malformed-url]" in perdure("jobs", "ls", "--db", "mysql://x", code=2).err
+        assert "[perdure help malformed-url]" in perdure("jobs", "ls", "--db", "mysql://x", code=2).err
 
     def test_nobody_there(self, perdure: Perdure) -> None:
         done = perdure("jobs", "ls", "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
-        assert "[code: store-unreachable]" in done.err
+        assert "[perdure help store-unreachable]" in done.err
 
     def test_a_setting_that_makes_no_sense(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PERDURE_CONCURRENCY", "many")

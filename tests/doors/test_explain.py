@@ -99,5 +99,5 @@ def test_the_database_it_was_asked_about_is_in_the_commands(perdure: Perdure) ->
 
 
 def test_jobs_that_are_not_there(anywhere: Perdure) -> None:
-    assert "[code: job-not-found]" in anywhere("jobs", "explain", NOWHERE, code=3).err
+    assert "[perdure help job-not-found]" in anywhere("jobs", "explain", NOWHERE, code=3).err
     assert "missing argument 'ID'" in anywhere("jobs", "explain", code=2).err

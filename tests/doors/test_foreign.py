@@ -71,7 +71,7 @@ class TestSqlite:
         done = perdure(*args, "--db", URL, code=1)
         assert "users.db is not perdure's: it has tables (users), and no perdure schema" in done.err
         assert "to keep perdure's tables beside them: perdure db migrate, or App(..., migrate=True)" in done.err
-        assert done.err.rstrip().endswith("[code: foreign-database]")
+        assert done.err.rstrip().endswith("[perdure help foreign-database]")
         assert done.out == ""
         assert Path("users.db").read_bytes() == before
         assert [path.name for path in place.glob("users*")] == ["users.db"]
@@ -98,7 +98,7 @@ class TestSqlite:
         done = perdure(*args, "--db", URL, code=1)
         assert "perdure's own would need these names: jobs" in done.err
         assert "give perdure a file of its own, or rename what is in the way" in done.err
-        assert "[code: foreign-database]" in done.err
+        assert "[perdure help foreign-database]" in done.err
         assert Path("users.db").read_bytes() == before
         assert [path.name for path in place.glob("users*")] == ["users.db"]
 
@@ -152,7 +152,7 @@ class TestPostgres:
         assert "the schema perdure of PostgreSQL database 'perdure_doors_theirs' at" in done.err
         assert "is not perdure's: it has tables (jobs), and no migration of perdure's" in done.err
         assert "use another database, or rename that schema: alter schema perdure rename to ..." in done.err
-        assert done.err.rstrip().endswith("[code: foreign-database]")
+        assert done.err.rstrip().endswith("[perdure help foreign-database]")
         assert done.out == ""
         assert [list(row) for row in run_apart(asked(theirs, "select 1"))] == [["perdure.jobs"]]
 
@@ -185,7 +185,7 @@ class TestChaos:
         done = perdure(*self.ARGS, "--url", URL, code=5)
         assert "it has tables (users), and no perdure schema. Nothing was changed" in done.err
         assert "--allow-real-jobs" in done.err
-        assert done.err.rstrip().endswith("[code: real-jobs]")
+        assert done.err.rstrip().endswith("[perdure help real-jobs]")
         assert Path("users.db").read_bytes() == before
         assert [path.name for path in place.glob("users*")] == ["users.db"]
         assert perdure(*self.ARGS, "--url", URL, "--allow-real-jobs", "--json").json["ok"] is True
@@ -205,7 +205,7 @@ class TestChaos:
             done = perdure(*self.ARGS, "--url", url, code=5)
             says = "this database holds tables that are not perdure's: public.users, shop.v. Nothing was changed"
             assert says in done.err
-            assert done.err.rstrip().endswith("[code: real-jobs]")
+            assert done.err.rstrip().endswith("[perdure help real-jobs]")
             assert perdure("db", "status", "--db", url, "--json", code=1).json["verdict"] == "missing"
             facts = perdure(*self.ARGS, "--url", url, "--allow-real-jobs", "--restart-command", "false", "--json").json
             assert facts["ok"] is True
@@ -215,4 +215,4 @@ class TestChaos:
 
     def test_a_strangers_schema(self, perdure: Perdure, theirs: str) -> None:
         for more in ((), ("--allow-real-jobs",)):
-            assert "[code: foreign-database]" in perdure(*self.ARGS, "--url", theirs, *more, code=1).err
+            assert "[perdure help foreign-database]" in perdure(*self.ARGS, "--url", theirs, *more, code=1).err

@@ -89,7 +89,7 @@ class TestFork:
         done = anywhere("jobs", "fork", old, "--from-step", "raed 1", code=3)
         assert "has no step 'raed 1'; did you mean 'read 1'?" in done.err
         assert "its steps: 1 read 0, 2 read 1" in done.err
-        assert "[code: step-not-found]" in done.err
+        assert "[perdure help step-not-found]" in done.err
         anywhere("jobs", "fork", NOWHERE, code=3)
         assert len(anywhere("jobs", "ls", "-o", "id").lines) == 1
 

@@ -148,13 +148,13 @@ class TestPlaces:
         for more in ((), ("--app", "agents:app")):
             done = perdure("fsck", "--fix", "--db", "sqlite:///theirs.db", *more, code=1)
             assert "is not perdure's: it has tables (orders), and no perdure schema" in done.err
-            assert "[code: foreign-database]" in done.err
+            assert "[perdure help foreign-database]" in done.err
         assert (place / "theirs.db").read_bytes() == before
         assert [path.name for path in place.glob("theirs*")] == ["theirs.db"]
 
     def test_no_schema(self, perdure: Perdure, place: Path) -> None:
         (place / "empty.db").touch()
-        assert "[code: schema-missing]" in perdure("fsck", "--db", "sqlite:///empty.db", code=1).err
+        assert "[perdure help schema-missing]" in perdure("fsck", "--db", "sqlite:///empty.db", code=1).err
         assert (place / "empty.db").read_bytes() == b""
 
     def test_a_newer_schema(self, anywhere: Perdure, file_store_url: str) -> None:
@@ -163,7 +163,7 @@ class TestPlaces:
             "insert into schema_migrations (number, name, checksum, applied_at) select 999, name, checksum, applied_at"
         )
         run_apart(damage(file_store_url, f"{newer} from schema_migrations where number = 1"))
-        assert "[code: schema-too-new]" in anywhere("fsck", "--fix", code=1).err
+        assert "[perdure help schema-too-new]" in anywhere("fsck", "--fix", code=1).err
 
     def test_nobody_there(self, perdure: Perdure) -> None:
         assert perdure("fsck", "--db", "postgresql://nobody@127.0.0.1:1/x", code=10).out == ""

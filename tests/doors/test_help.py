@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_a_usage_error(perdure: Perdure, args: tuple[str,
     done = perdure(*args, code=2)
     assert says in done.err
     assert done.err.startswith("error: ")
-    assert done.err.rstrip().endswith("[code: usage]")
+    assert done.err.rstrip().endswith("[perdure help usage]")
     assert "--help" in done.err
     assert done.out == ""
 

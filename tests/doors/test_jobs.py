@@ -90,7 +90,7 @@ class TestStart:
         assert again.out == first
         assert "this key was used before" in again.err
         conflict = anywhere("jobs", "start", "x", "--key", "k", "-P", "n=2", code=5)
-        assert "[code: idempotency-conflict]" in conflict.err
+        assert "[perdure help idempotency-conflict]" in conflict.err
 
     def test_with_an_app_kind_input_and_policy_are_known(self, perdure: Perdure) -> None:
         done = perdure("jobs", "start", "reserch", "--app", "agents:app", code=2)
@@ -139,7 +139,7 @@ class TestApp:
         (place / "empty.py").write_text("")
         done = perdure("jobs", "ls", "--app", where, code=2)
         assert says in done.err
-        assert "[code: app-not-found]" in done.err
+        assert "[perdure help app-not-found]" in done.err
         assert "Traceback" not in done.err
 
     def test_the_place_of_a_broken_import(self, perdure: Perdure, place: Path) -> None:
@@ -297,13 +297,13 @@ class TestGet:
         assert [job["id"] for job in perdure("jobs", "get", a, b, "--json").json["items"]] == [a, b]
         done = perdure("jobs", "get", NOWHERE, a, "--fields", "kind", code=3)
         assert done.lines == ["naps"]
-        assert "[code: job-not-found]" in done.err
+        assert "[perdure help job-not-found]" in done.err
 
     @pytest.mark.parametrize(
         ("id", "code", "says"),
         [
-            (NOWHERE, 3, "[code: job-not-found]"),
-            ("aaaaaaaa", 3, "[code: job-not-found]"),
+            (NOWHERE, 3, "[perdure help job-not-found]"),
+            ("aaaaaaaa", 3, "[perdure help job-not-found]"),
             ("abc", 2, "at least 6"),
             ("nonsense", 2, "not an id"),
         ],
@@ -369,7 +369,7 @@ class TestSteer:
         assert (job["status"], job["note"]["reason"], job["note"]["door"]) == ("CANCELLED", "not needed", "cli")
         assert anywhere("jobs", "cancel", id, "--json").json["items"] == [{"id": id, "status": "CANCELLED"}]
         done = anywhere("jobs", "cancel", anywhere.ran("fails"), code=5)
-        assert "[code: illegal-transition]" in done.err
+        assert "[perdure help illegal-transition]" in done.err
         anywhere("jobs", "cancel", NOWHERE, code=3)
 
     def test_cancelling_several_needs_a_yes(self, perdure: Perdure) -> None:
@@ -387,7 +387,7 @@ class TestSteer:
         assert anywhere("jobs", "retry-now", id).out == f"↻ RETRY  …{id[-8:]}\n"
         anywhere.work()
         assert anywhere("jobs", "get", id, "--fields", "status").out == "DEADLETTER\n"
-        assert "[code: illegal-transition]" in anywhere("jobs", "retry-now", id, code=5).err
+        assert "[perdure help illegal-transition]" in anywhere("jobs", "retry-now", id, code=5).err
         late = anywhere.start("greet", "--input", '"x"', "--delay", "1h")
         anywhere("jobs", "retry-now", late)
         anywhere.work()

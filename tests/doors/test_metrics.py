@@ -179,7 +179,7 @@ def test_a_port_that_is_taken(perdure: Perdure, place: Path, taken: int) -> None
     for more in ((), ("--processes", "2")):
         done = perdure(*START, "--metrics-port", str(taken), *more, code=2)
         assert f"metrics cannot be served on 127.0.0.1:{taken}: Address already in use" in done.err
-        assert "[code: port-taken]" in done.err
+        assert "[perdure help port-taken]" in done.err
         assert "--metrics-port" in done.err
     assert not list(place.glob("perdure.db*")), "nothing was made"
 
@@ -208,7 +208,7 @@ def test_a_port_that_one_of_several_processes_would_need(perdure: Perdure, place
 def test_what_makes_no_sense(perdure: Perdure, args: tuple[str, ...], says: str) -> None:
     said = perdure("worker", "start", "--app", "agents:app", *args, code=2).err
     assert says in said
-    assert "[code: malformed-setting]" in said
+    assert "[perdure help malformed-setting]" in said
 
 
 def test_without_the_extra(perdure: Perdure, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_without_the_extra(perdure: Perdure, place: Path, monkeypatch: pytest.Mo
     done = perdure(*START, "--metrics-port", "0", code=2)
     assert "metrics need the package prometheus_client, which is not installed" in done.err
     assert "pip install 'perdure[metrics]'" in done.err
-    assert "[code: extra-missing]" in done.err
+    assert "[perdure help extra-missing]" in done.err
     assert not list(place.glob("perdure.db*"))
 
 

@@ -69,7 +69,7 @@ class TestWait:
         approval = perdure("approvals", "ls", "-o", "id").out.strip()
         assert "Publish this?" in done.err
         assert f"perdure approvals approve {approval[-8:]}" in done.err
-        assert "[code: approval-needed]" in done.err
+        assert "[perdure help approval-needed]" in done.err
 
     def test_the_time_is_up(self, perdure: Perdure) -> None:
         done = perdure("jobs", "start", "x", "--wait=0.1s", code=8)

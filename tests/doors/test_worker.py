@@ -87,7 +87,7 @@ class TestStart:
 
     def test_nobody_there(self, perdure: Perdure) -> None:
         done = perdure("worker", "start", *APP, "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
-        assert "[code: store-unreachable]" in done.err
+        assert "[perdure help store-unreachable]" in done.err
 
 
 class TestOperators:
@@ -129,9 +129,9 @@ class TestOperators:
 
     def test_nobody_to_stop(self, perdure: Perdure) -> None:
         perdure("jobs", "start", "x")
-        assert "[code: no-worker]" in perdure("worker", "stop", code=1).err
+        assert "[perdure help no-worker]" in perdure("worker", "stop", code=1).err
         assert "no worker runs" in perdure("worker", "stop", "--all").err
-        assert "[code: worker-not-found]" in perdure("worker", "stop", "w-0000000000", code=3).err
+        assert "[perdure help worker-not-found]" in perdure("worker", "stop", "w-0000000000", code=3).err
         assert "not both" in perdure("worker", "drain", "w-0000000000", "--all", code=2).err
 
 

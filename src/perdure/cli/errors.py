@@ -62,6 +62,12 @@ class NobodyWorks(errors.PerdureError):
     code = "no-worker"
 
 
+class Bug(errors.PerdureError):
+    """Something that perdure did not expect."""
+
+    code = "bug"
+
+
 class Interrupted(BaseException):
     """A signal ended the command; `exit_code` is 128 plus its number."""
 
@@ -117,22 +123,21 @@ def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: 
     elif verbose > 1:
         traceback.print_exception(error)
     code = exit_code(error)
-    hint = error.hint or f"perdure help {error.code} says more"
-    text = _as_json(error, code) if as_json else told(error.message, hint, error.code, color=color)
+    text = _as_json(error, code) if as_json else told(error.message, error.hint, error.code, color=color)
     print(text, file=sys.stderr)
     return code
 
 
 def told(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
-    """What happened, why and what next, as a person reads it."""
+    """What happened, why, what next, and where the error's page is, as a person reads it."""
     from perdure.cli.words import clean_text
 
     mark = f"\x1b[1;31m{word}:\x1b[0m" if color else f"{word}:"
-    tag = f"\x1b[2m[code: {code}]\x1b[0m" if color else f"[code: {code}]"
+    page = f"\x1b[2m[perdure help {code}]\x1b[0m" if color else f"[perdure help {code}]"
     text = f"{mark} {clean_text(message)}"
     if hint:
         text += "\n" + textwrap.indent(clean_text(hint), "  ")
-    return f"{text}  {tag}"
+    return f"{text}  {page}"
 
 
 def _as_json(error: errors.PerdureError, code: int) -> str:
@@ -148,11 +153,9 @@ def _as_json(error: errors.PerdureError, code: int) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-def _bug(error: Exception, verbose: int) -> errors.PerdureError:
+def _bug(error: Exception, verbose: int) -> Bug:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    bug = errors.PerdureError(
+    return Bug(
         f"this is a bug in perdure: {text}",
         hint="please report it with the traceback above" if verbose else "run it again with -v for the traceback",
     )
-    bug.code = "bug"  # type: ignore[misc]  # a bug has no class of its own
-    return bug

@@ -29,14 +29,14 @@ def help(
 ) -> None:
     """Explain a command, or an error or fault by its code.
 
-    The code of an error stands in brackets at the end of its message, and as `code` where errors are JSON. Codes of faults are
-    what `perdure fsck` prints.
+    Every error names its page at the end of its message, `[perdure help CODE]`, and as `help` where errors are JSON. Codes of
+    faults are what `perdure fsck` prints.
     """
     words = topic or []
     if found := _command_page(words):
         print(found)
         return
-    code = words[0].strip("[]").removeprefix("code:").strip() if len(words) == 1 else ""
+    code = words[0] if len(words) == 1 else ""
     if facts := _error(code):
         cli.out.one(facts, lambda: _error_page(facts), id=code, plain=dict)
     elif fault := _fault(code):
@@ -63,17 +63,15 @@ def _command_page(words: list[str]) -> str | None:
 def _error(code: str) -> dict[str, Any] | None:
     """What is known of the error with this code; None if there is none."""
     from perdure.cli.advice import ADVICE
-    from perdure.cli.errors import Exit, exit_code_of
+    from perdure.cli.errors import exit_code_of
     from perdure.model.errors import PerdureError
 
-    if code not in ADVICE:
+    cls = next((c for c in _family(PerdureError) if vars(c).get("code") == code), None)
+    if cls is None or code not in ADVICE:
         return None
-    facts = {"code": code, "advice": ADVICE[code]}
-    for cls in _family(PerdureError):
-        if vars(cls).get("code") == code:
-            means = " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
-            return {**facts, "class": cls.__name__, "means": means, "exit_code": int(exit_code_of(cls))}
-    return {**facts, "class": None, "means": "Something that perdure did not expect.", "exit_code": int(Exit.FAILURE)}
+    means = " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
+    exit_code = int(exit_code_of(cls))
+    return {"code": code, "advice": ADVICE[code], "class": cls.__name__, "means": means, "exit_code": exit_code}
 
 
 def _family(cls: type[T]) -> Iterator[type[T]]:
@@ -85,9 +83,8 @@ def _family(cls: type[T]) -> Iterator[type[T]]:
 def _error_page(facts: dict[str, Any]) -> Any:
     from rich.text import Text
 
-    name = f", {facts['class']} in Python" if facts["class"] else ""
     lines = [
-        (f"{facts['code']} (exit code {facts['exit_code']}{name})", "bold"),
+        (f"{facts['code']} (exit code {facts['exit_code']}, {facts['class']} in Python)", "bold"),
         ("\n\n" + textwrap.fill(facts["means"], 100), ""),
         ("\n\n" + textwrap.fill(facts["advice"], 100), ""),
     ]

@@ -75,6 +75,8 @@ class PerdureError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        page = f"[perdure help {self.code}]"
+        self.add_note(f"{hint}  {page}" if hint else page)
 
 
 class ConfigError(PerdureError):

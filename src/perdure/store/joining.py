@@ -175,9 +175,10 @@ def _hints_for(tx: object) -> Iterator[None]:
     try:
         yield
     except NoTransaction as error:
-        if _async_toolkit(tx) or _blocking_toolkit(tx):
-            error.hint = 'use an engine or connection of SQLAlchemy without isolation_level="AUTOCOMMIT"'
-        raise
+        if not (_async_toolkit(tx) or _blocking_toolkit(tx)):
+            raise
+        hint = 'use an engine or connection of SQLAlchemy without isolation_level="AUTOCOMMIT"'
+        raise NoTransaction(error.message, hint=hint) from None
 
 
 def _beneath(tx: Any) -> Any:
