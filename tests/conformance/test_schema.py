@@ -132,7 +132,7 @@ async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str,
             await open_store(f"sqlite:///{path}", beside=False)
         assert ("perdure db migrate, or App(..., migrate=True)" in str(refused.value.hint)) is not taken
         if taken:
-            with pytest.raises(ForeignDatabase, match=r"would need these names: Jobs$"):
+            with pytest.raises(ForeignDatabase, match="would need these names: Jobs\n"):
                 await open_store(f"sqlite:///{path}")
         after = contents(tmp_path)
         for marks in (before, after):
@@ -403,7 +403,7 @@ async def test_a_migration_that_meets_a_name_of_somebody_elses_leaves_nothing(
         theirs.commit()
         before = theirs.execute("select * from sqlite_master").fetchall()
         for look in (store.migrate, store.schema_status, store.check_schema):
-            with pytest.raises(ForeignDatabase, match=f"would need these names: {named}$"):
+            with pytest.raises(ForeignDatabase, match=f"would need these names: {named}\n"):
                 await look()
         await store.close()
         assert theirs.execute("select * from sqlite_master").fetchall() == before
