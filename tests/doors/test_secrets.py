@@ -67,6 +67,8 @@ def test_no_command_shows_the_password(perdure: Perdure, url_and_secret: tuple[s
         "postgresql://127.0.0.1:1/x?user=a@b&sslpassword=hunter2&password=a@hunter2",
         "postgresql://ann:hun/hunter2@127.0.0.1:1/x",
         "postgresql://ann:hun?hunter2@127.0.0.1:1/x",
+        "postgresql://ann:1?hunter2@127.0.0.1:1/x",
+        "postgresql://ann:hunter2",
         "postgres:ann:hunter2@127.0.0.1/x",
         "ann:hunter2@127.0.0.1/x",
         "mysql://127.0.0.1/x?password=hunter2",
