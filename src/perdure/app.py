@@ -22,7 +22,14 @@ from perdure.model.retention import StoreSizes
 from perdure.model.timing import Backoff, Duration
 from perdure.observe.watching import Watching
 from perdure.runtime.blocking import BlockingContext
-from perdure.runtime.checks import check_kind, check_max_retries, check_priority, check_queue, check_seconds
+from perdure.runtime.checks import (
+    check_backoff,
+    check_kind,
+    check_max_retries,
+    check_priority,
+    check_queue,
+    check_seconds,
+)
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.client import Client
 from perdure.runtime.context import JobContext
@@ -158,7 +165,7 @@ class App(Client):
             queue=check_queue(queue),
             priority=check_priority(priority),
             max_retries=check_max_retries(max_retries),
-            backoff=backoff or Backoff(),
+            backoff=check_backoff(backoff),
             timeout=None if timeout is None else check_seconds(timeout, "timeout"),
             retry_on=_classes(retry_on),
             fatal_on=_classes(fatal_on),

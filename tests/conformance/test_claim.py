@@ -286,6 +286,9 @@ async def test_a_text_that_is_not_utf_8_stops_nobody(tmp_path: Path) -> None:
             )
         [strange] = (await store.list_jobs(JobFilter(kinds=("strange",)))).items
         assert strange.goal == (await store.get_job(strange.id)).goal == "ok\ufffd"
+        for searched in (JobFilter(search="OK"), JobFilter(search="ok\ufffd", statuses=(S.PENDING,))):
+            assert [job.kind for job in (await store.list_jobs(searched)).items] == ["strange"]
+            assert await store.count_jobs(searched, by="kind") == {"strange": 1}
         claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
         assert {job.goal for job in claimed} == {"ok\ufffd", None}
     finally:

@@ -187,6 +187,22 @@ async def test_postgres_counts_without_reading_history(old_postgres_url: str, na
     assert read["jobs"] == 0
 
 
+async def test_postgres_needs_no_statistics_to_count_a_backlog(full_postgres_url: str) -> None:
+    arguments = ["default", "status", ["PENDING"], None, None, None, None, None, None, ["queue"]]
+    connection = await asyncpg.connect(full_postgres_url, server_settings=CALM)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("delete from pg_statistic where starelid::regclass::text like 'perdure.%'")
+        explain = f"explain {load_statements('perdure.store.postgres')['count_some_jobs']}"
+        steps = [row[0] for row in await connection.fetch(explain, *arguments)]
+        await transaction.rollback()
+    finally:
+        await connection.close()
+    assert any("Index Scan using jobs_pkey on jobs" in step for step in steps), steps
+    assert not [step for step in steps if "Scan on jobs" in step], steps
+
+
 async def test_postgres_lists_a_kind_by_its_index(old_postgres_url: str) -> None:
     arguments = ["default", None, None, ["history"], None, None, None, None, None, 21]
     connection = await asyncpg.connect(old_postgres_url, server_settings=CALM)

@@ -404,6 +404,8 @@ async def test_handlers_are_checked_when_they_are_registered(app: App) -> None:
         lambda: app.job(queue="a:b"),
         lambda: app.job(timeout=-1),
         lambda: app.job(timeout="soon"),
+        lambda: anything.job(backoff=30),
+        lambda: anything.job(backoff=0),
         lambda: app.job(name="x" * 201)(lambda ctx: None),
         lambda: Backoff(base=10, cap=5),
         lambda: Backoff(multiplier=0.5),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 
-from perdure import App, BlockingContext, Fail, JobContext, Request, Snooze, Status
+from perdure import App, Backoff, BlockingContext, Fail, JobContext, Request, Snooze, Status
 from perdure.logs import AttemptFilter, add_attempt
 from tests.runtime.support import NOW, chores, ended, take_away, until, working
 
@@ -346,3 +346,30 @@ def test_configuring_twice_writes_once(tmp_path: Path) -> None:
         """,
     )
     assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["once"]
+
+
+async def test_a_run_that_breaks_is_told_without_the_variables_of_its_code(
+    app: App, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """structlog shows them for an exception, where nobody configured it."""
+
+    class Odd(Backoff):
+        def delay(self, retry: int, rng: Any = None) -> float:
+            raise RuntimeError("an odd backoff")
+
+    @app.job(backoff=Odd())
+    async def work(ctx: JobContext, text: str) -> None:
+        raise ValueError("a bug")
+
+    async with working(app):
+        await app.enqueue(work, "s3cret")
+        said: list[str] = []
+
+        def broke() -> bool:
+            said.append(capfd.readouterr().out)
+            return "a run broke" in "".join(said)
+
+        await until(broke, what="the broken run")
+    whole = "".join(said) + capfd.readouterr().out
+    assert "RuntimeError: an odd backoff" in whole
+    assert "s3cret" not in whole

@@ -9,6 +9,7 @@ _MASK = "***"
 _SECRETS = {"password", "sslpassword"}
 _HOSTS = re.compile(r"(?:\[[^\]]*\]|[^:@\[\]]*)(?::\d*)?")
 _SCHEME = re.compile(r"\s*\w+:")
+_PARAMETER = re.compile(r"[A-Za-z_]+=")
 
 
 def masked(url: str) -> str:
@@ -22,10 +23,14 @@ def masked(url: str) -> str:
     if not mark:
         begin = _SCHEME.match(url)
         return (begin[0] if begin else "") + _MASK if "@" in url or "=" in url else url
-    place = rest.partition("?")[0]
+    place, question, query = rest.partition("?")
     at = place.rfind("@")
-    if at < 0 and not all(_HOSTS.fullmatch(host) for host in place.partition("/")[0].split(",")):
-        at = rest.rfind("@")
+    if at < 0:
+        hosts = all(_HOSTS.fullmatch(host) for host in place.partition("/")[0].split(","))
+        if not hosts or (question and not _PARAMETER.match(query)):
+            at = rest.rfind("@")
+        if at < 0 and not hosts:  # the host was forgotten
+            at = len(rest)
     if at >= 0:
         name, colon, _ = rest[:at].partition(":")
         rest = f"{name}:{_MASK}{rest[at:]}" if colon else rest

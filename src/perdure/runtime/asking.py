@@ -37,6 +37,7 @@ from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.runtime import codec
+from perdure.runtime.outcomes import clean
 from perdure.runtime.run import Run
 
 T = TypeVar("T")
@@ -242,7 +243,7 @@ async def ask_what_happened(
                 try:
                     return result, codec.decode(result, returns, what)
                 except InvalidInput as error:
-                    said = f"The last answer was not taken: {error.message}."
+                    said = f"The last answer was not taken: {clean(error.message)}."
             case "retry":
                 return None
             case _:

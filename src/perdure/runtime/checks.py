@@ -9,7 +9,7 @@ from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
-from perdure.model.timing import seconds
+from perdure.model.timing import Backoff, seconds
 from perdure.runtime import codec
 
 
@@ -86,6 +86,13 @@ def check_names(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v and "\x00" not in v for v in value):
         raise InvalidInput(f"{name} is a list of names, got {value!r}", hint='for example ["ann", "bob"]')
     return tuple(value)
+
+
+def check_backoff(value: object) -> Backoff:
+    """The default for None. Raise InvalidInput for anything else than a Backoff: it would show when an attempt fails."""
+    if value is not None and not isinstance(value, Backoff):
+        raise InvalidInput(f"backoff must be a Backoff, got {value!r:.120}", hint='for example Backoff(base="30s")')
+    return value or Backoff()
 
 
 def check_title(value: object) -> str:

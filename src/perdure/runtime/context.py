@@ -23,7 +23,14 @@ from perdure.model.jobs import StatePatch, Wait
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime import asking, codec
 from perdure.runtime.asking import ApprovalRequest, Decision
-from perdure.runtime.checks import check_event_type, check_names, check_policies, check_seconds, check_title
+from perdure.runtime.checks import (
+    check_backoff,
+    check_event_type,
+    check_names,
+    check_policies,
+    check_seconds,
+    check_title,
+)
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import retry_after, returned_type
@@ -157,7 +164,7 @@ class JobContext:
             raise InvalidInput(f"a key is text of whole characters without NUL, got {key!r}")
         given: dict[str, Any] = {
             "retries": retries,
-            "backoff": backoff,
+            "backoff": None if backoff is None else check_backoff(backoff),
             "timeout": None if timeout is None else check_seconds(timeout, "timeout"),
             "key": key,
             "on_change": on_change,

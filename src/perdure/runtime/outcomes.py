@@ -100,6 +100,11 @@ def describe(error: BaseException) -> str:
     return clean(text)
 
 
+def traceback_of(error: BaseException) -> str:
+    """As text, for the log: one that is given the exception and shows local variables would show their secrets."""
+    return "".join(traceback.format_exception(error))
+
+
 def clean(text: str) -> str:
     """Text fit for every database: no NUL, no lone surrogates, bounded."""
     return text.replace("\x00", "\\0").encode(errors="replace").decode()[:MAX_ERROR_CHARS]

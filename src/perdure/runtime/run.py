@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
@@ -26,7 +25,7 @@ from perdure.model.timing import Timeout
 from perdure.runtime import codec
 from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of
+from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of, traceback_of
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler, call
 from perdure.runtime.waits import Waits
@@ -195,8 +194,7 @@ class Run:
 
     def _keep_traceback(self, error: BaseException) -> None:
         if self.over is None and not isinstance(error, (PerdureError, AttemptTimeout)):
-            # text, not the exception: a log that shows local variables would show their secrets
-            self.traceback = "".join(traceback.format_exception(error))
+            self.traceback = traceback_of(error)
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)

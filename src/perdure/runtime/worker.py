@@ -32,6 +32,7 @@ from perdure.runtime.endings import write_end
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import Held, LeaseKeeper
 from perdure.runtime.observer import Observer
+from perdure.runtime.outcomes import traceback_of
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.retention import Retention
@@ -268,8 +269,8 @@ class Worker:
         assert task is not None
         try:
             await self._run_one(task, held)
-        except Exception:
-            log.exception("a run broke", worker=self.id)  # its lease runs out
+        except Exception as error:  # noqa: BLE001  its lease runs out
+            log.error("a run broke", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see there
         finally:
             if self._running.pop(task, None) is not None:  # else it gave its slot back before it wrote its end
                 self._start_buffered()
@@ -360,7 +361,7 @@ class Worker:
     def _committed(self, task: asyncio.Task[Any]) -> None:
         self._committing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the end of a job could not be written", worker=self.id, exc_info=error)
+            log.error("the end of a job could not be written", worker=self.id, exception=traceback_of(error))
         self._moved.set()
 
     def _cancel_buffered(self, held: Held) -> None:

@@ -109,6 +109,7 @@ group by 1
 
 -- name: count_some_jobs
 -- As count_jobs, where all wanted states are named by small tables: $10 those, as the sources of list_jobs. History is not read.
+-- A plain join would be planned by statistics: without them, as a loop over all jobs for each that is named.
 select case $2 when 'status' then j.status::text when 'kind' then j.kind else j.queue end as grp, count(*) as n
 from (
   select job_id from perdure.job_queue where 'queue' = any ($10::text[])
@@ -116,7 +117,7 @@ from (
   union select job_id from perdure.job_claims where 'claims' = any ($10)
   union select job_id from perdure.job_waits where 'waits' = any ($10)
   union select job_id from perdure.job_failures where 'failures' = any ($10)
-) named join perdure.jobs j on j.id = any (array[named.job_id])
+) named cross join lateral (select * from perdure.jobs where id = named.job_id offset 0) j
 where j.tenant_id = $1
   and ($3::text[] is null or j.status::text = any($3)) and ($4::text[] is null or j.kind = any($4))
   and ($5::text[] is null or j.queue = any($5)) and ($6::timestamptz is null or j.created_at >= $6)

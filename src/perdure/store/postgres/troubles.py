@@ -139,6 +139,7 @@ def cannot_connect(where: str, error: Exception) -> StoreUnreachable:
 def where_is(url: str) -> str:
     """The database of a URL in words, without user and password. Raises ValueError for a URL that cannot be split."""
     parts = urlsplit(url)
-    name = unquote(parts.path.lstrip("/")) or "its default database"
+    # before an @ stands the end of a password whose / was not escaped
+    name = unquote(parts.path.lstrip("/").rpartition("@")[2]) or "its default database"
     host = parts.hostname or "this machine"
     return f"PostgreSQL database '{name}' at {host}:{parts.port or 5432}"

@@ -112,11 +112,13 @@ def connect(path: str | None, *, writes: bool, turn: Turn = contextlib.nullconte
         else:
             conn.execute("pragma query_only = on")
         conn.execute("pragma temp_store = memory")
+        [encoding] = conn.execute("pragma encoding").fetchone()
     except BaseException:
         conn.close()
         raise
     conn.text_factory = _TEXT
-    conn.create_function("fold", 1, _fold, deterministic=True)  # for queries; triggers must do without
+    # for queries; triggers must do without
+    conn.create_function("fold", 1, functools.partial(_fold, encoding), deterministic=True)
     conn.row_factory = sqlite3.Row
     return conn
 
@@ -197,8 +199,9 @@ def peek(path: str, look: Callable[[sqlite3.Connection, str], None], *, absent: 
         raise meaning(error, path) from error
 
 
-def _fold(text: str | None) -> str | None:
-    return None if text is None else text.casefold()
+def _fold(encoding: str, text: bytes | None) -> str | None:
+    """Of a text as a blob: what is no text in its encoding, Python would not even be given."""
+    return None if text is None else text.decode(encoding, errors="replace").casefold()
 
 
 def check_engine() -> None:
