@@ -500,7 +500,14 @@ async def test_step_names_and_options_are_checked(app: App) -> None:
                 await ctx.options(key=key).step(name, str, 1)
             except ValueError as error:
                 refused.append(type(error).__name__)
-        for options in ({"retries": -1}, {"timeout": "soon"}, {"backoff": 30}):
+        for options in (
+            {"retries": -1},
+            {"retries": "3"},
+            {"timeout": "soon"},
+            {"backoff": 30},
+            {"on_change": "kep"},
+            {"on_unknown": "skip"},
+        ):
             try:
                 ctx.options(**options)
             except ValueError as error:
@@ -508,7 +515,7 @@ async def test_step_names_and_options_are_checked(app: App) -> None:
         return refused
 
     async with working(app):
-        assert await (await app.enqueue(one)).result(PATIENCE) == ["InvalidInput"] * 9
+        assert await (await app.enqueue(one)).result(PATIENCE) == ["InvalidInput"] * 12
 
 
 async def test_a_history_of_many_pages_is_read_to_its_end(app: App) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
@@ -105,14 +104,10 @@ def check_title(value: object) -> str:
     return value
 
 
-def check_policies(on_expiry: object, on_deny: object) -> None:
-    """Raise InvalidInput unless they are the words that say what an expiry and a denial do."""
-    for name, value, words in (
-        ("on_expiry", on_expiry, get_args(OnExpiry)),
-        ("on_deny", on_deny, get_args(OnDeny)),
-    ):
-        if value not in words:
-            raise InvalidInput(f"{name} must be {' or '.join(repr(word) for word in words)}, got {value!r}")
+def check_word(value: object, name: str, words: object) -> None:
+    """Raise InvalidInput unless it is one of the words of a Literal."""
+    if value not in get_args(words):
+        raise InvalidInput(f"{name} must be {' or '.join(repr(word) for word in get_args(words))}, got {value!r}")
 
 
 def check_event_type(type: str) -> None:

@@ -27,9 +27,9 @@ from perdure.runtime.checks import (
     check_backoff,
     check_event_type,
     check_names,
-    check_policies,
     check_seconds,
     check_title,
+    check_word,
 )
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
@@ -158,19 +158,16 @@ class JobContext:
         calls of one name apart. on_change: what to do when a recorded call comes with other arguments: "fail" naming it,
         "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
         """
-        if retries is not None and not 0 <= retries <= 1000:
-            raise InvalidInput(f"retries must be between 0 and 1000, got {retries}")
+        if retries is not None and not (isinstance(retries, int) and 0 <= retries <= 1000):
+            raise InvalidInput(f"retries must be between 0 and 1000, got {retries!r}")
         if key is not None and _UNSTORABLE.search(str(key)):
             raise InvalidInput(f"a key is text of whole characters without NUL, got {key!r}")
-        given: dict[str, Any] = {
-            "retries": retries,
-            "backoff": None if backoff is None else check_backoff(backoff),
-            "timeout": None if timeout is None else check_seconds(timeout, "timeout"),
-            "key": key,
-            "on_change": on_change,
-            "on_unknown": on_unknown,
-        }
+        given: dict[str, Any] = {"retries": retries, "key": key, "on_change": on_change, "on_unknown": on_unknown}
+        given["backoff"] = None if backoff is None else check_backoff(backoff)
+        given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
         changed = replace(self._options, **{k: v for k, v in given.items() if v is not None})
+        check_word(changed.on_change, "on_change", OnChange)
+        check_word(changed.on_unknown, "on_unknown", OnUnknown)
         return JobContext(self._run, changed, self._counts)
 
     # -- steps and tools -----------------------------------------------------------------------------------------------
@@ -367,7 +364,8 @@ class JobContext:
         """
         await self._run.enter()
         who = check_names(assignees, "assignees")
-        check_policies(on_expiry, on_deny)
+        check_word(on_expiry, "on_expiry", OnExpiry)
+        check_word(on_deny, "on_deny", OnDeny)
         key = self._key(name)
         return await asking.approve(
             self._run,
