@@ -25,9 +25,9 @@ from perdure.runtime.blocking import BlockingContext
 from perdure.runtime.checks import (
     check_backoff,
     check_kind,
-    check_max_retries,
     check_priority,
     check_queue,
+    check_retries,
     check_seconds,
 )
 from perdure.runtime.client.base import JobId
@@ -164,7 +164,7 @@ class App(Client):
         policy = Policy(
             queue=check_queue(queue),
             priority=check_priority(priority),
-            max_retries=check_max_retries(max_retries),
+            max_retries=check_retries(max_retries),
             backoff=check_backoff(backoff),
             timeout=None if timeout is None else check_seconds(timeout, "timeout"),
             retry_on=_classes(retry_on),

@@ -19,10 +19,10 @@ def check_priority(value: object) -> int:
     return value
 
 
-def check_max_retries(value: object) -> int:
-    """Raise InvalidInput unless it is a whole number from 0 to 100."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        raise InvalidInput(f"max_retries must be a whole number from 0 to 100, got {value!r}")
+def check_retries(value: object, name: str = "max_retries", *, most: int = 100) -> int:
+    """Raise InvalidInput unless it is a whole number from 0 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from 0 to {most}, got {value!r}")
     return value
 
 

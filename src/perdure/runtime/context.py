@@ -27,6 +27,7 @@ from perdure.runtime.checks import (
     check_backoff,
     check_event_type,
     check_names,
+    check_retries,
     check_seconds,
     check_title,
     check_word,
@@ -158,11 +159,10 @@ class JobContext:
         calls of one name apart. on_change: what to do when a recorded call comes with other arguments: "fail" naming it,
         "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
         """
-        if retries is not None and not (isinstance(retries, int) and 0 <= retries <= 1000):
-            raise InvalidInput(f"retries must be between 0 and 1000, got {retries!r}")
         if key is not None and _UNSTORABLE.search(str(key)):
             raise InvalidInput(f"a key is text of whole characters without NUL, got {key!r}")
-        given: dict[str, Any] = {"retries": retries, "key": key, "on_change": on_change, "on_unknown": on_unknown}
+        given: dict[str, Any] = {"key": key, "on_change": on_change, "on_unknown": on_unknown}
+        given["retries"] = None if retries is None else check_retries(retries, "retries", most=1000)
         given["backoff"] = None if backoff is None else check_backoff(backoff)
         given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
         changed = replace(self._options, **{k: v for k, v in given.items() if v is not None})

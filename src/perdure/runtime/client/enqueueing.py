@@ -17,10 +17,10 @@ from perdure.runtime import codec
 from perdure.runtime.checks import (
     check_delay,
     check_kind,
-    check_max_retries,
     check_moment,
     check_priority,
     check_queue,
+    check_retries,
     check_text,
 )
 from perdure.runtime.client.base import JobId
@@ -228,7 +228,7 @@ class Enqueueing(Looking, Steering):
             queue=check_queue(options.get("queue", policy.queue)),
             goal=check_text(options.get("goal"), "goal", 2000),
             priority=check_priority(options.get("priority", policy.priority)),
-            max_retries=check_max_retries(options.get("max_retries", policy.max_retries)),
+            max_retries=check_retries(options.get("max_retries", policy.max_retries)),
             delay=check_delay(options.get("delay", 0)),
             run_at=check_moment(options.get("run_at"), "run_at"),
             deadline=check_moment(options.get("deadline"), "deadline"),
