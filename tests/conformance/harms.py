@@ -163,6 +163,18 @@ WITHOUT_A_JOB = [
     Harm({"orphan ?"}, ran("stranger", 1), fixed=False),
     Harm({"prune-left"}, "insert into prune_batch (job_id) values ({completed})"),
 ]
+OF_THE_LANE = [
+    Harm(
+        each("lane-differs", "pending", "parked", "running"),
+        "update jobs set lane = 'x' where id in ({pending}, {parked}, {running});"
+        "update job_queue set lane = 'x' where job_id in ({pending}, {parked})",
+    ),
+    Harm(
+        each("lane-differs", "delayed") | each("queue-differs", "delayed"),
+        "update jobs set queue = 'slow' where id = {delayed}; update job_queue set lane = 'x' where job_id = {delayed};"
+        "update jobs set queue = 'default', lane = 'y' where id = {delayed}",
+    ),
+]
 OF_THE_CLAIM = [
     Harm(each("claim-missing", "running", "waiting"), "delete from job_claims"),
     Harm(each("claim-stale", "parked", "completed"), f"{claimed('parked', 'ahead')}; {claimed('completed', 'ago')}"),
@@ -209,6 +221,7 @@ OF_THE_APPROVALS = [
         "update approvals set status = 'PENDING', decided_at = null where job_id = {decided}",
         fixed=False,
     ),
+    Harm({"approval-differs asked"}, "update approvals set status = 'DENIED' where job_id = {asked}", fixed=False),
     Harm({"approval-differs asking"}, "update approvals set tenant_id = 'x' where job_id = {asking}", fixed=False),
 ]
 OF_THE_QUEUE = [
@@ -243,6 +256,10 @@ OF_THE_REST = [
         "delete from job_state where job_id in ({completed}, {pruned}, {fork})",
     ),
     Harm({"state-differs pruned"}, "update job_state set checkpoint = '1' where job_id = {pruned}"),
+    Harm(
+        {"state-differs completed"},
+        "update job_state set checkpoint = '[2, \"the last two\"]' where job_id = {completed}",
+    ),
     Harm({"state-differs completed"}, "update job_state set tokens = tokens + 1 where job_id = {completed}"),
     Harm(
         each("state-differs", "completed", "running"),
@@ -264,6 +281,7 @@ HARMS = [
     *OF_THE_LOG,
     *OF_THE_ROW,
     *WITHOUT_A_JOB,
+    *OF_THE_LANE,
     *OF_THE_CLAIM,
     *OF_THE_WAITS,
     *OF_THE_APPROVALS,

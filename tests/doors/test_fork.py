@@ -149,6 +149,18 @@ class TestDiff:
         assert "neither has recorded any" in perdure("jobs", "diff", b, b, "--what", "steps").out
         assert "there is no part 'colour'" in perdure("jobs", "diff", a, b, "--what", "colour", code=2).err
 
+    def test_what_was_pruned_is_not_called_the_same(self, perdure: Perdure) -> None:
+        a, b = perdure.ran("greet", "--input", '"ann"'), perdure.ran("greet", "--input", '"bob"')
+        perdure("db", "prune", "--older-than", "0s", "--keep-logs", "-y")
+        page = perdure("jobs", "diff", a, b).out
+        both = f"not known: pruned from …{a[-8:]} and …{b[-8:]}\n"
+        assert f"Input\n  {both}" in page
+        assert f"Result\n  {both}" in page
+        assert "Outcome\n  the same" in page
+        found = perdure("jobs", "diff", a, b, "--json").json
+        assert found["a"]["pruned_at"]
+        assert found["b"]["pruned_at"]
+
     def test_many_differences_are_cut_on_the_page_only(self, perdure: Perdure) -> None:
         a = perdure("jobs", "start", "x", "--input", json.dumps([0] * 60), "-o", "id").out.strip()
         b = perdure("jobs", "start", "x", "--input", json.dumps([1] * 60), "-o", "id").out.strip()

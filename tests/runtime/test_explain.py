@@ -15,6 +15,7 @@ from perdure.model.explanation import MOST_AHEAD, Explanation, Why
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Outcome, Wait
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.runtime.takers import when
 from perdure.store.protocol import Store
 from tests.conformance.shell import open_shell
 from tests.conformance.support import HOUR, claim, later, new_approval, new_job, passed, run_out
@@ -105,13 +106,15 @@ async def test_nobody_serves_the_queue(app: App) -> None:
     assert (await why(app, job, Why.QUEUED)).moves == ()
 
 
-async def test_the_last_worker_of_the_queue_is_named(file_app: App) -> None:
+async def test_a_lost_worker_of_the_queue_is_named(file_app: App) -> None:
     store = await file_app.open()
     job = await echo(file_app)
     gone = await employ(store)
     async with open_shell(file_app.settings["database_url"]) as shell:
         await shell.run(f"update workers set heartbeat_at = {shell.ago(DAY)}")
-    found = await why(file_app, job, Why.NO_WORKER, f"The last one, worker {gone} (process 7 on larch)", "(24h ago)")
+    await store.beat_worker(await employ(store, "birch"), state=WorkerState.STOPPED)  # a later one, which left in order
+    said = f"Worker {gone} (process 7 on larch) did, and was last heard of at"
+    found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago): it never said that it stopped.")
     assert found.details["last_worker"] == gone
 
 
@@ -550,12 +553,26 @@ async def test_how_it_ended(app: App) -> None:
 
 async def test_rows_that_somebody_deleted(damaged: App) -> None:
     store = await damaged.open()
-    lost, forgotten = await echo(damaged), await echo(damaged)
+    lost, forgotten, asleep = await echo(damaged), await echo(damaged), await echo(damaged, queue="naps")
     await store.finish((await claim(store, lost.id)).lease, Outcome(Status.PARKED))
+    lease = (await claim(store, asleep.id)).lease
+    await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, 60))])
+    await store.finish(lease, Outcome(Status.PARKED))
     async with open_shell(damaged.settings["database_url"]) as shell:
         await shell.run("delete from job_queue")
     await why(damaged, forgotten, Why.DAMAGED, "It is PENDING, but nothing in the queue would ever start it")
     await why(damaged, lost, Why.DAMAGED, "It is PARKED, but it waits for nothing that could come")
+    found = await why(
+        damaged, asleep, Why.DAMAGED, "It is PARKED, but nothing in the queue would wake it when timer 'nap'"
+    )
+    assert commands(found) == ["perdure fsck --fix", f"perdure jobs cancel {asleep.id.hex[-8:]}"]
+    assert all([finding.fixed async for finding in damaged.fsck(fix=True)])
+    await why(damaged, forgotten, Why.NO_WORKER)
+
+
+def test_what_happens_at_this_very_moment() -> None:
+    """A clock that a test moves stands still between two readings."""
+    assert when(datetime(2026, 11, 20, 18, tzinfo=UTC), datetime(2026, 11, 20, 18, tzinfo=UTC)).endswith("(0ms ago)")
 
 
 async def test_jobs_that_are_not_there(app: App) -> None:

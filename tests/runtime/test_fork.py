@@ -301,8 +301,9 @@ async def test_a_job_whose_input_was_pruned_needs_another(app: App, report: Any,
     found = await app.explain(job.id)
     assert (found.code, found.moves) == ("completed", ())
     assert "it cannot be run again as it was" in found.sentence
-    with pytest.raises(JobPruned):
+    with pytest.raises(JobPruned) as refused:
         await app.fork(job.id, "write")
+    assert "an input of its own: input=, or --input JSON" in (refused.value.hint or "")
     assert await app.count() == {"COMPLETED": 1}
     work.since()
     assert await run(app, await fork_of(app, job, "write", input={"topic": "tea"})) == result

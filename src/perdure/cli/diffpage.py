@@ -15,6 +15,8 @@ from perdure.model.comparison import Change, JobDiff, StepDiff
 from perdure.model.jobs import Job
 
 PARTS = ("input", "steps", "result", "outcome")
+PRUNED = ("input", "result")
+"""What goes when a job is pruned and its log is kept."""
 MOST_CHANGES = 50
 """Differences of an input or result on the page."""
 MARKS = {"same": ("=", "dim"), "changed": ("~", "yellow"), "only_a": ("-", "red"), "only_b": ("+", "green")}
@@ -23,8 +25,8 @@ MARKS = {"same": ("=", "dim"), "changed": ("~", "yellow"), "only_a": ("-", "red"
 def as_json(found: JobDiff, parts: Iterable[str]) -> dict[str, Any]:
     """Both jobs in brief, whether they are equal in these parts, and the parts."""
     chosen = {part: getattr(found, part) for part in parts}
-    jobs = {name: {k: getattr(job, k) for k in ("id", "kind", "status", "version", "origin_kind", "origin_id", "created_at")}
-            for name, job in (("a", found.a), ("b", found.b))}  # fmt: skip
+    shown = ("id", "kind", "status", "version", "origin_kind", "origin_id", "created_at", "pruned_at")
+    jobs = {name: {k: getattr(job, k) for k in shown} for name, job in (("a", found.a), ("b", found.b))}
     equal = not any(_differs(part, value) for part, value in chosen.items())
     return {**jobs, "equal": equal, **chosen}
 
@@ -44,11 +46,14 @@ class DiffPage:
     def of(self, found: JobDiff, parts: Sequence[str]) -> Text:
         """Both jobs, then each part."""
         self._table([("a", found.a), ("b", found.b)], self._job_columns(), indent=0)
+        gone = " and ".join(dict.fromkeys(short(job.id) for job in (found.a, found.b) if job.pruned_at))
         for part in parts:
             self._text.append(f"\n{part.capitalize()}\n", "bold")
             value = getattr(found, part)
             if part == "steps":
                 self._steps(value)
+            elif gone and part in PRUNED:
+                self._text.append(f"  not known: pruned from {gone}\n", "dim")
             elif value:
                 self._changes(value)
             else:

@@ -70,6 +70,10 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "it is deleted; runs and approvals, and whatever belongs to a log that is still there, are kept",
             _EVIDENCE,
         ),
+        "lane-differs": FaultKind(
+            "the job stands in another lane than that of its tenant and queue: no worker would ever take it",
+            "the job goes to where its queue's workers look",
+        ),
         "claim-missing": FaultKind(
             "RUNNING or WAITING without a lease: nobody could take the job over", "it gets a lease that has run out"
         ),
@@ -93,7 +97,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "an approval that the log never asked for", advice="Nothing waits for it. Find out who wrote it."
         ),
         "approval-differs": FaultKind(
-            "decided without a word in the log, undecided in spite of one, or another tenant's",
+            "decided without a word in the log, otherwise than it says, undecided in spite of it, or another tenant's",
             advice="Nobody can say who decided. If the decision is not yours: `perdure jobs cancel ID`.",
         ),
         "queue-missing": FaultKind("the job is due some day and not in the queue: it would never start", "it is put there"),

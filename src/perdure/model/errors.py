@@ -263,10 +263,10 @@ class JobPruned(Conflict):
 
     code = "job-pruned"
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, remedy: str = "") -> None:
         super().__init__(
             f"the payload and the result of job …{job.short_id} {job.kind} were pruned at {job.pruned_at:%Y-%m-%d %H:%M} UTC",
-            hint=f"perdure jobs events {job.short_id} shows the log, which was kept",
+            hint=f"{remedy}perdure jobs events {job.short_id} shows the log, which was kept",
         )
         self.job = job
 

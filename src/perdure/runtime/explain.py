@@ -136,6 +136,9 @@ def _suspended(seen: Standing) -> Reason:
     timers = sorted((w for w in job.waits if w.until is not None), key=lambda w: w.until or now)
     if not open_ones and not timers:
         return _damaged(seen, f"It is {job.status}, but it waits for nothing that could come")
+    if not open_ones and job.due_at is None:
+        key = timers[0].key
+        return _damaged(seen, f"It is {job.status}, but nothing in the queue would wake it when timer '{key}' ends")
     details: dict[str, Any] = {"due_at": job.due_at}
     slept = ""
     if timers:
@@ -325,5 +328,6 @@ def _ended(seen: Standing) -> Reason:
 
 def _damaged(seen: Standing, sentence: str) -> Reason:
     details = {"version": seen.job.version}
-    moves = (Move("end it", f"perdure jobs cancel {seen.job.short_id}"),)
+    repair = Move("write again what its log says is missing", "perdure fsck --fix")
+    moves = (repair, Move("end it", f"perdure jobs cancel {seen.job.short_id}"))
     return Reason(Why.DAMAGED, f"{sentence}: its rows were changed by hand.", details, moves)

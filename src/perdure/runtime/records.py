@@ -96,7 +96,8 @@ async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> Asy
     if events < job.version:
         await store.get_job(job_id)
     counted = {"runs": len(runs), "approvals": approvals, "events": events}
-    yield {"v": FORMAT, "record": "end", "job_id": str(job_id), **counted}
+    hidden = {"redacted": True} if redact else {}
+    yield {"v": FORMAT, "record": "end", "job_id": str(job_id), **counted, **hidden}
 
 
 async def _events(store: Store, job: Job) -> AsyncIterator[Event]:

@@ -42,7 +42,8 @@ def takers(seen: Standing) -> Reason:
         if serving:
             last = max(serving, key=lambda w: w.heartbeat_at)
             facts["last_worker"], facts["last_heard_of"] = last.id, last.heartbeat_at
-            said += f" The last one, {named(last)}, was heard of {when(last.heartbeat_at, seen.now)}."
+            heard = when(last.heartbeat_at, seen.now)
+            said += f" W{named(last)[1:]} did, and was last heard of {heard}: it never said that it stopped."
         return Reason(Why.NO_WORKER, said, facts, (start,))
     if not taking:
         facts["draining"] = [w.id for w in alive]
@@ -100,7 +101,7 @@ def when(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "at a time that is not known"
     away = seconds(moment - now)
-    told = f"in {span(away)}" if away > 0 else f"{span(-away)} ago"
+    told = f"in {span(away)}" if away > 0 else f"{span(abs(away))} ago"
     return f"at {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({told})"
 
 

@@ -25,6 +25,7 @@ HEAD = 4000
 # perdure itself writes the key first: {"key": ..., "digest": ...}.
 _KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*:\s*"(\w*)")?')
 _APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
+_DECISION = re.compile(r'"decision"\s*:\s*"(\w+)"')
 _KIND = re.compile(r'"kind"\s*:\s*"(\w+)"')
 _RETRIES = re.compile(r'"retry_count"\s*:\s*(\d+)')
 _WORKER = re.compile(r'"(?:lost_)?worker"\s*:')
@@ -65,6 +66,8 @@ class Log:
         self.waits: dict[str, OpenWait] = {}
         self.asked: set[UUID] = set()
         self.decided: Counter[UUID] = Counter()
+        self.decisions: dict[UUID, str] = {}
+        """What was decided, where the log says so."""
         self.tokens = 0
         self.cost = 0.0
         self.checkpoint: int | None = None
@@ -199,7 +202,10 @@ class Log:
 
     def _coordinate(self, type: str, head: str) -> None:
         if type == "approval_decided":
-            self.decided[UUID(_found(_APPROVAL, head))] += 1
+            id = UUID(_found(_APPROVAL, head))
+            self.decided[id] += 1
+            if (told := _DECISION.search(head)) is not None:
+                self.decisions[id] = told[1]
             return
         key = json.loads(_found(_KEY, head))
         match type:

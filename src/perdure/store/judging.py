@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import ApprovalStatus
+from perdure.model.jobs import lane_of
 from perdure.model.states import FAILURES, Status
 from perdure.model.wording import a
 from perdure.store.folding import Log, OpenWait, status_of
@@ -99,6 +100,7 @@ def judge(case: Case) -> list[Fault]:
     if status is None or case.job["odd"]:
         return found
     parts = (
+        _of_the_lane,
         _of_the_claim,
         _of_the_waits,
         _of_the_approvals,
@@ -166,6 +168,14 @@ def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
         yield Fault("row-shape", f"it is {status} with a result")
     if not 0 <= job["retry_count"] <= job["max_retries"]:
         yield Fault("row-shape", f"it counts {job['retry_count']} retries of at most {job['max_retries']}")
+
+
+def _of_the_lane(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """A job waits where the workers of its tenant and queue look."""
+    lane = lane_of(job["tenant_id"], job["queue"])
+    if not status.terminal and job["lane"] != lane:
+        text = f"it is of queue '{job['queue']}', and stands in lane '{job['lane']}', where no worker of that looks"
+        yield Fault("lane-differs", text, Repair("mend_lane", (case.key, lane)))
 
 
 def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
@@ -245,6 +255,8 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             elif case.log.decided[id] != decided:
                 said = f"decided {case.log.decided[id]} times"
                 yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {said}")
+            elif decided and (told := case.log.decisions.get(id, row["status"])) != row["status"]:
+                yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {told}")
         if row["tenant_id"] != job["tenant_id"]:
             yield Fault("approval-differs", f"approval '{row['key']}' is of tenant {row['tenant_id']}, the job is not")
         if status.terminal and row["status"] == ApprovalStatus.PENDING:
@@ -338,6 +350,8 @@ def _of_the_state(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             f"a checkpoint is {'kept' if row['has_checkpoint'] else 'not kept'}, unlike its log",
             rebuilt,
         )
+    elif row["another_checkpoint"]:
+        yield Fault("state-differs", "another checkpoint is kept than the last one of its log", rebuilt)
 
 
 def _of_the_runs(case: Case, job: Row, status: Status) -> Iterator[Fault]:

@@ -29,7 +29,7 @@ class Forking(Enqueueing):
         store = await self.open()
         old = await self.get(job_id)
         if old.pruned_at is not None and input is ...:
-            raise JobPruned(old)
+            raise JobPruned(old, "give the fork an input of its own: input=, or --input JSON; ")
         handler = self.registry.find(old.kind)
         payload = codec.encode(old.payload, "the payload") if input is ... else payload_of(old.kind, handler, input)
         events = await self.events(old.id)

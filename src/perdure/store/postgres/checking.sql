@@ -27,7 +27,7 @@ select distinct job_id from (
 ) kept order by job_id limit $2
 
 -- name: check_jobs
-select id as job_id, tenant_id, status::text, version, attempt, retry_count, max_retries, lane, priority, origin_kind, odd,
+select id as job_id, tenant_id, status::text, version, attempt, retry_count, max_retries, queue, lane, priority, origin_kind, odd,
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
@@ -56,7 +56,13 @@ from perdure.job_waits where job_id = any ($1::uuid[]) order by job_id, key
 select job_id, id, tenant_id, key, status from perdure.approvals where job_id = any ($1::uuid[]) order by job_id, id
 
 -- name: check_state
-select job_id, checkpoint is not null as has_checkpoint, tokens, cost from perdure.job_state where job_id = any ($1::uuid[])
+-- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
+select job_id, checkpoint is not null as has_checkpoint, tokens, cost, coalesce(checkpoint::text <> (
+    select case when e.payload::text not like '{"state": %'
+      then substring(e.payload::text from 10 for length(e.payload::text) - 10) end
+    from perdure.job_events e where e.job_id = s.job_id and e.type = 'checkpoint_saved' order by e.version desc limit 1), false)
+    as another_checkpoint
+from perdure.job_state s where job_id = any ($1::uuid[])
 
 -- name: check_failures
 select job_id, status::text from perdure.job_failures where job_id = any ($1::uuid[])
@@ -103,6 +109,10 @@ select 'type', t.typname, null, true, null from pg_type t where t.typnamespace =
 -- name: triggers_fire
 -- only: postgres a session, a role or a whole database may be told not to
 select current_setting('session_replication_role') <> 'replica' as fire
+
+-- name: mend_lane
+-- $1 id, $2 lane. Its queue row follows by a trigger.
+update perdure.jobs set lane = $2 where id = $1
 
 -- name: put_claim
 -- A lease that has run out, so that a reaper hands the job on: $1 id, $2 tenant, $3 attempt, $4 version, $5 whether it began

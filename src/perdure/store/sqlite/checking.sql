@@ -27,7 +27,7 @@ select job_id from (
 ) order by job_id limit :limit
 
 -- name: check_jobs
-select id as job_id, tenant_id, status, version, attempt, retry_count, max_retries, lane, priority, origin_kind, odd,
+select id as job_id, tenant_id, status, version, attempt, retry_count, max_retries, queue, lane, priority, origin_kind, odd,
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
@@ -59,7 +59,12 @@ from job_waits where job_id = ? order by key
 select job_id, id, tenant_id, key, status from approvals where job_id = ? order by id
 
 -- name: check_state
-select job_id, checkpoint is not null as has_checkpoint, tokens, cost from job_state where job_id = ?
+-- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
+select job_id, checkpoint is not null as has_checkpoint, tokens, cost, coalesce(checkpoint <> (
+    select case when e.payload not like '{"state": %' then substr(e.payload, 10, length(e.payload) - 10) end
+    from job_events e where e.job_id = s.job_id and e.type = 'checkpoint_saved' order by e.version desc limit 1), 0)
+    as another_checkpoint
+from job_state s where job_id = ?
 
 -- name: check_failures
 select job_id, status from job_failures where job_id = ?
@@ -81,6 +86,10 @@ select count(*) as n from prune_batch
 -- name: schema_texts
 -- only: sqlite PostgreSQL keeps no text of its schema, and compares names
 select type as kind, name, tbl_name as place, sql as body from sqlite_master where sql is not null and name not like 'sqlite_%'
+
+-- name: mend_lane
+-- id, lane. Its queue row follows by a trigger.
+update jobs set lane = v.column2 from (values (?, ?)) v where id = v.column1
 
 -- name: put_claim
 -- A lease that has run out, so that a reaper hands the job on: id, tenant, attempt, version, whether it began

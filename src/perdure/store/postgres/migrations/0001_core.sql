@@ -535,8 +535,9 @@ begin
     raise exception 'idempotency_key must be text of 1 to 500 characters' using errcode = '22023';
   elsif length(goal) not between 1 and 2000 then
     raise exception 'goal must be text of 1 to 2000 characters' using errcode = '22023';
-  elsif length(tenant) = 0 then
-    raise exception 'tenant must not be empty' using errcode = '22023';
+  elsif length(tenant) not between 1 and 100 or tenant ~ unprintable or tenant ~ '[: ]' then
+    raise exception 'a tenant''s name is 1 to 100 characters without '':'' or blanks, got %', quote_literal(left(tenant, 150))
+      using errcode = '22023', hint = 'for example ''default''';
   elsif octet_length(convert_to(payload, 'UTF8')) > 1048576 then
     raise exception 'the payload of job ''%'' is % bytes of JSON; the limit is 1048576', kind,
       octet_length(convert_to(payload, 'UTF8'))
