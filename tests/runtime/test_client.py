@@ -387,6 +387,28 @@ async def test_input_for_a_handler_that_takes_none(app: App) -> None:
         assert await (await app.enqueue("none")).result(PATIENCE) == "done"
 
 
+async def test_an_input_with_a_default_may_be_left_out(app: App) -> None:
+    @app.job
+    async def sweep(ctx: JobContext, days: int = 30) -> int:
+        return days
+
+    @app.job
+    def plain(ctx: BlockingContext, name: str | None = "nobody") -> str | None:
+        return name
+
+    with pytest.raises(InvalidInput, match="valid integer"):
+        await app.enqueue("sweep", "x")
+    async with working(app):
+        first = await app.enqueue(sweep)
+        assert await first.result(PATIENCE) == 30
+        assert await (await app.enqueue(sweep, 7)).result(PATIENCE) == 7
+        assert await (await app.rerun(first.id)).result(PATIENCE) == 30
+        assert await (await app.fork(first.id)).result(PATIENCE) == 30
+        assert await (await app.enqueue(plain)).result(PATIENCE) == "nobody"
+        assert await (await app.enqueue(plain, None)).result(PATIENCE) == "nobody"
+        assert await (await app.enqueue("sweep")).result(PATIENCE) == 30
+
+
 async def test_handlers_are_checked_when_they_are_registered(app: App) -> None:
     @app.job
     async def first(ctx: JobContext) -> None: ...

@@ -143,6 +143,16 @@ app.job(priority="high")  # type: ignore[call-overload]
 async def two_inputs(ctx: JobContext, a: int, b: int) -> None: ...
 
 
+@app.job
+async def with_default(ctx: JobContext, days: int = 30) -> int:
+    return days
+
+
+@app.job(queue="plain")
+def plain_with_default(ctx: BlockingContext, name: str = "nobody") -> str:
+    return name
+
+
 # -- enqueue and result -----------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +175,10 @@ async def client() -> None:
     assert_type(await app.enqueue_many([Request(research, Brief("x"))], tx=object()), list[Handle[Any]])
     await app.enqueue_many([Request(research, Brief("x"), {"tx": object()})])  # type: ignore[arg-type]
 
+    assert_type(await (await app.enqueue(with_default)).result(), int)
+    assert_type(await (await app.enqueue(with_default, 7)).result(), int)
+    assert_type(await (await app.enqueue(plain_with_default, "x")).result(), str)
+    await app.enqueue(with_default, "x")  # type: ignore[misc]
     await app.enqueue(research, "x")  # type: ignore[misc]
     await app.enqueue(research)  # type: ignore[arg-type]
     await app.enqueue(without_input, 1)  # type: ignore[misc]

@@ -22,7 +22,7 @@ from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QU
 from perdure.model.timing import MAX_DURATION, Backoff
 from perdure.runtime import codec
 
-I = TypeVar("I")  # noqa: E741  the handler's input
+I_contra = TypeVar("I_contra", contravariant=True)  # the handler's input: one that may be left out is none too
 O = TypeVar("O")  # noqa: E741  the handler's output
 
 
@@ -47,7 +47,7 @@ class Policy:
         return isinstance(error, self.retry_on) and not isinstance(error, self.fatal_on)
 
 
-class Handler(Generic[I, O]):
+class Handler(Generic[I_contra, O]):
     """A registered function: its name (the job's kind), its policy, and the types of its input and output.
 
     Calling it calls the function, so a handler can be tested without any store.
@@ -75,8 +75,15 @@ class Handler(Generic[I, O]):
         self.input_type: Any = hints.get(parameters[1].name) if self.takes_input else None
         if self.input_type is not None and self.input_type is not Any:
             codec.check_type_early(self.input_type, f"the input '{parameters[1].name}' of handler '{name}'")
+        self.input_optional = self.takes_input and parameters[1].default is not inspect.Parameter.empty
         self.output_type: Any = hints.get("return")
         self.__doc__ = fn.__doc__
+
+    def arguments(self, payload: str, what: object) -> tuple[Any, ...]:
+        """What the function is called with beside its context. Raises InvalidInput, naming `what`, if that does not fit."""
+        if not self.takes_input or (self.input_optional and payload == "null"):
+            return ()
+        return (codec.decode(payload, self.input_type, what),)
 
     def __call__(self, *args: Any) -> Any:
         """Call the function itself."""

@@ -172,9 +172,7 @@ class Run:
             # after 1 (created) and 2 (claimed) comes what earlier attempts recorded, or before them what a fork brought along
             if claimed.lease.attempt > 1 or claimed.version > 2:
                 await self._load()
-            arguments: tuple[Any, ...] = ()
-            if handler.takes_input:
-                arguments = (codec.decode(claimed.payload, handler.input_type, _PayloadOf(claimed)),)
+            arguments = handler.arguments(claimed.payload, _PayloadOf(claimed))
         except InvalidInput as error:
             return input_refused(error)
         try:

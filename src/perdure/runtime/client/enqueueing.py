@@ -61,7 +61,7 @@ _REST = NewJob._fields.index("queue")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One job of an `enqueue_many`."""
+    """One job of an `enqueue_many`. options: a dict of what `enqueue` takes as keywords: {"priority": 7, "delay": "5m"}."""
 
     job: Handler[Any, Any] | str
     input: Any = None
@@ -269,8 +269,8 @@ def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
         raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
     what = f"the payload of job '{kind}'"
     payload = codec.encode(input, what)
-    if handler is not None and handler.takes_input and handler.input_type is not None:
-        codec.decode(payload, handler.input_type, what)
+    if handler is not None and handler.input_type is not None:
+        handler.arguments(payload, what)
     return payload
 
 
