@@ -113,7 +113,7 @@ async def test_a_lost_worker_of_the_queue_is_named(file_app: App) -> None:
     async with open_shell(file_app.settings["database_url"]) as shell:
         await shell.run(f"update workers set heartbeat_at = {shell.ago(DAY)}")
     await store.beat_worker(await employ(store, "birch"), state=WorkerState.STOPPED)  # a later one, which left in order
-    said = f"Worker {gone} (process 7 on larch) did, and was last heard of at"
+    said = f"The one that did, worker {gone} (process 7 on larch), was last heard of at"
     found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago): it never said that it stopped.")
     assert found.details["last_worker"] == gone
 

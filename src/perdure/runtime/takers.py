@@ -43,7 +43,7 @@ def takers(seen: Standing) -> Reason:
             last = max(serving, key=lambda w: w.heartbeat_at)
             facts["last_worker"], facts["last_heard_of"] = last.id, last.heartbeat_at
             heard = when(last.heartbeat_at, seen.now)
-            said += f" W{named(last)[1:]} did, and was last heard of {heard}: it never said that it stopped."
+            said += f" The one that did, {named(last)}, was last heard of {heard}: it never said that it stopped."
         return Reason(Why.NO_WORKER, said, facts, (start,))
     if not taking:
         facts["draining"] = [w.id for w in alive]
