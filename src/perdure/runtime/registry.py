@@ -60,6 +60,11 @@ class Handler(Generic[I_contra, O]):
         self.name = name
         self.policy = policy
         self.is_async = is_async(fn)
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise InvalidInput(
+                f"handler '{name}' is a generator: it holds a yield, so calling it would run none of its code",
+                hint="return the result, in a list if there are several",
+            )
         parameters = [
             p
             for p in inspect.signature(fn).parameters.values()
