@@ -35,7 +35,7 @@ from perdure.runtime.checks import (
 )
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
-from perdure.runtime.registry import retry_after, returned_type
+from perdure.runtime.registry import in_time, retry_after, returned_type
 from perdure.runtime.run import Run
 
 P = ParamSpec("P")
@@ -234,10 +234,10 @@ class JobContext:
     async def _call(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         token = _call.set((self._run.lease.job_id, key))
         try:
+            work = self._run.call(fn, args, kwargs, self._run.threads)
             if self._options.timeout is None:
-                return await self._run.call(fn, args, kwargs, self._run.threads)
-            async with self._run.clock.timeout(self._options.timeout):
-                return await self._run.call(fn, args, kwargs, self._run.threads)
+                return await work
+            return await in_time(work, self._run.clock, self._options.timeout, f"'{key}'")
         finally:
             _call.reset(token)
 
