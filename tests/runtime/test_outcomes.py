@@ -115,6 +115,16 @@ async def test_fail_fails_at_once(app: App) -> None:
     assert job.error_message == "there is no such customer"
 
 
+async def test_fail_may_be_given_the_error_itself(app: App) -> None:
+    @app.job
+    async def wrong(ctx: JobContext) -> None:
+        raise Fail(ValueError("bad input"))  # type: ignore[arg-type]
+
+    async with working(app):
+        job = await ended(app, await app.enqueue(wrong))
+    assert (job.status, job.error_message, job.attempt) == (Status.FAILED, "bad input", 1)
+
+
 async def test_snooze_uses_no_retry_however_often(app: App) -> None:
     @app.job(max_retries=0)
     async def sleepy(ctx: JobContext) -> int:

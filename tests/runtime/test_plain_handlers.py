@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import App, BlockingContext, Fail, JobContext, Retry, Status, Suspended, idempotency_key
+from perdure.model.errors import InvalidInput
 from tests.runtime.support import (
     LINGER,
     LONG,
@@ -301,3 +302,34 @@ async def test_plain_and_async_handlers_share_a_worker(app: App) -> None:
     async with working(app, concurrency=4):
         handles = [await app.enqueue(plain if n % 2 else other, n) for n in range(40)]
         assert [await h.result(PATIENCE) for h in handles] == list(range(40))
+
+
+async def test_a_call_on_the_event_loop_fails_the_job_instead_of_stopping_the_worker(app: App) -> None:
+    @app.job
+    def nested(ctx: BlockingContext) -> int:
+        async def inner() -> int:
+            return ctx.step("inner", lambda: 1)
+
+        return ctx.step("outer", inner)
+
+    @app.job
+    async def other(ctx: JobContext) -> int:
+        return await ctx.step("a", lambda: 1)
+
+    async with working(app):
+        job = await ended(app, await app.enqueue(nested))
+        assert job.status is Status.FAILED
+        assert "on the worker's event loop" in (job.error_message or "")
+        assert await (await app.enqueue(other)).result(PATIENCE) == 1
+
+
+async def test_a_generator_is_no_handler(app: App) -> None:
+    def plain(ctx: BlockingContext) -> Any:
+        yield ctx.step("a", lambda: 1)
+
+    async def coroutine(ctx: JobContext) -> Any:
+        yield await ctx.step("a", lambda: 1)
+
+    for fn in (plain, coroutine):
+        with pytest.raises(InvalidInput, match="is a generator"):
+            app.job(fn)

@@ -414,3 +414,23 @@ async def test_the_result_is_none_where_the_handler_returns_nothing(app: App) ->
         await handle.result(PATIENCE)  # None, and mypy knows it
         job = await reached(handle, Status.COMPLETED)
     assert job.result is None
+
+
+async def test_an_iterator_is_no_result_for_it_may_break_off(app: App) -> None:
+    def rows() -> Any:
+        yield 1
+        raise ValueError("the connection broke")
+
+    @app.job
+    async def whole(ctx: JobContext) -> Any:
+        return await ctx.step("rows", rows)
+
+    @app.job
+    async def inside(ctx: JobContext) -> Any:
+        return {"of objects": (object() for _ in range(3))}
+
+    async with working(app):
+        for handler in (whole, inside):
+            job = await ended(app, await app.enqueue(handler))
+            assert job.status is Status.FAILED, job.result
+            assert "holds a generator, which can be read only once" in (job.error_message or "")

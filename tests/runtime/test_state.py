@@ -1,6 +1,7 @@
 """What a running job says about itself: checkpoint, progress, usage, events of its own."""
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -149,7 +150,9 @@ async def test_usage_adds_up_over_attempts(app: App) -> None:
         if ctx.attempt == 1:
             raise OSError("replay, please")
         refused = 0
-        for tokens, cost in ((-1, 0.0), (0, -0.5), (0, float("inf")), (0, float("nan"))):
+        wrong: list[tuple[Any, Any]] = [(-1, 0.0), (0, -0.5), (0, float("inf")), (0, float("nan"))]
+        wrong += [(1.5, 0.0), (2**70, 0.0), ("1", 0.0), (0, 1e308), (0, Decimal("1.5"))]
+        for tokens, cost in wrong:
             try:
                 await ctx.usage(tokens=tokens, cost=cost)
             except InvalidInput:
@@ -158,7 +161,7 @@ async def test_usage_adds_up_over_attempts(app: App) -> None:
 
     async with working(app):
         handle = await app.enqueue(one)
-        assert await handle.result(PATIENCE) == 4
+        assert await handle.result(PATIENCE) == 9
     state = (await handle.get()).state
     assert (state.tokens, state.cost) == (80, 2.0)
 

@@ -579,3 +579,28 @@ async def test_no_step_is_announced_after_it_has_ended(app: App) -> None:
                 announced += 1
                 assert event.payload["key"] not in ended
     assert announced > 0
+
+
+async def test_a_key_is_as_long_as_every_database_takes(app: App) -> None:
+    longest = "".join(chr(0x1F600 + n % 80) for n in range(400))
+
+    @app.job
+    async def wait(ctx: JobContext, more: str) -> None:
+        await ctx.options(key=longest + more).sleep("n" * 200, 0)
+
+    async with working(app):
+        await (await app.enqueue(wait, "")).result(PATIENCE)
+        job = await ended(app, await app.enqueue(wait, "!"))
+    assert "at most 400" in (job.error_message or "")
+
+
+async def test_a_timeout_says_whose_time_was_up(app: App) -> None:
+    @app.job(max_retries=0)
+    async def slow(ctx: JobContext) -> None:
+        await ctx.options(timeout=0.05).step("look", asyncio.sleep, PATIENCE)
+
+    async with working(app):
+        job = await ended(app, await app.enqueue(slow))
+    assert (job.error_message or "").startswith(
+        "TimeoutError: 'look' ran longer than its timeout of 0.05 s (at test_steps"
+    )

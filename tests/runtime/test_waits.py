@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure import App, JobContext, Status
+from perdure import App, JobContext, Retry, Snooze, Status
 from perdure.model.errors import InvalidInput
 from perdure.testing import TestApp
 from tests.runtime.support import (
@@ -15,6 +15,7 @@ from tests.runtime.support import (
     NOW,
     PATIENCE,
     QUICK,
+    ended,
     keys,
     only,
     pending,
@@ -406,3 +407,27 @@ async def test_a_sleep_is_not_shorter_by_the_time_its_job_waited_for_a_slot(app:
     await blocker.result(PATIENCE)
     worker.stop()
     await task
+
+
+async def test_a_name_that_was_a_wait_of_another_kind_is_refused(app: App) -> None:
+    @app.job
+    async def slept(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            await ctx.sleep("x", 0)
+            raise Snooze(0)
+        await ctx.approve("x", title="Go?")
+
+    @app.job
+    async def asked(ctx: JobContext) -> None:
+        if ctx.retry_count == 0:
+            await ctx.approve("x", title="Go?")
+            raise Retry("changed code", after=0)
+        await ctx.sleep("x", LONG)
+
+    async with working(app):
+        first, second = await app.enqueue(slept), await app.enqueue(asked)
+        await app.approve((await pending(app, second)).id)
+        for handle, was in ((first, "recorded as a sleep"), (second, "recorded as an approval")):
+            job = await ended(app, handle)
+            assert job.status is Status.FAILED
+            assert was in (job.error_message or "")

@@ -73,7 +73,7 @@ class PerdureError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = str(message)  # `raise Fail(error)` gives an exception
         self.hint = hint
         page = f"[perdure help {self.code}]"
         self.add_note(f"{hint}  {page}" if hint else page)

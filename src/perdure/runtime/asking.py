@@ -92,6 +92,8 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
     text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
     answer = run.history.answers.get(question.key)
     if answer is not None:
+        if answer.get("kind") == "timer":
+            raise StepChanged(f"'{question.key}' was recorded as a sleep and is an approval now", hint="rename it")
         # a fork brings the whole answer along: the approval belongs to another job, and may be gone with it
         recorded = answer.get("recorded")
         approval = from_record(recorded) if recorded else await run.store.get_approval(UUID(answer["approval"]))

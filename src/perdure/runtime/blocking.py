@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import typing_extensions  # comes with pydantic
 
-from perdure.model.errors import Suspended
+from perdure.model.errors import InvalidInput, Suspended
 from perdure.model.timing import Duration
 from perdure.runtime.asking import Decision
 from perdure.runtime.context import JobContext
@@ -89,6 +89,12 @@ class BlockingContext:
 
     def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
         run = self._ctx._run
+        if asyncio._get_running_loop() is self._loop:
+            coroutine.close()
+            raise InvalidInput(
+                "a plain handler's context was called on the worker's event loop, which would stand still for ever",
+                hint="call it from the handler's own thread, not from an async function; or make the handler async",
+            )
 
         async def guest() -> R:
             task = asyncio.current_task()

@@ -11,6 +11,9 @@ from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import Backoff, seconds
 from perdure.runtime import codec
 
+MOST_USAGE = 10**15
+"""Of one call: so much that a job's account overflows only after thousands of them."""
+
 
 def check_priority(value: object) -> int:
     """Raise InvalidPriority unless it is a whole number from 1 to 9."""
@@ -102,6 +105,15 @@ def check_title(value: object) -> str:
         )
     codec.check_size(value, "title")
     return value
+
+
+def check_usage(tokens: object, cost: object) -> None:
+    """Raise InvalidInput unless the tokens are a whole number and the cost is a number, none of them negative or so large that
+    their sum over a job fits no database."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_USAGE:
+        raise InvalidInput(f"usage: tokens is a whole number from 0 to 10^15, got {tokens!r}")
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= MOST_USAGE:
+        raise InvalidInput(f"usage: cost is a number from 0 to 10^15, got {cost!r}", hint="a Decimal: float(...)")
 
 
 def check_word(value: object, name: str, words: object) -> None:

@@ -30,6 +30,10 @@ def encode(value: Any, what: str) -> str:
         return "null"
     try:
         text = _dumps(value)
+    except _ReadOnceError as error:
+        raise NotJson(
+            f"{what} holds a {error}, which can be read only once", hint="make it a list: list(...)"
+        ) from None
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as plain_error:
         if isinstance(plain_error, ValueError) and "Out of range float" in str(plain_error):
             raise NotJson(f"{what} holds NaN or infinity, which JSON does not have") from None
@@ -58,6 +62,10 @@ def check_size(text: str, what: str) -> None:
             f"{what} is {size:,} bytes of JSON; the limit is {MAX_JSON_BYTES:,}",
             hint="store large data elsewhere and pass its address",
         )
+
+
+class _ReadOnceError(Exception):
+    """A value holds an iterator: an error half-way through would leave a shorter one, which looks whole."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -159,6 +167,8 @@ def _shadow(value: Any) -> Any:
 def _opened(value: Any) -> Any:
     """One level of a value that JSON does not know; what it holds is opened in its turn. Sets come out in one order,
     whatever the process's hash seed: a replay compares what it is given with what was recorded."""
+    if isinstance(value, Iterator):
+        raise _ReadOnceError(type(value).__qualname__)
     if isinstance(value, set | frozenset):
         return sorted(value, key=_sorted_dumps)
     if isinstance(value, BaseModel):

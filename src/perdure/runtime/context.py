@@ -30,11 +30,12 @@ from perdure.runtime.checks import (
     check_retries,
     check_seconds,
     check_title,
+    check_usage,
     check_word,
 )
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
-from perdure.runtime.registry import retry_after, returned_type
+from perdure.runtime.registry import in_time, retry_after, returned_type
 from perdure.runtime.run import Run
 
 P = ParamSpec("P")
@@ -159,8 +160,8 @@ class JobContext:
         calls of one name apart. on_change: what to do when a recorded call comes with other arguments: "fail" naming it,
         "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
         """
-        if key is not None and _UNSTORABLE.search(str(key)):
-            raise InvalidInput(f"a key is text of whole characters without NUL, got {key!r}")
+        if key is not None and (len(str(key)) > 400 or _UNSTORABLE.search(str(key))):
+            raise InvalidInput(f"a key is text of at most 400 whole characters without NUL, got {key!r:.120}")
         given: dict[str, Any] = {"key": key, "on_change": on_change, "on_unknown": on_unknown}
         given["retries"] = None if retries is None else check_retries(retries, "retries", most=1000)
         given["backoff"] = None if backoff is None else check_backoff(backoff)
@@ -233,10 +234,10 @@ class JobContext:
     async def _call(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         token = _call.set((self._run.lease.job_id, key))
         try:
+            work = self._run.call(fn, args, kwargs, self._run.threads)
             if self._options.timeout is None:
-                return await self._run.call(fn, args, kwargs, self._run.threads)
-            async with self._run.clock.timeout(self._options.timeout):
-                return await self._run.call(fn, args, kwargs, self._run.threads)
+                return await work
+            return await in_time(work, self._run.clock, self._options.timeout, f"'{key}'")
         finally:
             _call.reset(token)
 
@@ -317,10 +318,13 @@ class JobContext:
 
     async def sleep(self, name: str, duration: Duration) -> None:
         """Wait `duration` (seconds or text such as "1h") of database time. Longer than a moment, it parks the job and frees
-        the worker; a restart does not begin it anew. Raises InvalidInput for a bad duration."""
+        the worker; a restart does not begin it anew. Raises InvalidInput for a bad duration, StepChanged."""
         await self._run.enter()
         key = self._key(name)
-        if key in self._run.history.answers:
+        answer = self._run.history.answers.get(key)
+        if answer is not None:
+            if answer.get("kind", "timer") != "timer":
+                raise StepChanged(f"'{key}' was recorded as an approval and is a sleep now", hint="rename it")
             return
         length = check_seconds(duration, "duration")
         opened = self._run.history.waits.get(key)
@@ -411,8 +415,7 @@ class JobContext:
     async def usage(self, *, tokens: int = 0, cost: float = 0.0) -> None:
         """Add tokens and cost (in your currency) to the job's account, durably. Raises InvalidInput for negative figures."""
         await self._run.enter()
-        if tokens < 0 or not 0 <= cost < float("inf"):
-            raise InvalidInput(f"usage cannot be negative or infinite, got tokens={tokens}, cost={cost}")
+        check_usage(tokens, cost)
         event = NewEvent("usage_recorded", json.dumps({"tokens": tokens, "cost": cost}))
         await self._run.record([event], state=StatePatch(tokens=tokens, cost=cost))
         if self._run.observer is not None:

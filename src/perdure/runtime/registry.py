@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
-from perdure.model.timing import MAX_DURATION, Backoff
+from perdure.model.timing import MAX_DURATION, Backoff, Clock
 from perdure.runtime import codec
 
 I_contra = TypeVar("I_contra", contravariant=True)  # the handler's input: one that may be left out is none too
@@ -60,6 +60,11 @@ class Handler(Generic[I_contra, O]):
         self.name = name
         self.policy = policy
         self.is_async = is_async(fn)
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise InvalidInput(
+                f"handler '{name}' is a generator: it holds a yield, so calling it would run none of its code",
+                hint="return the result, in a list if there are several",
+            )
         parameters = [
             p
             for p in inspect.signature(fn).parameters.values()
@@ -227,6 +232,19 @@ async def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     except KeyboardInterrupt as error:
         raise RuntimeError("KeyboardInterrupt was raised") from error
     return value
+
+
+async def in_time(work: Awaitable[O], clock: Clock, limit: float, what: str) -> O:
+    """Await something for so many seconds at most. Raises a TimeoutError that says whose time was up."""
+    scope = clock.timeout(limit)
+    try:
+        async with scope:
+            return await work
+    except TimeoutError:
+        if scope.expired():
+            raise TimeoutError(f"{what} ran longer than its timeout of {limit:g} s") from None
+        raise
+    raise AssertionError("unreachable")
 
 
 def in_thread(threads: Executor, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> asyncio.Future[Any]:

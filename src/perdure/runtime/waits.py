@@ -88,7 +88,7 @@ class Waits:
 
     def close(self) -> None:
         """The attempt is over: whoever still waits gets Suspended."""
-        error = Suspended(self._run.over)
+        error = Suspended(self._run.over or "finished")
         for future in [w.done for w in self._open.values()] + list(self._blocked):
             if not future.done():
                 future.set_exception(error)
