@@ -54,8 +54,8 @@ def configure_logs(*, level: str, format: str, colors: bool = False, everybody: 
     """Send perdure's log lines, and all that are written through structlog, to stderr.
 
     level: debug, info, warning or error. format: text or json. everybody: also what is written through the standard
-    library's logging, in the same format, unless the program has given its root logger a handler. Tracebacks show code and
-    never the values of variables.
+    library's logging and its warnings, in the same format, unless the program has given its root logger a handler.
+    Tracebacks show code and never the values of variables.
     """
     last: list[Any]
     if format == "json":
@@ -79,9 +79,11 @@ def configure_logs(*, level: str, format: str, colors: bool = False, everybody: 
     root = logging.getLogger()
     for handler in [h for h in root.handlers if isinstance(h, _RootHandler)]:
         root.removeHandler(handler)
+        logging.captureWarnings(False)
     if everybody and not root.handlers:
         root.addHandler(_root_handler(stamp, last))
         root.setLevel(number)
+        logging.captureWarnings(True)
 
 
 def _root_handler(stamp: Any, last: list[Any]) -> logging.Handler:

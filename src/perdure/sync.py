@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from uuid import UUID
@@ -43,12 +45,28 @@ class Client:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-sync", daemon=True)
         self._thread.start()
+        self._process = os.getpid()
+        self._door = threading.Lock()
+        self._closed = False
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
+        if self._process != os.getpid():
             coroutine.close()
-            raise StoreUnreachable("this client is closed")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+            raise StoreUnreachable(
+                "this client was made before the process was forked, and its thread stayed in the other process",
+                hint="make a perdure.sync.Client of its own in each process, after the fork",
+            )
+        with self._door:
+            if self._closed:
+                coroutine.close()
+                raise StoreUnreachable("this client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except (CancelledError, StoreUnreachable):
+            if not self._closed:
+                raise
+            raise StoreUnreachable("this client was closed by another thread while the call waited") from None
 
     def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         async def following() -> T | None:
@@ -191,13 +209,31 @@ class Client:
             yield finding
 
     def close(self) -> None:
-        """Close the store and stop the loop. Calling it twice is fine."""
-        if self._loop.is_closed():
+        """Close the store and stop the loop; calls that still wait in other threads raise StoreUnreachable. Calling it twice
+        is fine."""
+        if self._process != os.getpid():
             return
-        self._run(self._app.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        with self._door:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            asyncio.run_coroutine_threadsafe(self._leave(), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _leave(self) -> None:
+        try:
+            await self._app.close()
+        finally:
+            waiting = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await self._loop.shutdown_asyncgens()
+            await self._app.close()  # one that had just begun may have opened it again
 
     def __enter__(self) -> Self:
         """Raises as `perdure.App.open`."""

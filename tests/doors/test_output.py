@@ -9,7 +9,7 @@ import pytest
 from perdure.cli.output import Column, Output, laid_out, status_cell
 from perdure.model.ids import uuid7
 from perdure.model.states import Status
-from tests.doors.conftest import Perdure, a_job
+from tests.doors.conftest import Perdure, a_job, program
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -47,6 +47,13 @@ class TestModes:
     def test_jsonl(self, perdure: Perdure, ids: list[str]) -> None:
         lines = perdure("jobs", "ls", "-o", "jsonl", "--all").lines
         assert [json.loads(line)["id"] for line in lines] == ids
+
+    def test_json_is_json_where_the_encoding_lacks_characters(
+        self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        perdure.start("naps", "--goal", "é 漢 😀")
+        monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+        assert json.loads(program("jobs", "ls", "-o", "jsonl").out)["goal"] == "é 漢 😀"
 
     def test_ids(self, perdure: Perdure, ids: list[str]) -> None:
         assert perdure("jobs", "ls", "-o", "id").lines == ids

@@ -332,6 +332,21 @@ def test_a_program_with_a_configuration_of_its_own_keeps_it(tmp_path: Path) -> N
     assert "plain line" not in done.stderr, "its root logger is left alone as well"
 
 
+def test_a_warning_is_a_line_like_the_others(tmp_path: Path) -> None:
+    done = run_program(
+        tmp_path,
+        r"""
+        import warnings
+        from perdure.logs import configure_logs
+        configure_logs(level="info", format="json", everybody=True)
+        warnings.warn("old\nways", FutureWarning)
+        """,
+    )
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert "old\nways" in line["event"]
+    assert (line["logger"], line["level"]) == ("py.warnings", "warning")
+
+
 def test_configuring_twice_writes_once(tmp_path: Path) -> None:
     done = run_program(
         tmp_path,

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from perdure import App, BlockingContext, JobCancelled, JobContext, JobFailed, Request, Status, WaitTimeout
-from perdure.model.errors import InvalidPriority, JobNotFound, VersionMismatch
+from perdure.model.errors import InvalidPriority, JobNotFound, StoreUnreachable, VersionMismatch
 from perdure.model.ids import uuid7
 from perdure.sync import Client
 from tests.conformance.support import check_job
@@ -173,3 +175,59 @@ def test_closing_twice_is_fine(file_store_url: str) -> None:
     client.enqueue("double", 1)
     client.close()
     client.close()
+
+
+def test_closing_ends_the_calls_of_other_threads(file_store_url: str) -> None:
+    client = Client(handlers(file_store_url))
+    handle = client.enqueue("double", 1)  # nobody works
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(handle.result, "1m"), threads.submit(lambda: list(handle.watch()))]
+        while not any(future.done() for future in waiting) and len(asyncio.all_tasks(client._loop)) < 2:
+            client.count()
+        client.close()
+        for future in waiting:
+            with pytest.raises(StoreUnreachable, match="closed"):
+                future.result(PATIENCE)
+
+
+def test_calls_beside_a_close_end(file_store_url: str) -> None:
+    def count(client: Client) -> None:
+        while True:
+            client.count()
+
+    for _ in range(5):
+        client = Client(handlers(file_store_url))
+        client.count()
+        with ThreadPoolExecutor(4) as threads:
+            calls = [threads.submit(count, client) for _ in range(4)]
+            client.close()
+            for call in calls:
+                with pytest.raises(StoreUnreachable, match="closed"):
+                    call.result(PATIENCE)
+
+
+FORKED = """
+import os, sys
+from perdure.model.errors import StoreUnreachable
+from perdure.sync import Client
+
+with Client(sys.argv[1]) as client:
+    if not (child := os.fork()):
+        try:
+            client.count()
+        except StoreUnreachable as error:
+            print(error, flush=True)
+        client.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(client.count())
+"""
+
+
+def test_a_client_says_that_it_was_forked_away_from_its_thread(file_store_url: str) -> None:
+    with Client(handlers(file_store_url)) as client:
+        client.count()
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, file_store_url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert "forked" in done.stdout.splitlines()[0]
+    assert done.stdout.splitlines()[1] == "{}"

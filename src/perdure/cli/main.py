@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from functools import cache
@@ -107,12 +108,21 @@ def run(args: list[str]) -> int:
 
 def _mend_streams() -> None:
     """A closed stream is an empty one, and what the terminal's encoding lacks is spelled out."""
+    codecs.register_error("perdure.spelled", _spelled)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  open to the end; pathlib is slow to load
         elif mode == "w" and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="perdure.spelled")
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    r"""As JSON spells it, for it may stand in JSON: `backslashreplace` writes \xe9 and \U0001f600, which are no JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4)), error.end
 
 
 def _failed(error: Exception, args: list[str]) -> int:

@@ -37,7 +37,6 @@ _NO_SCHEMA = (
 _DENIED = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
-    asyncpg.InsufficientPrivilegeError,
 )
 
 CLIENT_LIBRARY_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -96,6 +95,11 @@ def translated(error: Exception) -> Exception:
         )
     if isinstance(error, asyncpg.DataError | asyncpg.PostgresError) and _is_bad_value(error):
         return InvalidInput(f"the database refuses this: {in_words(error)}")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return StoreUnreachable(
+            f"the database does not let this user do that: {in_words(error)}",
+            hint="use the role that ran perdure db migrate, or grant this one what it lacks",
+        )
     if isinstance(error, _DENIED) or trouble_of(error) in (Trouble.LOST, Trouble.AWAY, Trouble.CLASH):
         return StoreUnreachable(f"the database does not answer: {in_words(error)}")
     if isinstance(error, asyncpg.PostgresError):
