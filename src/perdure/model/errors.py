@@ -344,7 +344,7 @@ class StepChanged(HandlerError):
 
 
 class UnknownOutcome(HandlerError):
-    """A crash left open whether a side effect happened, and the policy is to fail."""
+    """A side effect was cut off, whether it happened is open, and the policy is to fail."""
 
     code = "unknown-outcome"
 

@@ -225,7 +225,7 @@ async def ask_what_happened(
 
     A result that does not fit is asked for again: were the job to fail of it, the only ways on would repeat the effect.
     """
-    said = "A crash cut the call off before its outcome was recorded."
+    said = "The call was cut off before its outcome was recorded: by a crash, a timeout or a cancellation."
     for turn in itertools.count(1):
         question = Question(
             key=f"{key}?{calls}" if turn == 1 else f"{key}?{calls}#{turn}",

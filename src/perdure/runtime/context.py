@@ -309,9 +309,7 @@ class JobContext:
         if self._options.on_unknown == "retry":
             return None
         if self._options.on_unknown == "fail":
-            raise UnknownOutcome(
-                f"a crash cut off tool '{key}': whether it happened is unknown, and on_unknown is 'fail'"
-            )
+            raise UnknownOutcome(f"tool '{key}' was cut off: whether it happened is unknown, and on_unknown is 'fail'")
         return await asking.ask_what_happened(self._run, key, calls, args, returns)
 
     # -- waits ---------------------------------------------------------------------------------------------------------
