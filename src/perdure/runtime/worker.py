@@ -270,7 +270,7 @@ class Worker:
         try:
             await self._run_one(task, held)
         except Exception as error:  # noqa: BLE001  its lease runs out
-            log.error("a run broke", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see there
+            log.error("a run broke", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see traceback_of
         finally:
             if self._running.pop(task, None) is not None:  # else it gave its slot back before it wrote its end
                 self._start_buffered()

@@ -52,7 +52,8 @@ where j.tenant_id = :tenant and j.id < coalesce(:before, 'g')
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)), fold(cast(:search as blob))) > 0)
+    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
+      fold(cast(:search as blob))) > 0)
 order by j.id desc limit :limit
 
 -- name: list_jobs_of_kind
@@ -67,7 +68,8 @@ where j.tenant_id = :tenant and j.kind = :kind and j.id < coalesce(:before, 'g')
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)), fold(cast(:search as blob))) > 0)
+    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
+      fold(cast(:search as blob))) > 0)
 order by j.id desc limit :limit
 
 -- name: list_some_jobs
@@ -83,7 +85,8 @@ where j.tenant_id = :tenant and j.id in (select value from json_each(:ids))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)), fold(cast(:search as blob))) > 0)
+    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
+      fold(cast(:search as blob))) > 0)
 order by j.id desc limit :limit
 
 -- name: leased_ids
@@ -115,7 +118,8 @@ where j.tenant_id = :tenant
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)), fold(cast(:search as blob))) > 0)
+    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
+      fold(cast(:search as blob))) > 0)
 group by 1
 
 -- name: count_some_jobs
@@ -134,7 +138,8 @@ where j.tenant_id = :tenant
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
   and (:search is null
-    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)), fold(cast(:search as blob))) > 0)
+    or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
+      fold(cast(:search as blob))) > 0)
 group by 1
 
 -- name: list_runs
