@@ -411,7 +411,7 @@ class JobContext:
         await self._run.record([NewEvent(type, codec.encode({} if payload is None else payload, f"event '{type}'"))])
 
     async def usage(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """Add tokens and cost (in your currency) to the job's account, durably. Raises InvalidInput for negative figures."""
+        """Add tokens (whole) and cost (in your currency) to the job's account, durably: 0 to 10^15 each, else InvalidInput."""
         await self._run.enter()
         check_usage(tokens, cost)
         event = NewEvent("usage_recorded", json.dumps({"tokens": tokens, "cost": cost}))
