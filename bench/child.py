@@ -10,7 +10,7 @@ import sys
 from bench.handlers import subject
 from bench.machine import quiet
 from perdure.app import run
-from perdure.runtime.process import devoted
+from perdure.runtime.gc_tuning import devoted
 
 
 async def line() -> None:

@@ -22,7 +22,7 @@ from bench.meter import metered
 from bench.places import Place
 from perdure import Request, Status
 from perdure.model.jobs import Lease, Outcome
-from perdure.runtime.process import devoted
+from perdure.runtime.gc_tuning import devoted
 
 Figures = dict[str, float]
 PATIENCE = 600.0

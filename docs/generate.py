@@ -16,19 +16,19 @@ from typing import Any
 
 from perdure.app import App
 from perdure.cli import errors as doors
-from perdure.cli import usage
-from perdure.cli.advice import ADVICE
+from perdure.cli import usage_error as usage
+from perdure.cli.error_help import ADVICE
 from perdure.cli.errors import exit_code_of
 from perdure.cli.main import root
 from perdure.cli.options import GLOBALS
 from perdure.config import SETTINGS, shown
 from perdure.model import errors
-from perdure.model.checking import FAULTS
 from perdure.model.errors import PerdureError
 from perdure.model.events import EVENT_TYPES, REPLAY_TYPES, RESERVED_TYPES, EventClass
+from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
 from perdure.runtime.client.client import Client
-from perdure.runtime.context import JobContext
+from perdure.runtime.context.context import JobContext
 from perdure.runtime.handle import Handle
 
 DOCS = Path(__file__).parent

@@ -16,7 +16,7 @@ numbers = itertools.count(1)
 async def migrate(url: str) -> None:
     store = await open_store(url)
     try:
-        await store.migrate()
+        await store.schema.migrate()
     finally:
         await store.close()
 

@@ -21,7 +21,6 @@ from perdure.version import __version__
 if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.approvals import Approval, ApprovalStatus
-    from perdure.model.checking import Finding
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
         Denied,
@@ -36,14 +35,15 @@ if TYPE_CHECKING:
     )
     from perdure.model.events import Event
     from perdure.model.explanation import Explanation
+    from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.timing import Backoff
-    from perdure.runtime.asking import ApprovalRequest, Decision
-    from perdure.runtime.blocking import BlockingContext
     from perdure.runtime.client.client import Client
-    from perdure.runtime.client.enqueueing import Request
-    from perdure.runtime.context import JobContext, idempotency_key
+    from perdure.runtime.client.enqueue import Request
+    from perdure.runtime.context.approvals import ApprovalRequest, Decision
+    from perdure.runtime.context.blocking import BlockingContext
+    from perdure.runtime.context.context import JobContext, idempotency_key
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
     from perdure.runtime.worker import Worker
@@ -86,7 +86,7 @@ __all__ = [
 _HOMES = {
     "perdure.app": "App",
     "perdure.model.approvals": "Approval ApprovalStatus",
-    "perdure.model.checking": "Finding",
+    "perdure.model.fsck_faults": "Finding",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": "Denied Fail JobCancelled JobFailed PerdureError Retry Snooze Suspended WaitTimeout",
     "perdure.model.events": "Event",
@@ -94,11 +94,11 @@ _HOMES = {
     "perdure.model.jobs": "Job",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.timing": "Backoff",
-    "perdure.runtime.asking": "ApprovalRequest Decision",
-    "perdure.runtime.blocking": "BlockingContext",
+    "perdure.runtime.context.approvals": "ApprovalRequest Decision",
+    "perdure.runtime.context.blocking": "BlockingContext",
     "perdure.runtime.client.client": "Client",
-    "perdure.runtime.client.enqueueing": "Request",
-    "perdure.runtime.context": "JobContext idempotency_key",
+    "perdure.runtime.client.enqueue": "Request",
+    "perdure.runtime.context.context": "JobContext idempotency_key",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",
     "perdure.runtime.worker": "Worker",

@@ -20,9 +20,17 @@ from perdure.model.errors import ConfigError, PerdureError
 from perdure.model.jobs import Job
 from perdure.model.retention import StoreSizes
 from perdure.model.timing import Backoff, Duration
-from perdure.observe.watching import Watching
-from perdure.runtime.blocking import BlockingContext
-from perdure.runtime.checks import (
+from perdure.observe.setup import Watching
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.client import Client
+from perdure.runtime.context.blocking import BlockingContext
+from perdure.runtime.context.context import JobContext
+from perdure.runtime.gc_tuning import devoted
+from perdure.runtime.invoke import invoke
+from perdure.runtime.registry import Handler, Policy, Registry
+from perdure.runtime.retention import Retention
+from perdure.runtime.run import Invoke
+from perdure.runtime.validation import (
     check_backoff,
     check_kind,
     check_priority,
@@ -30,14 +38,6 @@ from perdure.runtime.checks import (
     check_retries,
     check_seconds,
 )
-from perdure.runtime.client.base import JobId
-from perdure.runtime.client.client import Client
-from perdure.runtime.context import JobContext
-from perdure.runtime.invoke import invoke
-from perdure.runtime.process import devoted
-from perdure.runtime.registry import Handler, Policy, Registry
-from perdure.runtime.retention import Retention
-from perdure.runtime.run import Invoke
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, SchemaStatus, Store
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
-    from perdure.observe.serving import StatusServer
+    from perdure.observe.status_server import StatusServer
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -246,9 +246,9 @@ class App(Client):
     async def _make_fit(self, store: Store) -> None:
         embedded = not self.settings["database_url"].strip().startswith("postgres")
         if self._migrate or (self._migrate is None and embedded):
-            await store.migrate(beside=self._migrate is True)
+            await store.schema.migrate(beside=self._migrate is True)
         else:
-            await store.check_schema()
+            await store.schema.check_schema()
 
     async def _close_abandoned(self) -> None:
         """Stores of event loops that have ended: asyncio.run was called before, without `close`."""
@@ -273,7 +273,7 @@ class App(Client):
         Raises MalformedUrl, StoreUnreachable, ForeignDatabase.
         """
         async with self._turn():
-            return await (await self._connected()).schema_status()
+            return await (await self._connected()).schema.schema_status()
 
     async def migrate(self) -> list[Migration]:
         """Create or upgrade the schema; return what was applied. One migrator at a time, and all of a migration or nothing.
@@ -283,7 +283,7 @@ class App(Client):
         MigrationChanged.
         """
         async with self._turn():
-            return await (await self._connected(beside=True)).migrate()
+            return await (await self._connected(beside=True)).schema.migrate()
 
     async def now(self) -> datetime:
         """Database time, UTC: the clock by which leases, timers, deadlines and expiry are judged. Raises as `open`."""
@@ -291,7 +291,7 @@ class App(Client):
 
     async def sizes(self) -> StoreSizes:
         """How much room tables and indexes take, largest first, found out without reading them. Raises as `open`."""
-        return await (await self.open()).sizes()
+        return await (await self.open()).figures.sizes()
 
     async def close(self) -> None:
         """Finish what was acknowledged and close this event loop's store; the App may be used again afterwards."""

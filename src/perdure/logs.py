@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from perdure.model.current import attempt_ids
+from perdure.model.current_attempt import attempt_ids
 
 
 def add_attempt(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001  a processor

@@ -14,19 +14,19 @@ from uuid import UUID
 
 from perdure.app import App
 from perdure.model.approvals import Approval
-from perdure.model.checking import Finding
 from perdure.model.comparison import JobDiff
 from perdure.model.errors import StoreUnreachable
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
+from perdure.model.fsck_faults import Finding
 from perdure.model.jobs import Job, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.enqueueing import EnqueueOptions, Request
+from perdure.runtime.client.enqueue import EnqueueOptions, Request
+from perdure.runtime.export_records import Record
 from perdure.runtime.handle import Handle as AsyncHandle
-from perdure.runtime.records import Record
 from perdure.runtime.registry import Handler
 
 I = TypeVar("I")  # noqa: E741  the handler's input

@@ -29,7 +29,7 @@ async def store(request: pytest.FixtureRequest, fresh_store_url: Callable[[str],
         store = await open_store(url, tenant=f"tenant-{next(tenants)}")
     else:
         store = await open_store(fresh_store_url(request.param))
-    await store.migrate()
+    await store.schema.migrate()
     yield store
     await store.close()
 
@@ -38,7 +38,7 @@ async def store(request: pytest.FixtureRequest, fresh_store_url: Callable[[str],
 async def file_store(file_store_url: str) -> AsyncIterator[Store]:
     """A fresh store that other processes can share: SQLite and PostgreSQL."""
     store = await open_store(file_store_url)
-    await store.migrate()
+    await store.schema.migrate()
     yield store
     await store.close()
 

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from perdure import App, Backoff, Fail, JobContext, Snooze, Status
-from perdure.model.checking import Finding
 from perdure.model.events import NewEvent
+from perdure.model.fsck_faults import Finding
 from perdure.model.jobs import StatePatch, Wait
-from perdure.runtime.client.checking import Fsck
+from perdure.runtime.client.fsck import Fsck
 from perdure.store.protocol import Store
 from tests.conformance.shell import PostgresShell, Shell, SqliteShell
 from tests.conformance.support import HOUR, NOTE, S, enqueue, later, run_out, run_to, started
@@ -130,34 +130,34 @@ async def fill(url: str) -> dict[str, UUID]:
         await app.cancel(handles["gone"].id, "no need")
         await app.approve((await app.approvals(job_id=handles["decided"].id)).items[0].id)
         store = await app.open()
-        assert await store.prune([handles["pruned"].id], keep_logs=True) == 1
+        assert await store.retention.prune([handles["pruned"].id], keep_logs=True) == 1
         ids = {name: handle.id for name, handle in handles.items()} | await _by_hand(store)
         for name, id in ids.items():
-            assert (await store.get_job(id)).status is S_OF[name], name
+            assert (await store.jobs.get_job(id)).status is S_OF[name], name
         return ids
 
 
 async def _by_hand(store: Store) -> dict[str, UUID]:
     """What no worker leaves behind: jobs in the middle of something."""
     running = await started(store)
-    await store.record(running, [NewEvent("node_started", '{"key": "now"}')], state=StatePatch(progress=0.25))
-    await store.cancel(running.job_id, note=NOTE)
+    await store.leases.record(running, [NewEvent("node_started", '{"key": "now"}')], state=StatePatch(progress=0.25))
+    await store.jobs.cancel(running.job_id, note=NOTE)
     waiting = await started(store)
-    await store.heartbeat([running, waiting], ttl=HOUR)
+    await store.leases.heartbeat([running, waiting], ttl=HOUR)
     until = await later(store, HOUR)
     began = NewEvent("wait_started", f'{{"key": "nap", "kind": "timer", "until": "{until.isoformat()}"}}')
-    await store.record(waiting, [began], open_waits=[Wait("nap", "timer", until)])
-    await store.set_waiting(waiting, True)
+    await store.leases.record(waiting, [began], open_waits=[Wait("nap", "timer", until)])
+    await store.leases.set_waiting(waiting, True)
     taken = await started(store)
     await run_out(store, taken)
-    await store.reap(worker_id="reaper")
+    await store.leases.reap(worker_id="reaper")
     late = await enqueue(store, delay=HOUR, deadline=await later(store, 0.05))
     async with asyncio.timeout(PATIENCE):
-        while not await store.expire():
+        while not await store.leases.expire():
             await asyncio.sleep(0.005)
     delayed = await enqueue(store, delay=HOUR, priority=9, deadline=await later(store, 2 * HOUR))
     never = await enqueue(store)
-    await store.cancel(never, note=NOTE)
+    await store.jobs.cancel(never, note=NOTE)
     return {
         "running": running.job_id,
         "waiting": waiting.job_id,

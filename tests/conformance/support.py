@@ -47,23 +47,23 @@ def new_job(*, payload: str = '{"n": 1}', **changes: Any) -> NewJob:
 
 async def enqueue(store: Store, **changes: Any) -> UUID:
     """Enqueue a job, in a queue of its own unless one is named, and return its id."""
-    done = await store.enqueue(new_job(**{"queue": own_queue(), **changes}))
+    done = await store.jobs.enqueue(new_job(**{"queue": own_queue(), **changes}))
     assert done.created
     return done.id
 
 
 async def claim(store: Store, job_id: UUID, *, worker_id: str = WORKER, ttl: float = 30.0) -> ClaimedJob:
     """Claim this job, which is due and alone at the head of its queue."""
-    queue = (await store.get_job(job_id)).queue
-    [job] = await store.claim(worker_id=worker_id, queue=queue, limit=1, ttl=ttl)
+    queue = (await store.jobs.get_job(job_id)).queue
+    [job] = await store.leases.claim(worker_id=worker_id, queue=queue, limit=1, ttl=ttl)
     assert job.id == job_id
     return job
 
 
 async def claimable(store: Store, job_id: UUID) -> bool:
     """Whether a claim would take this job, found out by trying."""
-    queue = (await store.get_job(job_id)).queue
-    return job_id in {job.id for job in await store.claim(worker_id="probe", queue=queue, limit=100, ttl=30)}
+    queue = (await store.jobs.get_job(job_id)).queue
+    return job_id in {job.id for job in await store.leases.claim(worker_id="probe", queue=queue, limit=100, ttl=30)}
 
 
 async def started(store: Store, **changes: Any) -> Lease:
@@ -73,7 +73,7 @@ async def started(store: Store, **changes: Any) -> Lease:
 
 async def lease_of(store: Store, job_id: UUID) -> Lease:
     """The live lease of a job, as its holder knows it."""
-    info = (await store.get_job(job_id)).lease
+    info = (await store.jobs.get_job(job_id)).lease
     assert info is not None
     return Lease(job_id, info.attempt, info.worker_id)
 
@@ -88,16 +88,16 @@ async def run_to(store: Store, status: Status, **changes: Any) -> UUID:
         case S.RUNNING:
             pass
         case S.WAITING:
-            await store.set_waiting(lease, True)
+            await store.leases.set_waiting(lease, True)
         case S.PARKED:
-            await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
-            await store.finish(lease, Outcome(S.PARKED))
+            await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
+            await store.leases.finish(lease, Outcome(S.PARKED))
         case S.WAITING_FOR_APPROVAL:
-            await store.request_approval(lease, new_approval())
-            await store.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
+            await store.approvals.request_approval(lease, new_approval())
+            await store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
         case _:
-            await store.finish(lease, outcome(status))
-    assert (await store.get_job(job_id)).status is status
+            await store.leases.finish(lease, outcome(status))
+    assert (await store.jobs.get_job(job_id)).status is status
     return job_id
 
 
@@ -134,9 +134,9 @@ async def passed(store: Store, moment: datetime | None) -> None:
 async def run_out(store: Store, *leases: Lease, started: bool = True) -> None:
     """Let leases expire by database time; `started` tells whether user code had begun under them."""
     ids = [lease.job_id for lease in leases]
-    assert await store.heartbeat(leases, ttl=0.001, started=ids if started else []) == set(ids)
+    assert await store.leases.heartbeat(leases, ttl=0.001, started=ids if started else []) == set(ids)
     for lease in leases:
-        info = (await store.get_job(lease.job_id)).lease
+        info = (await store.jobs.get_job(lease.job_id)).lease
         assert info is not None
         await passed(store, info.expires_at)
 
@@ -169,7 +169,7 @@ def approve(approval: Approval | UUID, **changes: Any) -> Decide:
 
 async def asked(store: Store, **changes: Any) -> Approval:
     """A question of a job that is RUNNING."""
-    return await store.request_approval(await started(store), new_approval(**changes))
+    return await store.approvals.request_approval(await started(store), new_approval(**changes))
 
 
 def by_token(token: str, **changes: Any) -> Decide:
@@ -184,8 +184,8 @@ def deny(approval: Approval | UUID, **changes: Any) -> Decide:
 
 async def checked_log(store: Store, job_id: UUID, *, by_hand: bool = False) -> list[Event]:
     """The log of a job at rest, after checking it against the job's row."""
-    events = await store.list_events(job_id, limit=100_000)
-    check_job(await store.get_job(job_id), events, by_hand=by_hand)
+    events = await store.jobs.list_events(job_id, limit=100_000)
+    check_job(await store.jobs.get_job(job_id), events, by_hand=by_hand)
     return events
 
 

@@ -28,7 +28,11 @@ from tests.conformance.support import (
 
 
 async def test_an_unknown_approval(store: Store) -> None:
-    for call in (store.get_approval(uuid4()), store.decide(approve(uuid4())), store.find_approval(str(uuid4()))):
+    for call in (
+        store.approvals.get_approval(uuid4()),
+        store.approvals.decide(approve(uuid4())),
+        store.approvals.find_approval(str(uuid4())),
+    ):
         with pytest.raises(ApprovalNotFound):
             await call
 
@@ -36,65 +40,67 @@ async def test_an_unknown_approval(store: Store) -> None:
 async def test_an_approval_is_found_by_its_end_or_by_its_job(store: Store) -> None:
     approval = await asked(store)
     for text in (str(approval.id), approval.id.hex[-8:], f"…{approval.id.hex[-6:]}".upper()):
-        assert await store.find_approval(text) == approval.id
-    assert await store.find_approval(approval.job_id.hex[-8:]) == approval.id
-    assert await store.find_approval(str(approval.job_id)) == approval.id
-    await store.request_approval(Lease(approval.job_id, 1, "worker-1"), new_approval("second"))
+        assert await store.approvals.find_approval(text) == approval.id
+    assert await store.approvals.find_approval(approval.job_id.hex[-8:]) == approval.id
+    assert await store.approvals.find_approval(str(approval.job_id)) == approval.id
+    await store.approvals.request_approval(Lease(approval.job_id, 1, "worker-1"), new_approval("second"))
     with pytest.raises(AmbiguousId):
-        await store.find_approval(approval.job_id.hex[-8:])
-    await store.decide(approve(approval))
-    assert await store.find_approval(approval.job_id.hex[-8:]) != approval.id, "the one that is PENDING"
+        await store.approvals.find_approval(approval.job_id.hex[-8:])
+    await store.approvals.decide(approve(approval))
+    assert await store.approvals.find_approval(approval.job_id.hex[-8:]) != approval.id, "the one that is PENDING"
     with pytest.raises(AmbiguousId):
-        await store.find_approval(approval.id.hex[-5:])
+        await store.approvals.find_approval(approval.id.hex[-5:])
 
 
 async def test_a_job_without_open_approvals_means_its_latest(store: Store) -> None:
     first = await asked(store)
-    second = await store.request_approval(Lease(first.job_id, 1, "worker-1"), new_approval("second"))
+    second = await store.approvals.request_approval(Lease(first.job_id, 1, "worker-1"), new_approval("second"))
     for approval in (second, first):
-        await store.decide(approve(approval))
+        await store.approvals.decide(approve(approval))
     for text in (str(first.job_id), first.job_id.hex[-8:]):
-        assert await store.find_approval(text) == second.id, "the latest asked, not the latest decided"
+        assert await store.approvals.find_approval(text) == second.id, "the latest asked, not the latest decided"
     with pytest.raises(AlreadyDecided):
-        await store.decide(deny(await store.find_approval(str(first.job_id))))
+        await store.approvals.decide(deny(await store.approvals.find_approval(str(first.job_id))))
     expired = await asked(store, expires_in=0.001)
     await passed(store, expired.expires_at)
-    await store.expire()
+    await store.leases.expire()
     with pytest.raises(ApprovalExpired):
-        await store.decide(approve(await store.find_approval(str(expired.job_id))))
+        await store.approvals.decide(approve(await store.approvals.find_approval(str(expired.job_id))))
 
 
 async def test_a_job_that_never_asked_is_not_an_unknown_id(store: Store) -> None:
     bare = await enqueue(store)
     for text in (str(bare), bare.hex[-8:]):
         with pytest.raises(ApprovalNotFound, match=f"job …{bare.hex[-8:]} has asked nothing"):
-            await store.find_approval(text)
+            await store.approvals.find_approval(text)
 
 
 async def test_a_job_with_several_open_approvals_names_them(store: Store) -> None:
     first = await asked(store, title="Publish\nthis?")
     lease = Lease(first.job_id, 1, "worker-1")
-    others = [await store.request_approval(lease, new_approval(f"more {n}", title="x" * 60)) for n in range(2)]
+    others = [
+        await store.approvals.request_approval(lease, new_approval(f"more {n}", title="x" * 60)) for n in range(2)
+    ]
     for text in (str(first.job_id), first.job_id.hex[-8:]):
         with pytest.raises(AmbiguousId) as refused:
-            await store.find_approval(text)
+            await store.approvals.find_approval(text)
         shown = [f"…{first.short_id} 'Publish this?'", *(f"…{other.short_id} '{'x' * 39}…'" for other in others)]
         assert refused.value.message == f"job …{first.job_id.hex[-8:]} asks several things: {', '.join(shown)}"
         assert refused.value.hint is not None
         assert "name one of them" in refused.value.hint
-    await store.request_approval(lease, new_approval("one too many"))
+    await store.approvals.request_approval(lease, new_approval("one too many"))
     with pytest.raises(AmbiguousId, match=r"', \.\.\."):
-        await store.find_approval(str(first.job_id))
+        await store.approvals.find_approval(str(first.job_id))
 
 
 async def test_lists_of_approvals(store: Store) -> None:
     free = await asked(store)
     anns = await asked(store, assignees=("ann",))
     bobs = await asked(store, assignees=("bob", "carol"))
-    done = await store.decide(approve(await asked(store)))
+    done = await store.approvals.decide(approve(await asked(store)))
 
     async def listed(**filter: Any) -> list[Approval]:
-        return list((await store.list_approvals(**filter)).items)
+        return list((await store.approvals.list_approvals(**filter)).items)
 
     assert await listed() == [done, bobs, anns, free]
     assert await listed(statuses=[ApprovalStatus.PENDING]) == [bobs, anns, free]
@@ -103,29 +109,29 @@ async def test_lists_of_approvals(store: Store) -> None:
     assert await listed(assignee="carol") == [done, bobs, free]
     assert await listed(assignee="ann", statuses=[ApprovalStatus.PENDING]) == [anns, free]
     assert await listed(assignee="car") == [done, free]
-    first = await store.list_approvals(limit=3)
+    first = await store.approvals.list_approvals(limit=3)
     assert list(first.items) == [done, bobs, anns]
-    assert (await store.list_approvals(limit=3, cursor=first.next_cursor)).items == (free,)
+    assert (await store.approvals.list_approvals(limit=3, cursor=first.next_cursor)).items == (free,)
 
 
 async def test_no_table_event_or_list_holds_the_token(file_store: Store, shell: Shell) -> None:
     tokens = [new_token() for _ in range(3)]
     lease = await started(file_store)
     for n, token in enumerate(tokens):
-        await file_store.request_approval(lease, new_approval(f"key {n}", token=token))
-    await file_store.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
+        await file_store.approvals.request_approval(lease, new_approval(f"key {n}", token=token))
+    await file_store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
     replacement = new_token()
-    [last, *_] = (await file_store.list_approvals(job_id=lease.job_id)).items
-    await file_store.replace_token(last.id, hash_token(replacement))
-    await file_store.decide(by_token(tokens[0]))
+    [last, *_] = (await file_store.approvals.list_approvals(job_id=lease.job_id)).items
+    await file_store.approvals.replace_token(last.id, hash_token(replacement))
+    await file_store.approvals.decide(by_token(tokens[0]))
     again = (await claim(file_store, lease.job_id)).lease
-    await file_store.record(again, [event()])
+    await file_store.leases.record(again, [event()])
     with pytest.raises(PerdureError) as refused:
-        await file_store.decide(by_token(tokens[0]))
-    await file_store.decide(by_token(tokens[1], verdict="deny"))
+        await file_store.approvals.decide(by_token(tokens[0]))
+    await file_store.approvals.decide(by_token(tokens[1], verdict="deny"))
 
     log = repr(await checked_log(file_store, lease.job_id))
-    shown = log + repr(await file_store.list_approvals()) + repr(await file_store.get_job(lease.job_id))
+    shown = log + repr(await file_store.approvals.list_approvals()) + repr(await file_store.jobs.get_job(lease.job_id))
     tables = await dump(shell)
     assert str(lease.job_id) in tables["approvals"]
     for token in (*tokens, replacement):

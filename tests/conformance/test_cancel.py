@@ -36,8 +36,8 @@ async def test_nobody_holds_it_so_it_is_cancelled_at_once(store: Store) -> None:
     for status, force in product(UNLEASED, [False, True]):
         with case(status, force):
             job_id = await run_to(store, status)
-            assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
-            job = await store.get_job(job_id)
+            assert await store.jobs.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
+            job = await store.jobs.get_job(job_id)
             assert (job.note["actor"], job.note["reason"]) == ("ann", "because")
             last = (await checked_log(store, job_id))[-1]
             assert (last.type, last.previous_status, last.payload["reason"]) == ("job_cancelled", status, "because")
@@ -49,15 +49,15 @@ async def test_a_holder_is_asked_and_only_once(store: Store, status: Status) -> 
     job_id = await run_to(store, status)
     lease = await lease_of(store, job_id)
     for _ in range(3):
-        assert await store.cancel(job_id, note=NOTE) is status
-    job = await store.get_job(job_id)
+        assert await store.jobs.cancel(job_id, note=NOTE) is status
+    job = await store.jobs.get_job(job_id)
     assert job.lease is not None
     assert near(job.lease.cancel_requested_at, await store.now())
-    await store.record(lease, [event()])
+    await store.leases.record(lease, [event()])
     asked = [e for e in await checked_log(store, job_id) if e.type == "cancel_requested"]
     assert [e.payload["reason"] for e in asked] == ["because"]
-    assert await store.cancel_requests(lease.worker_id) == [lease]
-    assert await store.finish(lease, outcome(S.CANCELLED)) is S.CANCELLED
+    assert await store.leases.cancel_requests(lease.worker_id) == [lease]
+    assert await store.leases.finish(lease, outcome(S.CANCELLED)) is S.CANCELLED
     await checked_log(store, job_id)
 
 
@@ -67,23 +67,23 @@ async def test_force_does_not_ask(store: Store) -> None:
             job_id = await run_to(store, status)
             lease = await lease_of(store, job_id)
             if asked_before:
-                await store.cancel(job_id, note=NOTE)
-            assert await store.cancel(job_id, note=NOTE, force=True) is S.CANCELLED
+                await store.jobs.cancel(job_id, note=NOTE)
+            assert await store.jobs.cancel(job_id, note=NOTE, force=True) is S.CANCELLED
             with pytest.raises(LeaseLost):
-                await store.record(lease, [event()])
+                await store.leases.record(lease, [event()])
             with pytest.raises(LeaseLost):
-                await store.finish(lease, outcome(S.COMPLETED))
+                await store.leases.finish(lease, outcome(S.COMPLETED))
             assert (await checked_log(store, job_id))[-1].payload["reason"] == "because"
-            assert await store.reap(worker_id=OTHER) == []
+            assert await store.leases.reap(worker_id=OTHER) == []
 
 
 @pytest.mark.parametrize("status", LEASED)
 async def test_a_holder_whose_lease_ran_out_is_not_asked(store: Store, status: Status) -> None:
     job_id = await run_to(store, status)
     await run_out(store, await lease_of(store, job_id))
-    assert await store.cancel(job_id, note=NOTE) is S.CANCELLED
+    assert await store.jobs.cancel(job_id, note=NOTE) is S.CANCELLED
     await checked_log(store, job_id)
-    assert await store.reap(worker_id=OTHER) == []
+    assert await store.leases.reap(worker_id=OTHER) == []
 
 
 async def test_terminal_is_terminal(store: Store) -> None:
@@ -92,34 +92,34 @@ async def test_terminal_is_terminal(store: Store) -> None:
             job_id = await run_to(store, status)
             before = await checked_log(store, job_id)
             if status is S.CANCELLED:
-                assert await store.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
+                assert await store.jobs.cancel(job_id, note=NOTE, force=force) is S.CANCELLED
             else:
                 with pytest.raises(IllegalTransition):
-                    await store.cancel(job_id, note=NOTE, force=force)
+                    await store.jobs.cancel(job_id, note=NOTE, force=force)
             assert await checked_log(store, job_id) == before
 
 
 async def test_a_request_nobody_answers_is_carried_out_after_ten_seconds(file_store: Store, shell: Shell) -> None:
     ignored, recent = await started(file_store), await started(file_store)
     for lease in (ignored, recent):
-        await file_store.cancel(lease.job_id, note=NOTE)
+        await file_store.jobs.cancel(lease.job_id, note=NOTE)
     for lease, seconds in ((ignored, 11), (recent, 8)):
         await shell.run(
             f"update job_claims set cancel_requested_at = {shell.ago(seconds)} where job_id = {shell.id(lease.job_id)}"
         )
-    reaped = await file_store.reap(worker_id=OTHER)
+    reaped = await file_store.leases.reap(worker_id=OTHER)
     assert [(r.job_id, r.status) for r in reaped] == [(ignored.job_id, S.CANCELLED)]
     assert (await checked_log(file_store, ignored.job_id))[-1].payload["reason"] == "because"
     with pytest.raises(LeaseLost):
-        await file_store.finish(ignored, outcome(S.COMPLETED))
-    assert await file_store.finish(recent, outcome(S.COMPLETED)) is S.COMPLETED
+        await file_store.leases.finish(ignored, outcome(S.COMPLETED))
+    assert await file_store.leases.finish(recent, outcome(S.COMPLETED)) is S.COMPLETED
 
 
 async def test_cancelling_closes_the_question(store: Store) -> None:
     lease = await started(store)
-    asked = await store.request_approval(lease, new_approval())
-    await store.cancel(lease.job_id, note=NOTE, force=True)
-    assert (await store.get_approval(asked.id)).status.value == "CANCELLED"
+    asked = await store.approvals.request_approval(lease, new_approval())
+    await store.jobs.cancel(lease.job_id, note=NOTE, force=True)
+    assert (await store.approvals.get_approval(asked.id)).status.value == "CANCELLED"
     await checked_log(store, lease.job_id)
 
 
@@ -128,8 +128,8 @@ async def test_cancelling_closes_the_question(store: Store) -> None:
 
 async def test_a_retry_becomes_due_now(store: Store) -> None:
     job_id = await run_to(store, S.RETRY)
-    await store.retry_now(job_id, note=NOTE)
-    job, now = await store.get_job(job_id), await store.now()
+    await store.jobs.retry_now(job_id, note=NOTE)
+    job, now = await store.jobs.get_job(job_id), await store.now()
     assert near(job.due_at, now)
     assert near(job.next_retry_at, now)
     last = (await checked_log(store, job_id))[-1]
@@ -141,8 +141,8 @@ async def test_a_retry_becomes_due_now(store: Store) -> None:
 
 async def test_a_delayed_job_becomes_due_now(store: Store) -> None:
     job_id = await enqueue(store, delay=HOUR)
-    await store.retry_now(job_id, note=NOTE)
-    job = await store.get_job(job_id)
+    await store.jobs.retry_now(job_id, note=NOTE)
+    job = await store.jobs.get_job(job_id)
     assert near(job.due_at, await store.now())
     assert (await checked_log(store, job_id))[-1].type == "made_due"
     assert await claimable(store, job_id)
@@ -151,10 +151,10 @@ async def test_a_delayed_job_becomes_due_now(store: Store) -> None:
 @pytest.mark.parametrize("status", [S.PENDING, S.RETRY])
 async def test_a_job_already_due_is_left_as_it_is(store: Store, status: Status) -> None:
     job_id = await run_to(store, status)
-    await store.retry_now(job_id, note=NOTE)
-    before = await store.get_job(job_id), await checked_log(store, job_id)
-    await store.retry_now(job_id, note=NOTE)
-    assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
+    await store.jobs.retry_now(job_id, note=NOTE)
+    before = await store.jobs.get_job(job_id), await checked_log(store, job_id)
+    await store.jobs.retry_now(job_id, note=NOTE)
+    assert (await store.jobs.get_job(job_id), await checked_log(store, job_id)) == before
     assert [e.type for e in before[1]].count("made_due") == (status is S.RETRY)
 
 
@@ -162,7 +162,7 @@ async def test_in_other_states_there_is_nothing_to_make_due(store: Store) -> Non
     for status in [s for s in Status if s not in {S.PENDING, S.RETRY}]:
         with case(status):
             job_id = await run_to(store, status)
-            before = await store.get_job(job_id), await checked_log(store, job_id)
+            before = await store.jobs.get_job(job_id), await checked_log(store, job_id)
             with pytest.raises(IllegalTransition):
-                await store.retry_now(job_id, note=NOTE)
-            assert (await store.get_job(job_id), await checked_log(store, job_id)) == before
+                await store.jobs.retry_now(job_id, note=NOTE)
+            assert (await store.jobs.get_job(job_id), await checked_log(store, job_id)) == before

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from perdure.model.checking import FAULTS, NOTES
+from perdure.model.fsck_faults import FAULTS, NOTES
 from perdure.model.ids import uuid7
 from perdure.model.jobs import DEFAULT_TENANT
-from perdure.store import checking
+from perdure.store.fsck import runner as checking
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.harms import HARMS, Harm

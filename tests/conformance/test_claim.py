@@ -45,8 +45,8 @@ async def test_a_claim_hands_over_everything_a_run_needs(store: Store) -> None:
         deadline=deadline,
         idempotency_key="order:42",
     )
-    await store.enqueue(asked)
-    [job] = await store.claim(worker_id=WORKER, queue="deep", limit=10, ttl=90)
+    await store.jobs.enqueue(asked)
+    [job] = await store.leases.claim(worker_id=WORKER, queue="deep", limit=10, ttl=90)
     assert job.lease == Lease(asked.id, 1, WORKER)
     assert (job.id, job.kind, job.queue, job.goal, job.payload) == (
         asked.id,
@@ -61,7 +61,7 @@ async def test_a_claim_hands_over_everything_a_run_needs(store: Store) -> None:
     assert job.created_at <= job.claimed_at <= await store.now()
     assert timedelta(seconds=89) < job.expires_at - job.claimed_at < timedelta(seconds=91)
 
-    stands = await store.get_job(asked.id)
+    stands = await store.jobs.get_job(asked.id)
     assert (stands.status, stands.attempt, stands.version) == (S.RUNNING, 1, 2)
     assert stands.started_at is not None
     assert stands.lease is not None
@@ -79,16 +79,16 @@ async def test_priority_nine_first_then_the_earliest_due_then_the_id(store: Stor
         for priority in (1, 9, 5)
         for waited in (10, 30, 20, 20)
     ]
-    await store.enqueue_many(jobs)
+    await store.jobs.enqueue_many(jobs)
     due = {job.id: job.run_at for job in jobs}
     ranked = sorted(jobs, key=lambda job: (-job.priority, due[job.id], job.id))
     got = []
     for limit in (1, 4, 7):  # over the border of a priority, too
-        taken = await store.claim(worker_id=WORKER, queue="default", limit=limit, ttl=30)
+        taken = await store.leases.claim(worker_id=WORKER, queue="default", limit=limit, ttl=30)
         assert len(taken) == limit
         got += [job.id for job in sorted(taken, key=lambda job: (-job.priority, due[job.id] or now, job.id))]
     assert got == [job.id for job in ranked]
-    assert await store.claim(worker_id=WORKER, queue="default", limit=1, ttl=30) == []
+    assert await store.leases.claim(worker_id=WORKER, queue="default", limit=1, ttl=30) == []
 
 
 async def test_what_is_not_due_is_not_taken(store: Store) -> None:
@@ -96,27 +96,27 @@ async def test_what_is_not_due_is_not_taken(store: Store) -> None:
     later_on = await enqueue(store, run_at=await later(store, HOUR), priority=9, queue="q")
     due = await enqueue(store, priority=1, queue="q")
     past = await enqueue(store, run_at=await later(store, -HOUR), priority=1, queue="q")
-    taken = {job.id for job in await store.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)}
+    taken = {job.id for job in await store.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)}
     assert taken == {due, past}
-    assert (await store.get_job(delayed)).status is S.PENDING
-    assert (await store.get_job(later_on)).status is S.PENDING
+    assert (await store.jobs.get_job(delayed)).status is S.PENDING
+    assert (await store.jobs.get_job(later_on)).status is S.PENDING
 
 
 async def test_a_short_delay_passes_by_database_time(store: Store) -> None:
     job_id = await enqueue(store, delay=0.2)
     while not await claimable(store, job_id):
-        job = await store.get_job(job_id)
+        job = await store.jobs.get_job(job_id)
         assert job.due_at is not None
         assert await store.now() < job.due_at + timedelta(seconds=30)
-    job = await store.get_job(job_id)
+    job = await store.jobs.get_job(job_id)
     assert job.started_at is not None
     assert job.started_at >= job.created_at + timedelta(seconds=0.19)
 
 
 async def test_a_claim_takes_from_its_queue_only(store: Store) -> None:
     mine, other = await enqueue(store, queue="mine"), await enqueue(store, queue="other")
-    assert [job.id for job in await store.claim(worker_id=WORKER, queue="mine", limit=10, ttl=30)] == [mine]
-    assert (await store.get_job(other)).status is S.PENDING
+    assert [job.id for job in await store.leases.claim(worker_id=WORKER, queue="mine", limit=10, ttl=30)] == [mine]
+    assert (await store.jobs.get_job(other)).status is S.PENDING
 
 
 async def test_claimable_is_what_has_a_due_queue_row(store: Store) -> None:
@@ -124,7 +124,7 @@ async def test_claimable_is_what_has_a_due_queue_row(store: Store) -> None:
         with case(status):
             job_id = await run_to(store, status)
             if status is S.RETRY:
-                await store.retry_now(job_id, note=NOTE)
+                await store.jobs.retry_now(job_id, note=NOTE)
             expected = status in {S.PENDING, S.RETRY}
             assert await claimable(store, job_id) == expected
             assert status in CLAIMABLE or not expected
@@ -133,13 +133,13 @@ async def test_claimable_is_what_has_a_due_queue_row(store: Store) -> None:
 async def test_every_claim_is_a_new_attempt(store: Store) -> None:
     lease = await started(store)
     for attempt in (2, 3, 4):
-        await store.finish(lease, Outcome(S.RETRY))
+        await store.leases.finish(lease, Outcome(S.RETRY))
         lease = (await claim(store, lease.job_id)).lease
         assert lease.attempt == attempt
-    await store.finish(lease, Outcome(S.PARKED))
+    await store.leases.finish(lease, Outcome(S.PARKED))
     lease = (await claim(store, lease.job_id)).lease
     assert lease.attempt == 5
-    job = await store.get_job(lease.job_id)
+    job = await store.jobs.get_job(lease.job_id)
     assert (job.attempt, job.retry_count) == (5, 0), "an attempt fences; only failures count against max_retries"
     first = next(e.at for e in await checked_log(store, job.id) if e.type == "run_started")
     assert job.started_at is not None
@@ -149,10 +149,10 @@ async def test_every_claim_is_a_new_attempt(store: Store) -> None:
 async def test_a_released_job_is_due_at_once_and_costs_nothing(store: Store) -> None:
     """What a worker does with prefetched jobs at its graceful end: nobody waits for a lease to run out."""
     lease = await started(store, max_retries=0)
-    await store.finish(lease, Outcome(S.RETRY, delay=0, uses_retry=False, started=False, reason="worker stops"))
-    job = await store.get_job(lease.job_id)
+    await store.leases.finish(lease, Outcome(S.RETRY, delay=0, uses_retry=False, started=False, reason="worker stops"))
+    job = await store.jobs.get_job(lease.job_id)
     assert (job.status, job.retry_count, job.attempt) == (S.RETRY, 0, 1)
-    assert await store.list_runs(job.id) == []
+    assert await store.jobs.list_runs(job.id) == []
     again = await claim(store, job.id, worker_id=OTHER)
     assert (again.lease.attempt, again.retry_count, again.lost_starts) == (2, 0, 0)
 
@@ -161,35 +161,35 @@ async def test_a_claim_after_a_park_keeps_the_open_waits(store: Store) -> None:
     """The handler re-checks what woke it; the waits are its own to close."""
     lease = await started(store)
     nap = Wait("nap", "timer", await later(store, -1))
-    await store.record(lease, [event("wait_started", '{"key": "nap", "kind": "timer"}')], open_waits=[nap])
-    await store.finish(lease, Outcome(S.PARKED))
+    await store.leases.record(lease, [event("wait_started", '{"key": "nap", "kind": "timer"}')], open_waits=[nap])
+    await store.leases.finish(lease, Outcome(S.PARKED))
     again = (await claim(store, lease.job_id)).lease
-    assert [wait.key for wait in (await store.get_job(lease.job_id)).waits] == ["nap"]
-    await store.record(again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], close_waits=["nap"])
-    assert (await store.get_job(lease.job_id)).waits == ()
+    assert [wait.key for wait in (await store.jobs.get_job(lease.job_id)).waits] == ["nap"]
+    await store.leases.record(again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], close_waits=["nap"])
+    assert (await store.jobs.get_job(lease.job_id)).waits == ()
 
 
 async def take_all(store: Store, worker_id: str) -> list[Lease]:
     held: list[Lease] = []
-    while taken := await store.claim(worker_id=worker_id, queue="default", limit=7, ttl=30):
+    while taken := await store.leases.claim(worker_id=worker_id, queue="default", limit=7, ttl=30):
         held += [job.lease for job in taken]
     return held
 
 
 async def test_concurrent_claimers_share_the_jobs_without_overlap(store: Store) -> None:
-    await store.enqueue_many([new_job(priority=1 + n % 9) for n in range(200)])
+    await store.jobs.enqueue_many([new_job(priority=1 + n % 9) for n in range(200)])
     held = await asyncio.gather(*(take_all(store, f"worker-{n}") for n in range(8)))
     ids = [lease.job_id for lease in chain.from_iterable(held)]
     assert len(ids) == len(set(ids)) == 200
 
 
 async def test_claimers_of_two_instances_share_the_jobs_without_overlap(file_store: Store, twin: Store) -> None:
-    await file_store.enqueue_many([new_job(priority=1 + n % 9) for n in range(200)])
+    await file_store.jobs.enqueue_many([new_job(priority=1 + n % 9) for n in range(200)])
     held = await asyncio.gather(*(take_all(s, f"{n}-{s is twin}") for n in range(2) for s in (file_store, twin)))
     ids = [lease.job_id for lease in chain.from_iterable(held)]
     assert len(ids) == len(set(ids)) == 200
     for lease in chain.from_iterable(held):
-        info = (await twin.get_job(lease.job_id)).lease
+        info = (await twin.jobs.get_job(lease.job_id)).lease
         assert info is not None
         assert info.worker_id == lease.worker_id
 
@@ -201,7 +201,7 @@ async def test_a_locked_job_is_skipped_not_waited_for(file_store: Store, shell: 
     await shell.run("begin")
     await shell.run(f"select 1 from jobs where id = {shell.id(first)} for update")
     async with asyncio.timeout(2):
-        taken = await file_store.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
+        taken = await file_store.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
     assert [job.id for job in taken] == [second]
     await shell.run("rollback")
     assert await claimable(file_store, first)
@@ -211,9 +211,9 @@ async def test_a_job_inserted_by_hand_is_a_job(file_store: Store, shell: Shell) 
     plain, deep = uuid7(), uuid7()
     await shell.run(f"insert into jobs (id, kind) values ({shell.id(plain)}, 'echo')")
     await shell.run(f"insert into jobs (id, kind, queue, payload) values ({shell.id(deep)}, 'echo', 'deep', '[1]')")
-    [job] = await file_store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
+    [job] = await file_store.leases.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
     assert (job.id, job.payload) == (plain, "null")
-    [job] = await file_store.claim(worker_id=WORKER, queue="deep", limit=10, ttl=30)
+    [job] = await file_store.leases.claim(worker_id=WORKER, queue="deep", limit=10, ttl=30)
     assert (job.id, job.payload) == (deep, "[1]")
     for job_id in (plain, deep):
         await checked_log(file_store, job_id)
@@ -227,49 +227,49 @@ async def test_a_priority_changed_by_hand_counts_at_once(file_store: Store, shel
 
 
 async def test_a_claim_of_nothing(store: Store) -> None:
-    assert await store.claim(worker_id=WORKER, queue="empty", limit=5, ttl=30) == []
+    assert await store.leases.claim(worker_id=WORKER, queue="empty", limit=5, ttl=30) == []
 
 
 async def test_jobs_survive_closing_and_opening_again(file_store_url: str) -> None:
     store = await open_store(file_store_url)
-    await store.migrate()
+    await store.schema.migrate()
     job_id = await enqueue(store)
     lease = await started(store)
     await store.close()
     store = await open_store(file_store_url)
-    await store.check_schema()
+    await store.schema.check_schema()
     assert (await claim(store, job_id)).id == job_id
-    assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED, "the lease outlives the connection"
+    assert await store.leases.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED, "the lease outlives the connection"
     await store.close()
     await store.close()
 
 
 async def test_next_due_is_the_front_of_the_queues(store: Store) -> None:
-    assert await store.next_due(["default", "other"]) is None
-    await store.enqueue(new_job(delay=100, priority=9))
-    await store.enqueue(new_job(delay=50, queue="other"))
-    left = await store.next_due(["default"])
+    assert await store.leases.next_due(["default", "other"]) is None
+    await store.jobs.enqueue(new_job(delay=100, priority=9))
+    await store.jobs.enqueue(new_job(delay=50, queue="other"))
+    left = await store.leases.next_due(["default"])
     assert left is not None
     assert 90 < left <= 100
-    left = await store.next_due(["default", "other"])
+    left = await store.leases.next_due(["default", "other"])
     assert left is not None
     assert 40 < left <= 50
-    await store.enqueue(new_job())
-    assert await store.next_due(["default"]) == 0
+    await store.jobs.enqueue(new_job())
+    assert await store.leases.next_due(["default"]) == 0
 
 
 async def test_a_time_that_no_program_can_read_stops_nobody(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'perdure.db'}"
     store = await open_store(url)
     try:
-        await store.migrate()
+        await store.schema.migrate()
         async with open_shell(url) as shell:
             await shell.run(
                 "insert into jobs (kind, deadline) values ('strange', 9000000000000000000), ('plain', null)"
             )
-        claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
+        claimed = await store.leases.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
         assert len(claimed) == 2
-        assert len((await store.list_jobs(JobFilter())).items) == 2
+        assert len((await store.jobs.list_jobs(JobFilter())).items) == 2
     finally:
         await store.close()
 
@@ -279,17 +279,17 @@ async def test_a_text_that_is_not_utf_8_stops_nobody(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'perdure.db'}"
     store = await open_store(url)
     try:
-        await store.migrate()
+        await store.schema.migrate()
         async with open_shell(url) as shell:
             await shell.run(
                 "insert into jobs (kind, goal) values ('strange', cast(x'6f6bff' as text)), ('plain', null)"
             )
-        [strange] = (await store.list_jobs(JobFilter(kinds=("strange",)))).items
-        assert strange.goal == (await store.get_job(strange.id)).goal == "ok\ufffd"
+        [strange] = (await store.jobs.list_jobs(JobFilter(kinds=("strange",)))).items
+        assert strange.goal == (await store.jobs.get_job(strange.id)).goal == "ok\ufffd"
         for searched in (JobFilter(search="OK"), JobFilter(search="ok\ufffd", statuses=(S.PENDING,))):
-            assert [job.kind for job in (await store.list_jobs(searched)).items] == ["strange"]
-            assert await store.count_jobs(searched, by="kind") == {"strange": 1}
-        claimed = await store.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
+            assert [job.kind for job in (await store.jobs.list_jobs(searched)).items] == ["strange"]
+            assert await store.jobs.count_jobs(searched, by="kind") == {"strange": 1}
+        claimed = await store.leases.claim(worker_id=WORKER, queue="default", limit=10, ttl=30)
         assert {job.goal for job in claimed} == {"ok\ufffd", None}
     finally:
         await store.close()

@@ -17,7 +17,7 @@ from tests.conformance.support import new_job
 
 COMES_AND_GOES = """
 import asyncio, glob, os, sys, tempfile
-from perdure.store.sqlite.doorbell import Doorbell
+from perdure.store.sqlite.hints.notifier import Doorbell
 
 async def main():
     for _ in range(500):
@@ -65,7 +65,7 @@ async def start(program: str, argument: str) -> asyncio.subprocess.Process:
 
 async def test_nothing_is_left_of_a_store_that_listened(place: Path, tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/perdure.db")
-    async with store.listen("work"), store.listen("news"):
+    async with store.hints.listen("work"), store.hints.listen("news"):
         room, socket = left(place)
         assert socket.is_socket()
     await store.close()
@@ -76,12 +76,12 @@ async def test_nothing_is_left_of_a_store_that_listened(place: Path, tmp_path: P
 async def test_who_stays_is_rung_by_who_came_and_went(place: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/perdure.db"
     one = await open_store(url)
-    await one.migrate()
-    async with one.listen("work") as listener:
+    await one.schema.migrate()
+    async with one.hints.listen("work") as listener:
         other = await open_store(url)
-        async with other.listen("work"):
+        async with other.hints.listen("work"):
             pass
-        await other.enqueue(new_job())
+        await other.jobs.enqueue(new_job())
         assert await listener.wait(10)
         await other.close()
         assert len(left(place)) == 2
@@ -104,6 +104,6 @@ async def test_what_a_killed_process_leaves_is_removed_by_the_next_that_writes(p
     await process.wait()
     assert len(left(place)) == 2
     store = await open_store(url)
-    await store.enqueue(new_job())
+    await store.jobs.enqueue(new_job())
     await store.close()
     assert left(place) == []

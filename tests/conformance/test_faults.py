@@ -30,24 +30,26 @@ T = TypeVar("T")
 
 
 async def how_many(store: Store) -> int:
-    return sum((await store.count_jobs(JobFilter(), by="status")).values())
+    return sum((await store.jobs.count_jobs(JobFilter(), by="status")).values())
 
 
 async def test_a_text_that_is_no_json_fails_alone(store: Store) -> None:
     """Many callers share a commit; one that brings nonsense must not take the others with it."""
     leases = [await started(store) for _ in range(8)]
-    calls = [store.record(lease, [event(payload="{no json" if n == 3 else "{}")]) for n, lease in enumerate(leases)]
+    calls = [
+        store.leases.record(lease, [event(payload="{no json" if n == 3 else "{}")]) for n, lease in enumerate(leases)
+    ]
     recorded = await asyncio.gather(*calls, return_exceptions=True)
     assert [isinstance(r, InvalidInput) for r in recorded] == [n == 3 for n in range(8)]
     ends = [outcome(S.COMPLETED, result="no json" if n == 5 else "1") for n in range(8)]
-    finished = await asyncio.gather(*map(store.finish, leases, ends), return_exceptions=True)
+    finished = await asyncio.gather(*map(store.leases.finish, leases, ends), return_exceptions=True)
     assert [isinstance(r, InvalidInput) for r in finished] == [n == 5 for n in range(8)]
     jobs = [new_job(payload="{no json" if n == 2 else "{}") for n in range(8)]
-    stored = await asyncio.gather(*map(store.enqueue, jobs), return_exceptions=True)
+    stored = await asyncio.gather(*map(store.jobs.enqueue, jobs), return_exceptions=True)
     assert [isinstance(r, InvalidInput) for r in stored] == [n == 2 for n in range(8)]
     for lease in leases:
         await checked_log(store, lease.job_id)
-    assert await store.finish(leases[5], outcome(S.FAILED)) is S.FAILED, "its lease is as live as before"
+    assert await store.leases.finish(leases[5], outcome(S.FAILED)) is S.FAILED, "its lease is as live as before"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["NUL", "half a surrogate pair"])
@@ -55,21 +57,21 @@ async def test_a_text_that_a_database_cannot_hold_is_kept_or_refused_as_input(st
     """Programs print such things. A store may refuse them, in its own words, and for their own caller only."""
     leases = [await started(store) for _ in range(6)]
     ends = [outcome(S.FAILED, error=text if n == 2 else "plain") for n in range(6)]
-    done = await asyncio.gather(*map(store.finish, leases, ends), return_exceptions=True)
+    done = await asyncio.gather(*map(store.leases.finish, leases, ends), return_exceptions=True)
     assert [d for n, d in enumerate(done) if n != 2] == [S.FAILED] * 5
     assert done[2] is S.FAILED or isinstance(done[2], InvalidInput), done[2]
     try:
-        await store.enqueue(new_job(goal=text))
+        await store.jobs.enqueue(new_job(goal=text))
     except InvalidInput:
-        await store.enqueue(new_job(goal="plain"))
+        await store.jobs.enqueue(new_job(goal="plain"))
     for lease in leases:
         await checked_log(store, lease.job_id)
 
 
 async def test_callers_that_give_up_do_not_disturb_the_others(store: Store) -> None:
     leases = [await started(store) for _ in range(20)]
-    enqueues = [asyncio.create_task(store.enqueue(new_job(queue="many"))) for _ in range(40)]
-    records = [asyncio.create_task(store.record(lease, [event()])) for lease in leases]
+    enqueues = [asyncio.create_task(store.jobs.enqueue(new_job(queue="many"))) for _ in range(40)]
+    records = [asyncio.create_task(store.leases.record(lease, [event()])) for lease in leases]
     await asyncio.sleep(0)
     for task in (*enqueues[::3], *records[::3]):
         task.cancel()
@@ -77,15 +79,17 @@ async def test_callers_that_give_up_do_not_disturb_the_others(store: Store) -> N
     assert not [d for d in done if isinstance(d, Exception)]
     for lease in leases:
         await checked_log(store, lease.job_id)
-        assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
+        assert await store.leases.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
     acknowledged = {d.result().id for d in enqueues if not d.cancelled()}
-    assert acknowledged <= {job.id for job in (await store.list_jobs(JobFilter(queues=("many",)), limit=100)).items}
+    assert acknowledged <= {
+        job.id for job in (await store.jobs.list_jobs(JobFilter(queues=("many",)), limit=100)).items
+    }
 
 
 async def test_what_was_acknowledged_before_closing_is_there_after(file_store_url: str) -> None:
     store = await open_store(file_store_url)
-    await store.migrate()
-    tasks = [asyncio.create_task(store.enqueue(new_job())) for _ in range(60)]
+    await store.schema.migrate()
+    tasks = [asyncio.create_task(store.jobs.enqueue(new_job())) for _ in range(60)]
     await asyncio.sleep(0.002)
     async with asyncio.timeout(10):
         await store.close()
@@ -102,9 +106,9 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     job_id = await enqueue(store)
     await store.close()
     for call in (
-        store.enqueue(new_job()),
-        store.get_job(job_id),
-        store.claim(worker_id="w", queue="q", limit=1, ttl=1),
+        store.jobs.enqueue(new_job()),
+        store.jobs.get_job(job_id),
+        store.leases.claim(worker_id="w", queue="q", limit=1, ttl=1),
     ):
         async with asyncio.timeout(5):
             with pytest.raises(PerdureError):
@@ -120,12 +124,12 @@ async def test_a_strangers_write_transaction_is_waited_for(file_store: Store, sh
     lease = await started(file_store)
     await shell.run("begin immediate")
     waiting = [
-        asyncio.create_task(file_store.enqueue(new_job())),
-        asyncio.create_task(file_store.record(lease, [event()])),
+        asyncio.create_task(file_store.jobs.enqueue(new_job())),
+        asyncio.create_task(file_store.leases.record(lease, [event()])),
     ]
     await asyncio.sleep(0.2)
     assert not any(task.done() for task in waiting)
-    assert (await file_store.get_job(lease.job_id)).version == 2, "readers do not wait"
+    assert (await file_store.jobs.get_job(lease.job_id)).version == 2, "readers do not wait"
     await shell.run("commit")
     await asyncio.gather(*waiting)
     assert len(await checked_log(file_store, lease.job_id)) == 3
@@ -143,7 +147,7 @@ async def test_a_strangers_open_key_blocks_only_its_own_caller(file_store: Store
         "insert into jobs (id, kind, payload, payload_hash, idempotency_key) "
         f"values ({shell.id(theirs)}, 'echo', '{mine.payload}', '{mine.payload_hash}', 'order:1')"
     )
-    blocked = asyncio.create_task(file_store.enqueue(mine))
+    blocked = asyncio.create_task(file_store.jobs.enqueue(mine))
     async with asyncio.timeout(3):
         for _ in range(5):
             await asyncio.gather(*(enqueue(file_store) for _ in range(10)))
@@ -160,14 +164,14 @@ async def test_a_strangers_lock_on_one_job_does_not_hold_up_the_others(file_stor
     locked, free = await started(file_store), [await started(file_store) for _ in range(5)]
     await shell.run("begin")
     await shell.run(f"select 1 from job_claims where job_id = {shell.id(locked.job_id)} for update")
-    blocked = asyncio.create_task(file_store.record(locked, [event()]))
+    blocked = asyncio.create_task(file_store.leases.record(locked, [event()]))
     async with asyncio.timeout(5):
         for _ in range(3):
-            await asyncio.gather(*(file_store.record(lease, [event()]) for lease in free))
-        await asyncio.gather(*(file_store.finish(lease, outcome(S.COMPLETED)) for lease in free))
+            await asyncio.gather(*(file_store.leases.record(lease, [event()]) for lease in free))
+        await asyncio.gather(*(file_store.leases.finish(lease, outcome(S.COMPLETED)) for lease in free))
         job_id = await enqueue(file_store)
         await claim(file_store, job_id)
-        assert (await file_store.get_job(locked.job_id)).status is S.RUNNING
+        assert (await file_store.jobs.get_job(locked.job_id)).status is S.RUNNING
     assert not blocked.done()
     await shell.run("rollback")
     async with asyncio.timeout(10):
@@ -206,14 +210,14 @@ class Lives:
 
     async def live(self, n: int) -> UUID:
         key = f"order:{n}"
-        job_id = (await self.told(self.store.enqueue(new_job(queue=key, idempotency_key=key)))).id
-        while not (taken := await self.told(self.store.claim(worker_id="w", queue=key, limit=1, ttl=60))):
-            if (await self.store.get_job(job_id)).lease is not None:
+        job_id = (await self.told(self.store.jobs.enqueue(new_job(queue=key, idempotency_key=key)))).id
+        while not (taken := await self.told(self.store.leases.claim(worker_id="w", queue=key, limit=1, ttl=60))):
+            if (await self.store.jobs.get_job(job_id)).lease is not None:
                 self.orphans.add(job_id)  # the claim's answer was lost, so its lease must run out: a reaper's case
                 return job_id
         for _ in range(3):
-            await self.told(self.store.record(taken[0].lease, [event(), event("other")]))
-        assert await self.told(self.store.finish(taken[0].lease, outcome(S.COMPLETED))) is S.COMPLETED
+            await self.told(self.store.leases.record(taken[0].lease, [event(), event("other")]))
+        assert await self.told(self.store.leases.finish(taken[0].lease, outcome(S.COMPLETED))) is S.COMPLETED
         return job_id
 
 
@@ -235,7 +239,7 @@ async def test_lost_connections_lose_and_repeat_nothing(file_store: Store, shell
         log = await checked_log(file_store, job_id)
         if job_id not in lives.orphans:
             assert [e.type for e in log] == ["job_created", "run_started", *["note", "other"] * 3, "job_completed"]
-            assert len(await file_store.list_runs(job_id)) == 1
+            assert len(await file_store.jobs.list_runs(job_id)) == 1
 
 
 async def test_the_store_comes_back_by_itself(file_store: Store, shell: Shell) -> None:
@@ -245,7 +249,7 @@ async def test_the_store_comes_back_by_itself(file_store: Store, shell: Shell) -
     for _ in range(3):
         await shell.run("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'perdure'")
         async with asyncio.timeout(10):
-            assert (await file_store.get_job(job_id)).status is S.PARKED
+            assert (await file_store.jobs.get_job(job_id)).status is S.PARKED
             await enqueue(file_store)
             await started(file_store)
-    assert await file_store.cancel(job_id, note=NOTE) is S.CANCELLED
+    assert await file_store.jobs.cancel(job_id, note=NOTE) is S.CANCELLED

@@ -32,7 +32,7 @@ LIVE = [s for s in Status if s not in TERMINAL]
 
 
 async def live(store: Store) -> dict[tuple[str, str, Status], int]:
-    return {(j.kind, j.queue, j.status): j.count for j in (await store.figures()).jobs}
+    return {(j.kind, j.queue, j.status): j.count for j in (await store.figures.snapshot()).jobs}
 
 
 async def test_unfinished_jobs_are_counted_by_kind_queue_and_status(store: Store) -> None:
@@ -47,54 +47,54 @@ async def test_unfinished_jobs_are_counted_by_kind_queue_and_status(store: Store
 async def test_a_job_that_waits_for_several_things_counts_once(store: Store) -> None:
     lease = await started(store, kind="asks", queue="q")
     for key in ("one", "two"):
-        await store.request_approval(lease, new_approval(key=key))
-    await store.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
+        await store.approvals.request_approval(lease, new_approval(key=key))
+    await store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
     assert await live(store) == {("asks", "q", S.WAITING_FOR_APPROVAL): 1}
-    assert (await store.figures()).approvals_pending == 2
+    assert (await store.figures.snapshot()).approvals_pending == 2
 
 
 async def test_the_oldest_ready_job_is_the_one_that_has_been_due_longest(store: Store) -> None:
     queue = own_queue()
     await enqueue(store, queue=queue, delay=HOUR)
-    [delayed] = (await store.figures()).jobs
+    [delayed] = (await store.figures.snapshot()).jobs
     assert delayed == LiveJobs("echo", queue, S.PENDING, 1, None), "it is not due"
-    first = await store.get_job(await enqueue(store, queue=queue))
+    first = await store.jobs.get_job(await enqueue(store, queue=queue))
     await passed(store, await later(store, 0.01))
     await enqueue(store, queue=queue)
-    [now] = (await store.figures()).jobs
+    [now] = (await store.figures.snapshot()).jobs
     assert now.count == 3
     assert now.oldest_ready is not None
     assert 0.01 <= now.oldest_ready <= (await store.now() - first.created_at).total_seconds()
     await claim(store, first.id)
-    [pending] = [j for j in (await store.figures()).jobs if j.status is S.PENDING]
+    [pending] = [j for j in (await store.figures.snapshot()).jobs if j.status is S.PENDING]
     assert pending.count == 2
     assert pending.oldest_ready is not None, "the second one is due as well"
 
 
 async def test_a_held_job_is_not_ready(store: Store) -> None:
     lease = await started(store)
-    [held] = (await store.figures()).jobs
+    [held] = (await store.figures.snapshot()).jobs
     assert (held.status, held.oldest_ready) == (S.RUNNING, None)
-    await store.set_waiting(lease, True)
-    [held] = (await store.figures()).jobs
+    await store.leases.set_waiting(lease, True)
+    [held] = (await store.figures.snapshot()).jobs
     assert (held.status, held.oldest_ready) == (S.WAITING, None)
 
 
 async def test_pending_approvals_and_the_age_of_the_oldest(store: Store) -> None:
-    nothing = await store.figures()
+    nothing = await store.figures.snapshot()
     assert (nothing.jobs, nothing.approvals_pending, nothing.oldest_approval) == ((), 0, None)
     assert abs(nothing.at - await store.now()) < timedelta(seconds=5)
     first = await suspended(store)
     await passed(store, await later(store, 0.01))
     await suspended(store)
-    two = await store.figures()
+    two = await store.figures.snapshot()
     assert two.approvals_pending == 2
     assert two.oldest_approval is not None
     assert two.oldest_approval >= 0.01
-    await store.decide(Decide("approve", "ann", "test", approval_id=first))
-    one = await store.figures()
+    await store.approvals.decide(Decide("approve", "ann", "test", approval_id=first))
+    one = await store.figures.snapshot()
     assert one.approvals_pending == 1
-    second = (await store.list_approvals()).items[0]
+    second = (await store.approvals.list_approvals()).items[0]
     assert one.oldest_approval == pytest.approx((one.at - second.requested_at).total_seconds(), abs=0.5)
 
 
@@ -102,13 +102,13 @@ async def test_decided_tells_answers_and_expiries_but_no_closing(store: Store) -
     began = await store.now()
     approved, denied, open_ = [await suspended(store) for _ in range(3)]
     expired = await suspended(store, expires_in=0.001, on_expiry="continue")
-    closed = (await store.get_approval(await suspended(store))).job_id
-    await store.cancel(closed, note=NOTE)
-    await store.decide(Decide("approve", "ann", "phone", approval_id=approved))
-    await store.decide(Decide("deny", "bo", "cli", approval_id=denied))
-    await passed(store, (await store.get_approval(expired)).expires_at)
-    await store.expire()
-    told = await store.decided(began)
+    closed = (await store.approvals.get_approval(await suspended(store))).job_id
+    await store.jobs.cancel(closed, note=NOTE)
+    await store.approvals.decide(Decide("approve", "ann", "phone", approval_id=approved))
+    await store.approvals.decide(Decide("deny", "bo", "cli", approval_id=denied))
+    await passed(store, (await store.approvals.get_approval(expired)).expires_at)
+    await store.leases.expire()
+    told = await store.figures.decided(began)
     assert [(d.approval_id, d.status, d.door) for d in told] == [
         (approved, ApprovalStatus.APPROVED, "phone"),
         (denied, ApprovalStatus.DENIED, "cli"),
@@ -116,12 +116,12 @@ async def test_decided_tells_answers_and_expiries_but_no_closing(store: Store) -
     ]
     assert open_ not in {d.approval_id for d in told}
     for d in told:
-        approval = await store.get_approval(d.approval_id)
+        approval = await store.approvals.get_approval(d.approval_id)
         assert approval.decided_at == d.at
         assert abs((d.at - approval.requested_at).total_seconds() - d.waited) < 0.001
-    assert await store.decided(began, limit=1) == told[:1]
-    assert await store.decided(told[2].at) == [d for d in told if d.at >= told[2].at], "inclusive"
-    assert await store.decided(told[2].at + timedelta(microseconds=1000)) == []
+    assert await store.figures.decided(began, limit=1) == told[:1]
+    assert await store.figures.decided(told[2].at) == [d for d in told if d.at >= told[2].at], "inclusive"
+    assert await store.figures.decided(told[2].at + timedelta(microseconds=1000)) == []
 
 
 async def test_figures_are_of_one_tenant(file_store: Store, neighbour: Store, shell: Shell) -> None:
@@ -129,16 +129,16 @@ async def test_figures_are_of_one_tenant(file_store: Store, neighbour: Store, sh
         await run_to(neighbour, status)
     began = await file_store.now() - timedelta(seconds=60)
     other = await suspended(neighbour)
-    await neighbour.decide(Decide("approve", "ann", "test", approval_id=other))
-    assert (await file_store.figures()).jobs == ()
-    assert (await file_store.figures()).approvals_pending == 0
-    assert await file_store.decided(began) == []
+    await neighbour.approvals.decide(Decide("approve", "ann", "test", approval_id=other))
+    assert (await file_store.figures.snapshot()).jobs == ()
+    assert (await file_store.figures.snapshot()).approvals_pending == 0
+    assert await file_store.figures.decided(began) == []
     assert len(await shell.run("select id from approvals")) == 2
 
 
 async def test_a_claim_says_how_long_the_job_was_due(store: Store) -> None:
     job_id = await enqueue(store)
-    job = await store.get_job(job_id)
+    job = await store.jobs.get_job(job_id)
     await passed(store, await later(store, 0.01))
     claimed = await claim(store, job_id)
     assert abs(claimed.waited - (claimed.claimed_at - job.run_at).total_seconds()) < 0.001
@@ -148,5 +148,5 @@ async def test_a_claim_says_how_long_the_job_was_due(store: Store) -> None:
 async def suspended(store: Store, **changes: Any) -> UUID:
     """The approval that a suspended job waits for."""
     approval = await asked(store, **changes)
-    await store.finish(await lease_of(store, approval.job_id), Outcome(S.WAITING_FOR_APPROVAL))
+    await store.leases.finish(await lease_of(store, approval.job_id), Outcome(S.WAITING_FOR_APPROVAL))
     return approval.id

@@ -9,7 +9,7 @@ import pytest
 from perdure.model.errors import JobNotFound
 from perdure.model.events import Event
 from perdure.model.jobs import Lease
-from perdure.store.following import follow
+from perdure.store.follow import follow
 from perdure.store.protocol import Store
 from tests.conformance.support import NOTE, S, claim, enqueue, event, lease_of, outcome, run_to
 
@@ -33,9 +33,9 @@ LENGTH = 1 + 1 + 40 + 1  # created, started, written, completed
 
 async def write(store: Store, lease: Lease) -> None:
     for burst in (1, 7, 1, 1, 20, 10):
-        await store.record(lease, [event() for _ in range(burst)])
+        await store.leases.record(lease, [event() for _ in range(burst)])
         await asyncio.sleep(0)
-    await store.finish(lease, outcome(S.COMPLETED))
+    await store.leases.finish(lease, outcome(S.COMPLETED))
 
 
 async def followed(store: Store, job_id: UUID, after: int = 0) -> list[Event]:
@@ -77,14 +77,14 @@ async def test_a_finished_job_is_told_from_its_log(store: Store) -> None:
 async def test_every_terminal_state_is_an_end(store: Store, end: S) -> None:
     job_id = await run_to(store, S.RUNNING)
     following = asyncio.create_task(followed(store, job_id))
-    await store.finish(await lease_of(store, job_id), outcome(end))
+    await store.leases.finish(await lease_of(store, job_id), outcome(end))
     assert (await following)[-1].new_status is end
 
 
 async def test_a_cancel_from_outside_ends_it_too(store: Store) -> None:
     job_id = await run_to(store, S.PARKED)
     following = asyncio.create_task(followed(store, job_id))
-    await store.cancel(job_id, note=NOTE)
+    await store.jobs.cancel(job_id, note=NOTE)
     assert (await following)[-1].type == "job_cancelled"
 
 

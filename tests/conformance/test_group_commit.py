@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from perdure.model.errors import LeaseLost, PerdureError, StoreUnreachable
-from perdure.store import batcher as batching
-from perdure.store.batcher import CROWD, Batcher
+from perdure.store.group_commit import batcher as batching
+from perdure.store.group_commit.batcher import CROWD, Batcher
+from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
+from perdure.store.group_commit.retry import Trouble, Writer
 from perdure.store.open import open_store
-from perdure.store.sizes import MOST_ITEMS, MOST_TEXT
-from perdure.store.sqlite.writer import CROWD_ITEMS, MOST_AWAY
-from perdure.store.sqlite.writer import Writer as SqliteWriter
-from perdure.store.writing import Trouble, Writer
+from perdure.store.sqlite.engine.writer import CROWD_ITEMS, MOST_AWAY
+from perdure.store.sqlite.engine.writer import Writer as SqliteWriter
 from tests.conformance.support import new_job
 
 
@@ -434,27 +434,27 @@ async def test_who_wrote_a_lot_after_waiting_gives_way(
     """The lock goes to whoever is first, so the one with little to write would lose to the others again and again."""
     url = fresh_store_url("sqlite")
     away: list[float] = []
-    monkeypatch.setattr("perdure.store.sqlite.writer.time.sleep", away.append)
+    monkeypatch.setattr("perdure.store.sqlite.engine.writer.time.sleep", away.append)
     store = await open_store(url)
     try:
-        await store.migrate()
+        await store.schema.migrate()
         with Path(url.removeprefix("sqlite:///") + "-lock").open() as lock:
 
             async def stored_after_others(jobs: int) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # somebody else's turn
                 async with asyncio.TaskGroup() as group:
-                    writing = group.create_task(store.enqueue_many([new_job() for _ in range(jobs)]))
+                    writing = group.create_task(store.jobs.enqueue_many([new_job() for _ in range(jobs)]))
                     await asyncio.sleep(0.05)
                     assert not writing.done()
                     fcntl.flock(lock, fcntl.LOCK_UN)
-                await store.enqueue(new_job())  # the writer is through with the former
+                await store.jobs.enqueue(new_job())  # the writer is through with the former
 
             await stored_after_others(1)
             assert away == []
             await stored_after_others(CROWD_ITEMS)
             assert len(away) == 1
             assert 0 < away[0] <= MOST_AWAY
-            await store.enqueue_many([new_job() for _ in range(CROWD_ITEMS)])
+            await store.jobs.enqueue_many([new_job() for _ in range(CROWD_ITEMS)])
             assert sum(away[1:]) == 0, "nobody was in the way"
     finally:
         await store.close()

@@ -12,9 +12,9 @@ from perdure.model.approvals import ApprovalStatus
 from perdure.model.errors import ApprovalNotFound, InvalidInput
 from perdure.model.ids import new_token, uuid7
 from perdure.model.jobs import ClaimedJob, Outcome
+from perdure.store.group_commit.limits import chunks
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from perdure.store.sizes import chunks
 from tests.conformance.shell import Shell
 from tests.conformance.support import (
     HOUR,
@@ -51,23 +51,23 @@ async def test_a_strangers_lock_costs_no_lease(file_store: Store, shell: Shell) 
         pytest.skip("SQLite locks the database")
     locked, *free = leases = [await started(file_store) for _ in range(4)]
     gone = await started(file_store)
-    await file_store.finish(gone, outcome(S.COMPLETED))
+    await file_store.leases.finish(gone, outcome(S.COMPLETED))
     await shell.run("begin")
     await shell.run(f"update jobs set status = 'CANCELLED' where id = {shell.id(locked.job_id)}")
     async with asyncio.timeout(2):
-        held = await file_store.heartbeat([*leases, gone], ttl=HOUR)
+        held = await file_store.leases.heartbeat([*leases, gone], ttl=HOUR)
     assert held == {lease.job_id for lease in leases}, "the locked one is live, the finished one is not"
     expiry = {}
     for lease in leases:
-        info = (await file_store.get_job(lease.job_id)).lease
+        info = (await file_store.jobs.get_job(lease.job_id)).lease
         assert info is not None
         expiry[lease] = info.expires_at
     far = await later(file_store, HOUR / 2)
     assert all(expiry[lease] > far for lease in free)
     assert expiry[locked] < far, "what is locked is not renewed"
     await shell.run("rollback")
-    assert await file_store.heartbeat([locked], ttl=HOUR) == {locked.job_id}
-    info = (await file_store.get_job(locked.job_id)).lease
+    assert await file_store.leases.heartbeat([locked], ttl=HOUR) == {locked.job_id}
+    info = (await file_store.jobs.get_job(locked.job_id)).lease
     assert info is not None
     assert info.expires_at > far
 
@@ -77,19 +77,19 @@ async def test_a_locked_lease_that_is_not_live_is_lost(file_store: Store, shell:
         pytest.skip("SQLite locks the database")
     dead, taken = await started(file_store), await started(file_store)
     await run_out(file_store, dead)
-    await file_store.finish(taken, outcome(S.RETRY, delay=0))
+    await file_store.leases.finish(taken, outcome(S.RETRY, delay=0))
     await claim(file_store, taken.job_id)
     await shell.run("begin")
     await shell.run("select 1 from job_claims for update")
-    assert await file_store.heartbeat([dead, taken], ttl=30) == set()
+    assert await file_store.leases.heartbeat([dead, taken], ttl=30) == set()
     await shell.run("rollback")
 
 
 async def test_our_own_writes_cost_no_lease(store: Store) -> None:
     leases = [await started(store) for _ in range(20)]
-    writing = asyncio.gather(*(store.record(lease, [event(), event()]) for lease in leases for _ in range(10)))
+    writing = asyncio.gather(*(store.leases.record(lease, [event(), event()]) for lease in leases for _ in range(10)))
     while not writing.done():
-        assert len(await store.heartbeat(leases, ttl=30)) == len(leases)
+        assert len(await store.leases.heartbeat(leases, ttl=30)) == len(leases)
     await writing
 
 
@@ -101,14 +101,14 @@ async def test_a_damaged_job_is_put_aside_and_the_others_are_claimed(file_store:
     good = {await enqueue(file_store, queue="q") for _ in range(3)}
     for job_id in bad:
         await damage(shell, job_id, 2)
-    claimed = await file_store.claim(worker_id="w", queue="q", limit=10, ttl=30)
+    claimed = await file_store.leases.claim(worker_id="w", queue="q", limit=10, ttl=30)
     assert {job.id for job in claimed} == good
     for job_id in bad:
-        job = await file_store.get_job(job_id)
+        job = await file_store.jobs.get_job(job_id)
         assert (job.status, job.version) == (S.PENDING, 1)
         assert job.due_at is not None
         assert job.due_at > await later(file_store, 200)
-    assert await file_store.claim(worker_id="w", queue="q", limit=10, ttl=30) == []
+    assert await file_store.leases.claim(worker_id="w", queue="q", limit=10, ttl=30) == []
 
 
 async def test_a_row_of_the_queue_without_a_job_is_not_taken_for_the_damaged_one(
@@ -122,10 +122,10 @@ async def test_a_row_of_the_queue_without_a_job_is_not_taken_for_the_damaged_one
     await damage(shell, bad, 2)
     claimed: list[ClaimedJob] = []
     for _ in range(2):
-        if claimed := await file_store.claim(worker_id="w", queue="q", limit=1, ttl=30):
+        if claimed := await file_store.leases.claim(worker_id="w", queue="q", limit=1, ttl=30):
             break
     assert [job.id for job in claimed] == [good]
-    due_at = (await file_store.get_job(bad)).due_at
+    due_at = (await file_store.jobs.get_job(bad)).due_at
     assert due_at is not None
     assert due_at > await later(file_store, 200)
 
@@ -137,7 +137,7 @@ async def test_an_id_that_json_cannot_spell_does_not_stop_its_lane(file_store: S
     good = await enqueue(file_store, queue="q")
     claimed: list[ClaimedJob] = []
     for limit in (1, 10):
-        if claimed := await file_store.claim(worker_id="w", queue="q", limit=limit, ttl=30):
+        if claimed := await file_store.leases.claim(worker_id="w", queue="q", limit=limit, ttl=30):
             break
     assert [job.id for job in claimed] == [good]
 
@@ -151,19 +151,19 @@ async def test_a_lane_set_by_hand_opens_no_door_between_tenants(
     await shell.run(f"update jobs set lane = '{row['lane']}' where id = {shell.id(moved)}")
     claimed: list[ClaimedJob] = []
     for _ in range(2):
-        claimed += await neighbour.claim(worker_id="w", queue="q", limit=1, ttl=30)
+        claimed += await neighbour.leases.claim(worker_id="w", queue="q", limit=1, ttl=30)
     assert [job.id for job in claimed] == [own], "nor does it stop theirs"
-    assert (await file_store.get_job(moved)).status is S.PENDING
+    assert (await file_store.jobs.get_job(moved)).status is S.PENDING
 
 
 async def test_a_damaged_job_does_not_keep_the_others_from_being_reaped(file_store: Store, shell: Shell) -> None:
     leases = [await started(file_store) for _ in range(3)]
     await run_out(file_store, *leases)
     await damage(shell, leases[1].job_id, 3)
-    reaped = await file_store.reap(worker_id="r")
+    reaped = await file_store.leases.reap(worker_id="r")
     assert {r.job_id for r in reaped} == {leases[0].job_id, leases[2].job_id}
-    assert (await file_store.get_job(leases[1].job_id)).status is S.RUNNING
-    assert await file_store.reap(worker_id="r") == []
+    assert (await file_store.jobs.get_job(leases[1].job_id)).status is S.RUNNING
+    assert await file_store.leases.reap(worker_id="r") == []
 
 
 async def test_damaged_jobs_do_not_keep_others_from_expiring(file_store: Store, shell: Shell) -> None:
@@ -173,17 +173,17 @@ async def test_damaged_jobs_do_not_keep_others_from_expiring(file_store: Store, 
     questions = []
     for _ in range(3):
         lease = await started(file_store)
-        questions.append(await file_store.request_approval(lease, new_approval(expires_in=0.2)))
-        await file_store.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
-    await damage(shell, questions[1].job_id, (await file_store.get_job(questions[1].job_id)).version + 1)
+        questions.append(await file_store.approvals.request_approval(lease, new_approval(expires_in=0.2)))
+        await file_store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
+    await damage(shell, questions[1].job_id, (await file_store.jobs.get_job(questions[1].job_id)).version + 1)
     await passed(file_store, deadline)
     for question in questions:
         await passed(file_store, question.expires_at)
-    assert await file_store.expire() == 4
-    assert [(await file_store.get_job(id)).status for id in late] == [S.PENDING, S.FAILED, S.FAILED]
-    statuses = [(await file_store.get_approval(question.id)).status for question in questions]
+    assert await file_store.leases.expire() == 4
+    assert [(await file_store.jobs.get_job(id)).status for id in late] == [S.PENDING, S.FAILED, S.FAILED]
+    statuses = [(await file_store.approvals.get_approval(question.id)).status for question in questions]
     assert statuses == [ApprovalStatus.EXPIRED, ApprovalStatus.PENDING, ApprovalStatus.EXPIRED]
-    assert await file_store.expire() == 0
+    assert await file_store.leases.expire() == 0
 
 
 # Questions -------------------------------------------------------------------------------------------------------------
@@ -197,36 +197,36 @@ async def test_approving_a_question_needs_an_answer(store: Store, answer: str | 
     question = await asked(store, token=token, kind="question")
     for decision in (approve(question, edited_payload=answer), by_token(token, edited_payload=answer)):
         with pytest.raises(InvalidInput) as refused:
-            await store.decide(decision)
+            await store.approvals.decide(decision)
         assert '{"outcome": "retry"}' in str(refused.value.hint)
-    assert (await store.get_approval(question.id)).pending
+    assert (await store.approvals.get_approval(question.id)).pending
 
 
 async def test_answers_to_questions(store: Store) -> None:
     for answer in ('{"outcome": "happened", "result": 1}', '{"outcome": "retry"}'):
         question = await asked(store, kind="question")
-        decided = await store.decide(approve(question, edited_payload=answer))
+        decided = await store.approvals.decide(approve(question, edited_payload=answer))
         assert (decided.status, decided.edited) == (ApprovalStatus.APPROVED, True)
         token = new_token()
         await asked(store, kind="question", token=token)
-        assert (await store.decide(by_token(token, edited_payload=answer))).status is ApprovalStatus.APPROVED
+        assert (await store.approvals.decide(by_token(token, edited_payload=answer))).status is ApprovalStatus.APPROVED
     question = await asked(store, kind="question")
-    await store.finish(await lease_of(store, question.job_id), Outcome(S.WAITING_FOR_APPROVAL))
-    assert (await store.decide(deny(question))).status is ApprovalStatus.DENIED
-    assert (await store.get_job(question.job_id)).status is S.FAILED
+    await store.leases.finish(await lease_of(store, question.job_id), Outcome(S.WAITING_FOR_APPROVAL))
+    assert (await store.approvals.decide(deny(question))).status is ApprovalStatus.DENIED
+    assert (await store.jobs.get_job(question.job_id)).status is S.FAILED
 
 
 async def test_finding_an_approval_by_full_ids(store: Store) -> None:
     job_id = await run_to(store, S.WAITING_FOR_APPROVAL)
-    [approval] = (await store.list_approvals(job_id=job_id)).items
+    [approval] = (await store.approvals.list_approvals(job_id=job_id)).items
     for id in (approval.id, job_id):
-        assert await store.find_approval(str(id)) == approval.id
-        assert await store.find_approval(id.hex.upper()) == approval.id
-    await store.decide(approve(approval))
+        assert await store.approvals.find_approval(str(id)) == approval.id
+        assert await store.approvals.find_approval(id.hex.upper()) == approval.id
+    await store.approvals.decide(approve(approval))
     for id in (approval.id, job_id):
-        assert await store.find_approval(str(id)) == approval.id
+        assert await store.approvals.find_approval(str(id)) == approval.id
     with pytest.raises(ApprovalNotFound):
-        await store.find_approval(str(uuid7()))
+        await store.approvals.find_approval(str(uuid7()))
 
 
 # Sizes -----------------------------------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ async def test_many_large_jobs_are_stored_together(file_store: Store) -> None:
     portions = list(chunks(jobs))
     assert [job for portion in portions for job in portion] == jobs
     assert [len(portion) for portion in portions] == [8, 8, 4]
-    assert all(done.created for done in await file_store.enqueue_many(jobs))
-    more = await asyncio.gather(*(file_store.enqueue(new_job(payload=payload)) for _ in range(20)))
+    assert all(done.created for done in await file_store.jobs.enqueue_many(jobs))
+    more = await asyncio.gather(*(file_store.jobs.enqueue(new_job(payload=payload)) for _ in range(20)))
     assert all(done.created for done in more)
 
 
@@ -305,19 +305,19 @@ async def test_a_silent_connection_costs_no_lease(fresh_store_url: Callable[[str
         store = await open_store(url)
         lease = await started(store)
         other = await enqueue(store)
-        assert await store.heartbeat([lease], ttl=6) == {lease.job_id}
+        assert await store.leases.heartbeat([lease], ttl=6) == {lease.job_id}
         road.fall_silent()
         before = time.monotonic()
-        assert await store.heartbeat([lease], ttl=6) == {lease.job_id}
+        assert await store.leases.heartbeat([lease], ttl=6) == {lease.job_id}
         assert time.monotonic() - before < 4
         queue = "some queue"
-        assert await store.claim(worker_id="w", queue=queue, limit=1, ttl=6) == [], "by the new connection"
+        assert await store.leases.claim(worker_id="w", queue=queue, limit=1, ttl=6) == [], "by the new connection"
         assert time.monotonic() - before < 5
-        asking = asyncio.create_task(store.get_job(other))  # by the pool
+        asking = asyncio.create_task(store.jobs.get_job(other))  # by the pool
         await asyncio.sleep(0.2)
         asking.cancel()
         async with asyncio.timeout(1):
             await asyncio.wait([asking])
         assert asking.cancelled()
-        assert (await store.get_job(other)).status is S.PENDING, "what was given up was cut and replaced"
+        assert (await store.jobs.get_job(other)).status is S.PENDING, "what was given up was cut and replaced"
         await store.close()

@@ -15,11 +15,14 @@ KEYED = {"idempotency_key": "order:42"}
 
 async def test_what_cannot_be_joined_is_refused(store: Store) -> None:
     with pytest.raises(UnsupportedTransaction):
-        await (await store.join(object(), [new_job()])).soon()
+        await (await store.jobs.join(object(), [new_job()])).soon()
     with pytest.raises(UnsupportedTransaction):
-        (await store.join(object(), [new_job()])).now()
+        (await store.jobs.join(object(), [new_job()])).now()
     with closing(sqlite3.connect(":memory:")) as elsewhere:
-        for call in ((await store.join(elsewhere, [new_job()])).now, (await store.join(elsewhere, [new_job()])).now):
+        for call in (
+            (await store.jobs.join(elsewhere, [new_job()])).now,
+            (await store.jobs.join(elsewhere, [new_job()])).now,
+        ):
             with pytest.raises(OtherDatabase):
                 call()
         assert not elsewhere.in_transaction
@@ -36,34 +39,34 @@ async def test_joined_jobs_are_jobs_like_others(file_store: Store, twin: Store, 
     ]
     if file_store_url.startswith("sqlite"):
         with closing(sqlite3.connect(file_store_url.removeprefix("sqlite:///"))) as connection:
-            done = (await file_store.join(connection, jobs)).now()
-            assert await twin.next_due(["q"]) is None
+            done = (await file_store.jobs.join(connection, jobs)).now()
+            assert await twin.leases.next_due(["q"]) is None
             connection.commit()
     else:
         other = await asyncpg.connect(file_store_url)
         async with other.transaction():
-            joined = await file_store.join(other, jobs)
+            joined = await file_store.jobs.join(other, jobs)
             with pytest.raises(UnsupportedTransaction, match="async"):
                 joined.now()
             done = await joined.soon()
-            assert await twin.next_due(["q"]) is None
+            assert await twin.leases.next_due(["q"]) is None
         await other.close()
     assert [d.id for d in done] == [jobs[0].id, known, jobs[2].id, jobs[3].id]
     assert [d.created for d in done] == [True, False, True, True]
-    assert await twin.next_due(["q"]) == 0
-    assert near((await twin.get_job(jobs[2].id)).due_at, await later(twin, HOUR), within=30)
+    assert await twin.leases.next_due(["q"]) == 0
+    assert near((await twin.jobs.get_job(jobs[2].id)).due_at, await later(twin, HOUR), within=30)
     for d in done:
         await checked_log(twin, d.id)
-    claimed = await twin.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
+    claimed = await twin.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
     assert [job.id for job in claimed] == [jobs[3].id, jobs[0].id]
 
 
 async def test_one_payload_may_be_spelled_in_many_ways(store: Store) -> None:
     first = await enqueue(store, payload='{"a": 1, "b": ["\\u0041", true]}', **KEYED)
     for same in ('{"b":["A",true],"a":1.0}', ' {"a":1,"b":["A",true]}', '{"a":10e-1,"b":["A",true]}'):
-        done = await store.enqueue(new_job(payload=same, **KEYED))
+        done = await store.jobs.enqueue(new_job(payload=same, **KEYED))
         assert (done.id, done.created) == (first, False)
-        assert [d.id for d in await store.enqueue_many([new_job(payload=same, **KEYED)])] == [first]
+        assert [d.id for d in await store.jobs.enqueue_many([new_job(payload=same, **KEYED)])] == [first]
     deep = "[" * 2000 + "]" * 2000
     for other in (
         '{"a":1,"b":["A",1]}',
@@ -74,6 +77,6 @@ async def test_one_payload_may_be_spelled_in_many_ways(store: Store) -> None:
         deep,
     ):
         with pytest.raises(IdempotencyConflict):
-            await store.enqueue(new_job(payload=other, **KEYED))
+            await store.jobs.enqueue(new_job(payload=other, **KEYED))
     assert (await claim(store, first)).payload == '{"a": 1, "b": ["\\u0041", true]}'
-    assert (await store.get_job(first)).status is S.RUNNING
+    assert (await store.jobs.get_job(first)).status is S.RUNNING

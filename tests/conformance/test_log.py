@@ -63,9 +63,9 @@ async def test_append_moves_the_head_by_one(store: Store) -> None:
     for status in UNLEASED:
         with case(status):
             job_id = await run_to(store, status)
-            head = (await store.get_job(job_id)).version
-            assert await store.append(job_id, head, event("plan_generated", '{"steps": 2}')) == head + 1
-            assert await store.append(job_id, head + 1, event()) == head + 2
+            head = (await store.jobs.get_job(job_id)).version
+            assert await store.jobs.append(job_id, head, event("plan_generated", '{"steps": 2}')) == head + 1
+            assert await store.jobs.append(job_id, head + 1, event()) == head + 2
             plan, note = (await checked_log(store, job_id))[-2:]
             assert (plan.version, plan.type, plan.payload, plan.new_status) == (
                 head + 1,
@@ -74,22 +74,22 @@ async def test_append_moves_the_head_by_one(store: Store) -> None:
                 None,
             )
             assert note.type == "note"
-            assert (await store.get_job(job_id)).status is status, "an event is no transition"
+            assert (await store.jobs.get_job(job_id)).status is status, "an event is no transition"
 
 
 @pytest.mark.parametrize("off_by", [-1, 1, 7])
 async def test_append_at_another_version_says_both_versions(store: Store, off_by: int) -> None:
     job_id = await enqueue(store)
-    await store.append(job_id, 1, event())
+    await store.jobs.append(job_id, 1, event())
     with pytest.raises(VersionMismatch) as refused:
-        await store.append(job_id, 2 + off_by, event())
+        await store.jobs.append(job_id, 2 + off_by, event())
     assert (refused.value.expected, refused.value.actual) == (2 + off_by, 2)
     assert len(await checked_log(store, job_id)) == 2
 
 
 async def test_of_many_appends_at_one_version_one_wins(store: Store) -> None:
     job_id = await enqueue(store)
-    outcomes = await asyncio.gather(*(store.append(job_id, 1, event()) for _ in range(10)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(store.jobs.append(job_id, 1, event()) for _ in range(10)), return_exceptions=True)
     assert sorted(type(o).__name__ for o in outcomes) == ["VersionMismatch"] * 9 + ["int"]
     assert all(o.actual == 2 for o in outcomes if isinstance(o, VersionMismatch))
     assert len(await checked_log(store, job_id)) == 2
@@ -99,10 +99,10 @@ async def test_the_same_event_again_is_the_same_event(store: Store) -> None:
     """So that a caller who lost the connection may simply repeat the call, whatever came after it."""
     job_id = await enqueue(store)
     mine = event()
-    assert await store.append(job_id, 1, mine) == 2
-    assert await store.append(job_id, 1, mine) == 2
-    await store.append(job_id, 2, event())
-    assert await store.append(job_id, 1, mine) == 2
+    assert await store.jobs.append(job_id, 1, mine) == 2
+    assert await store.jobs.append(job_id, 1, mine) == 2
+    await store.jobs.append(job_id, 2, event())
+    assert await store.jobs.append(job_id, 1, mine) == 2
     assert len(await checked_log(store, job_id)) == 3
 
 
@@ -111,7 +111,7 @@ async def test_nobody_else_appends_to_a_leased_job(store: Store, status: Status)
     job_id = await run_to(store, status)
     before = await checked_log(store, job_id)
     with pytest.raises(JobLeased):
-        await store.append(job_id, (await store.get_job(job_id)).version, event())
+        await store.jobs.append(job_id, (await store.jobs.get_job(job_id)).version, event())
     assert await checked_log(store, job_id) == before
 
 
@@ -121,20 +121,20 @@ async def test_nothing_is_appended_to_a_terminal_job(store: Store) -> None:
             job_id = await run_to(store, status)
             before = await checked_log(store, job_id)
             with pytest.raises(IllegalTransition):
-                await store.append(job_id, before[-1].version, event())
+                await store.jobs.append(job_id, before[-1].version, event())
             assert await checked_log(store, job_id) == before
 
 
 async def test_append_to_an_unknown_job(store: Store) -> None:
     with pytest.raises(JobNotFound):
-        await store.append(uuid4(), 1, event())
+        await store.jobs.append(uuid4(), 1, event())
 
 
 async def test_the_holder_appends_in_order_after_strangers_did(store: Store) -> None:
     job_id = await enqueue(store)
-    await store.append(job_id, 1, event("before"))
+    await store.jobs.append(job_id, 1, event("before"))
     lease = (await claim(store, job_id)).lease
-    recorded = await store.record(lease, [event("one"), event("two"), event("three")])
+    recorded = await store.leases.record(lease, [event("one"), event("two"), event("three")])
     assert recorded == 6
     events = await checked_log(store, job_id)
     assert [e.type for e in events] == ["job_created", "before", "run_started", "one", "two", "three"]
@@ -144,7 +144,7 @@ async def test_the_holder_appends_in_order_after_strangers_did(store: Store) -> 
 async def test_fifty_concurrent_writes_of_five_jobs_stay_dense(store: Store) -> None:
     leases = [await started(store) for _ in range(5)]
     mine = [(lease, [event(f"{n}.{m}") for m in range(1 + n % 3)]) for n in range(10) for lease in leases]
-    recorded = await asyncio.gather(*(store.record(lease, events) for lease, events in mine))
+    recorded = await asyncio.gather(*(store.leases.record(lease, events) for lease, events in mine))
     for lease in leases:
         log = await checked_log(store, lease.job_id)
         where = {str(e.event_id): e.version for e in log}
@@ -161,39 +161,41 @@ async def test_json_is_kept_as_the_exact_text(file_store: Store, shell: Shell) -
             job_id = await enqueue(file_store, payload=text)
             claimed = await claim(file_store, job_id)
             assert claimed.payload == text
-            await file_store.record(claimed.lease, [event("node_finished", f'{{"key": "search", "result":{text}}}')])
+            await file_store.leases.record(
+                claimed.lease, [event("node_finished", f'{{"key": "search", "result":{text}}}')]
+            )
             [row] = await shell.run(
                 f"select {shell.text('payload')} as payload from job_events where type = 'node_finished' "
                 f"and job_id = {shell.id(job_id)}"
             )
             assert row["payload"] == f'{{"key": "search", "result":{text}}}'
-            job = await file_store.get_job(job_id)
+            job = await file_store.jobs.get_job(job_id)
             assert job.payload == json.loads(text)
             assert job.state.cursor == "search"
 
 
 async def test_list_events_pages_and_filters(store: Store) -> None:
     lease = await started(store)
-    await store.record(lease, [event("odd" if n % 2 else "even") for n in range(3, 13)])
-    log = await store.list_events(lease.job_id)
-    assert await store.list_events(lease.job_id, limit=4) == log[:4]
-    assert await store.list_events(lease.job_id, after=4, limit=4) == log[4:8]
-    assert await store.list_events(lease.job_id, after=12) == []
-    assert [e.version for e in await store.list_events(lease.job_id, types=["odd"])] == [3, 5, 7, 9, 11]
-    assert [e.version for e in await store.list_events(lease.job_id, types=["odd"], after=5, limit=1)] == [7]
-    assert await store.list_events(lease.job_id, types=["never"]) == []
-    assert await store.list_events(uuid4()) == []
+    await store.leases.record(lease, [event("odd" if n % 2 else "even") for n in range(3, 13)])
+    log = await store.jobs.list_events(lease.job_id)
+    assert await store.jobs.list_events(lease.job_id, limit=4) == log[:4]
+    assert await store.jobs.list_events(lease.job_id, after=4, limit=4) == log[4:8]
+    assert await store.jobs.list_events(lease.job_id, after=12) == []
+    assert [e.version for e in await store.jobs.list_events(lease.job_id, types=["odd"])] == [3, 5, 7, 9, 11]
+    assert [e.version for e in await store.jobs.list_events(lease.job_id, types=["odd"], after=5, limit=1)] == [7]
+    assert await store.jobs.list_events(lease.job_id, types=["never"]) == []
+    assert await store.jobs.list_events(uuid4()) == []
 
 
 async def test_the_database_refuses_to_falsify_the_record(file_store: Store, shell: Shell) -> None:
     for statement in FORGERIES:
         with case(statement):
             job_id = await enqueue(file_store)
-            await file_store.append(job_id, 1, event())
-            before = await file_store.get_job(job_id), await checked_log(file_store, job_id)
+            await file_store.jobs.append(job_id, 1, event())
+            before = await file_store.jobs.get_job(job_id), await checked_log(file_store, job_id)
             with pytest.raises(Refused):
                 await shell.run(statement.format(id=shell.id(job_id), other=shell.id(uuid4())))
-            assert (await file_store.get_job(job_id), await checked_log(file_store, job_id)) == before
+            assert (await file_store.jobs.get_job(job_id), await checked_log(file_store, job_id)) == before
 
 
 async def test_replacing_is_no_way_around(file_store: Store, shell: Shell) -> None:
@@ -204,7 +206,7 @@ async def test_replacing_is_no_way_around(file_store: Store, shell: Shell) -> No
     for statement in REPLACEMENTS:
         with case(statement):
             job_id = await enqueue(file_store)
-            await file_store.append(job_id, 1, event())
+            await file_store.jobs.append(job_id, 1, event())
             before = [await checked_log(file_store, i) for i in (job_id, keeper)]
             with pytest.raises(Refused):
                 await shell.run(statement.format(id=shell.id(job_id), other=shell.id(uuid4())))
@@ -223,7 +225,7 @@ async def test_truncate_is_refused(file_store: Store, shell: Shell, table: str) 
 
 async def test_an_event_older_than_a_leased_head_cannot_be_slipped_in(file_store: Store, shell: Shell) -> None:
     job_id = await run_to(file_store, S.RUNNING)
-    await file_store.record(await lease_of(file_store, job_id), [event(), event()])
+    await file_store.leases.record(await lease_of(file_store, job_id), [event(), event()])
     for version in (1, 3, 4, 6):
         with pytest.raises(Refused):
             await shell.run(
@@ -234,8 +236,8 @@ async def test_an_event_older_than_a_leased_head_cannot_be_slipped_in(file_store
 
 async def test_job_history_is_the_log_of_transitions(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
-    await file_store.record(lease, [event()])
-    await file_store.set_waiting(lease, True)
+    await file_store.leases.record(lease, [event()])
+    await file_store.leases.set_waiting(lease, True)
     rows = await shell.run(f"select * from job_history where job_id = {shell.id(lease.job_id)} order by version")
     assert list(rows[0]) == ["job_id", "version", "previous_status", "new_status", "metadata", "created_at"]
     assert [(row["version"], row["previous_status"], row["new_status"]) for row in rows] == [

@@ -55,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.keys = itertools.count(1)
         self.store: Store = self.run(open_store(self.url, tenant=f"t{next(tenants)}"))
         if self.url == "memory:":
-            self.run(self.store.migrate())
+            self.run(self.store.schema.migrate())
 
     def teardown(self) -> None:
         self.run(self.store.close())
@@ -76,7 +76,7 @@ class StoreMachine(RuleBasedStateMachine):
     def enqueue(self, priority: int, max_retries: int, delayed: bool, several: bool) -> None:
         delay = HOUR if delayed else 0.0
         new = [new_job(priority=priority, max_retries=max_retries, delay=delay) for _ in range(1 + several)]
-        self.run(self.store.enqueue_many(new) if several else self.store.enqueue(new[0]))
+        self.run(self.store.jobs.enqueue_many(new) if several else self.store.jobs.enqueue(new[0]))
         self.jobs += [ModelJob(job.id, priority, max_retries, "later" if delayed else "now") for job in new]
 
     @precondition(lambda self: self.jobs)
@@ -84,7 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
     def append(self, n: int, off_by: int) -> None:
         job = self.pick(n)
         assert job is not None
-        call = self.store.append(job.id, len(job.types) + off_by, event())
+        call = self.store.jobs.append(job.id, len(job.types) + off_by, event())
         if job.status.terminal:
             with pytest.raises(IllegalTransition):
                 self.run(call)
@@ -103,7 +103,7 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, n: int, force: bool) -> None:
         job = self.pick(n)
         assert job is not None
-        call = self.store.cancel(job.id, note=NOTE, force=force)
+        call = self.store.jobs.cancel(job.id, note=NOTE, force=force)
         if job.status.terminal and job.status is not S.CANCELLED:
             with pytest.raises(IllegalTransition):
                 self.run(call)
@@ -118,11 +118,11 @@ class StoreMachine(RuleBasedStateMachine):
         job = self.pick(n)
         assert job is not None
         if job.status in {S.PENDING, S.RETRY}:
-            self.run(self.store.retry_now(job.id, note=NOTE))
+            self.run(self.store.jobs.retry_now(job.id, note=NOTE))
             job.made_due()
         else:
             with pytest.raises(IllegalTransition):
-                self.run(self.store.retry_now(job.id, note=NOTE))
+                self.run(self.store.jobs.retry_now(job.id, note=NOTE))
 
     @precondition(lambda self: self.pick(0, lambda job: job.asked))
     @rule(n=picks, denied=st.booleans())
@@ -130,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         job = self.pick(n, lambda job: job.asked)
         assert job is not None
         key, approval = sorted(job.asked.items())[n % len(job.asked)]
-        done = self.run(self.store.decide((deny if denied else approve)(approval)))
+        done = self.run(self.store.approvals.decide((deny if denied else approve)(approval)))
         assert done.status is (ApprovalStatus.DENIED if denied else ApprovalStatus.APPROVED)
         job.decided(key, denied=denied)
 
@@ -139,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, MOST_JOBS), worker=st.sampled_from(["ann", "bob"]))
     def claim(self, limit: int, worker: str) -> None:
         due = sorted((job for job in self.jobs if job.due == "now"), key=lambda job: -job.priority)
-        taken = self.run(self.store.claim(worker_id=worker, queue="default", limit=limit, ttl=600))
+        taken = self.run(self.store.leases.claim(worker_id=worker, queue="default", limit=limit, ttl=600))
         by_id = {job.id: job for job in due}
         assert len(taken) == min(limit, len(due))
         assert sorted((by_id[t.id].priority for t in taken), reverse=True) == [job.priority for job in due[:limit]]
@@ -160,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
             until = self.run(later(self.store, -1 if wait == "now" else HOUR))
             waits = [Wait(f"timer {next(self.keys)}", "timer", until)]
         events = [event() for _ in range(count)]
-        call = self.store.record(job.lease, events, state=StatePatch(tokens=tokens), open_waits=waits)
+        call = self.store.leases.record(job.lease, events, state=StatePatch(tokens=tokens), open_waits=waits)
         if job.live is None:
             with pytest.raises(LeaseLost):
                 self.run(call)
@@ -178,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert job is not None
         assert job.lease is not None
         key = job.closable[n % len(job.closable)]
-        self.run(self.store.record(job.lease, [event("wait_completed")], close_waits=[key]))
+        self.run(self.store.leases.record(job.lease, [event("wait_completed")], close_waits=[key]))
         job.recorded("wait_completed")
         del job.waits[key]
 
@@ -189,7 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert job is not None
         assert job.lease is not None
         key = f"question {next(self.keys)}"
-        job.asked[key] = self.run(self.store.request_approval(job.lease, new_approval(key))).id
+        job.asked[key] = self.run(self.store.approvals.request_approval(job.lease, new_approval(key))).id
         job.recorded("approval_requested")
         job.waits[key] = "answer"
 
@@ -200,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert job is not None
         assert job.lease is not None
         waiting = job.status is S.RUNNING
-        self.run(self.store.set_waiting(job.lease, waiting))
+        self.run(self.store.leases.set_waiting(job.lease, waiting))
         job.waiting(waiting)
 
     @precondition(lambda self: self.pick(0, lambda job: job.lease))
@@ -214,9 +214,9 @@ class StoreMachine(RuleBasedStateMachine):
         end = outcome(status, uses_retry=uses_retry, delay=HOUR if delayed else 0.0)
         if job.live is None:
             with pytest.raises(LeaseLost):
-                self.run(self.store.finish(job.lease, end))
+                self.run(self.store.leases.finish(job.lease, end))
         else:
-            done = self.run(self.store.finish(job.lease, end))
+            done = self.run(self.store.leases.finish(job.lease, end))
             assert done is job.finished(status, uses_retry=uses_retry, due="later" if delayed else "now")
 
     @precondition(lambda self: self.pick(0, lambda job: job.stale))
@@ -225,8 +225,11 @@ class StoreMachine(RuleBasedStateMachine):
         job = self.pick(n, lambda job: job.stale)
         assert job is not None
         lease = job.stale[n % len(job.stale)]
-        assert self.run(self.store.heartbeat([lease], ttl=600)) == set()
-        for call in (self.store.record(lease, [event()]), self.store.finish(lease, Outcome(status, error="late"))):
+        assert self.run(self.store.leases.heartbeat([lease], ttl=600)) == set()
+        for call in (
+            self.store.leases.record(lease, [event()]),
+            self.store.leases.finish(lease, Outcome(status, error="late")),
+        ):
             with pytest.raises(LeaseLost):
                 self.run(call)
 
@@ -242,7 +245,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def reap(self) -> None:
         lost = [job for job in self.jobs if job.lease and job.expired]
-        done = {r.job_id: (r.status, r.worker_id) for r in self.run(self.store.reap(worker_id="reaper"))}
+        done = {r.job_id: (r.status, r.worker_id) for r in self.run(self.store.leases.reap(worker_id="reaper"))}
         holders = {job.id: job.lease.worker_id for job in lost if job.lease}
         assert done == {job.id: (job.reaped(), holders[job.id]) for job in lost}
 
@@ -255,7 +258,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.compare(job)
 
     def compare(self, model: ModelJob) -> None:
-        job, events = self.run(self.store.get_job(model.id)), self.run(self.store.list_events(model.id))
+        job, events = self.run(self.store.jobs.get_job(model.id)), self.run(self.store.jobs.list_events(model.id))
         check_job(job, events)
         assert [e.type for e in events] == model.types
         assert (job.status, job.attempt, job.retry_count) == (model.status, model.attempt, model.retry_count)
@@ -273,12 +276,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def nothing_changes_what_has_ended(self) -> None:
         for job_id, job in self.ended.items():
-            assert self.run(self.store.get_job(job_id)) == job
+            assert self.run(self.store.jobs.get_job(job_id)) == job
 
 
 async def prepare(url: str) -> None:
     store = await open_store(url)
-    await store.migrate()
+    await store.schema.migrate()
     await store.close()
 
 

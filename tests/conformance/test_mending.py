@@ -7,14 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from perdure.model.checking import Finding
 from perdure.model.errors import InvalidInput, LeaseLost, SchemaTooNew
 from perdure.model.events import NewEvent
+from perdure.model.fsck_faults import Finding
 from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter, Outcome, StatePatch, Wait
 from perdure.model.states import TRANSITIONS
 from perdure.store.open import open_store
-from perdure.store.postgres import connections, transactions
+from perdure.store.postgres.engine import connections, transactions
 from perdure.store.protocol import Store
 from tests.conformance.healthy import fsck, stronger
 from tests.conformance.shell import Shell
@@ -46,8 +46,8 @@ async def napping(store: Store) -> UUID:
     lease = await started(store)
     until = await later(store, HOUR)
     began = NewEvent("wait_started", f'{{"key": "nap", "kind": "timer", "until": "{until.isoformat()}"}}')
-    await store.record(lease, [began], open_waits=[Wait("nap", "timer", until)])
-    await store.finish(lease, Outcome(S.PARKED))
+    await store.leases.record(lease, [began], open_waits=[Wait("nap", "timer", until)])
+    await store.leases.finish(lease, Outcome(S.PARKED))
     return lease.job_id
 
 
@@ -58,11 +58,11 @@ async def test_jobs_of_every_state_are_in_order(store: Store) -> None:
     ids = {await run_to(store, status) for status in S if status is not S.PARKED}
     ids |= {await enqueue(store, delay=HOUR, deadline=await later(store, 2 * HOUR)), await napping(store)}
     retried = await started(store, max_retries=1)
-    await store.finish(retried, outcome(S.RETRY, delay=0, uses_retry=True))
-    await store.finish((await claim(store, retried.job_id)).lease, outcome(S.RETRY, uses_retry=True))
+    await store.leases.finish(retried, outcome(S.RETRY, delay=0, uses_retry=True))
+    await store.leases.finish((await claim(store, retried.job_id)).lease, outcome(S.RETRY, uses_retry=True))
     lost = await started(store)
     await run_out(store, lost)
-    await store.reap(worker_id="reaper")
+    await store.leases.reap(worker_id="reaper")
     ids |= {retried.job_id, lost.job_id}
     assert [f for f in await fsck(store) if f.job_id in ids] == []
 
@@ -74,15 +74,15 @@ async def test_pages_hold_every_job_once(file_store: Store, shell: Shell) -> Non
     found: list[Finding] = []
     jobs, pages, after = 0, 0, None
     while True:
-        page = await file_store.check(after=after, limit=3)
+        page = await file_store.checks.check(after=after, limit=3)
         found += page.findings
         jobs, pages, after = jobs + page.jobs, pages + 1, page.next
         if after is None:
             break
     assert [f.job_id for f in found] == ids
     assert (jobs, pages) == (7, 3)
-    assert (await file_store.check(limit=7)).next is not None, "nobody knows yet that this was all"
-    assert (await file_store.check(after=str(ids[-1]))).jobs == 0
+    assert (await file_store.checks.check(limit=7)).next is not None, "nobody knows yet that this was all"
+    assert (await file_store.checks.check(after=str(ids[-1]))).jobs == 0
 
 
 async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Store, shell: Shell) -> None:
@@ -99,8 +99,10 @@ async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Stor
     theirs = await fsck(neighbour)
     assert sorted(codes(theirs)) == ["orphan", "orphan", "queue-missing"], "what belongs to nobody is told to everybody"
     assert mine not in {f.job_id for f in theirs}
-    assert (await neighbour.check()).jobs == (await file_store.check()).jobs == 1
-    assert await file_store.mend((await neighbour.list_jobs(JobFilter())).items[0].id) == [], "nor are they repaired"
+    assert (await neighbour.checks.check()).jobs == (await file_store.checks.check()).jobs == 1
+    assert await file_store.checks.mend((await neighbour.jobs.list_jobs(JobFilter())).items[0].id) == [], (
+        "nor are they repaired"
+    )
 
 
 async def test_what_is_well_at_the_second_look_is_not_told(
@@ -121,7 +123,7 @@ async def test_what_is_well_at_the_second_look_is_not_told(
         return await look_again(keys)
 
     monkeypatch.setattr(looks, "_look_again", heal_first)
-    page = await file_store.check()
+    page = await file_store.checks.check()
     assert [(f.code, f.job_id) for f in page.findings] == [("queue-missing", sick)]
 
 
@@ -135,16 +137,16 @@ async def test_a_fork_may_begin_with_what_it_inherited(store: Store) -> None:
         ("checkpoint_saved", '{"state": {"n": 1}, "copied": {"version": 3}}'),
     ]
     fork = new_job(queue=own_queue(), origin_kind="fork", origin_id=uuid7())
-    await store.enqueue_recorded(fork, [NewEvent(*e) for e in events], checkpoint='{"n": 1}')
+    await store.jobs.enqueue_recorded(fork, [NewEvent(*e) for e in events], checkpoint='{"n": 1}')
 
     async def found() -> list[str]:
         return [f.code for f in await fsck(store) if f.job_id == fork.id]
 
     assert await found() == []
     lease = (await claim(store, fork.id)).lease
-    await store.record(lease, [NewEvent("node_finished", '{"key":"two","digest":"b","result":1}')])
+    await store.leases.record(lease, [NewEvent("node_finished", '{"key":"two","digest":"b","result":1}')])
     assert await found() == []
-    await store.record(lease, [NewEvent("node_finished", '{"key":"one","digest":"b","result":1}')])
+    await store.leases.record(lease, [NewEvent("node_finished", '{"key":"one","digest":"b","result":1}')])
     assert await found() == ["step-twice"], "inherited steps count as recorded"
 
 
@@ -163,7 +165,7 @@ async def test_what_is_done_by_hand_within_the_triggers_is_in_order(file_store: 
             with case(old, new):
                 await shell.run(f"update jobs set status = '{new}' where id = {shell.id(job_id)}")
                 if new is S.RUNNING and old is not S.WAITING:
-                    await file_store.reap(worker_id="reaper")
+                    await file_store.leases.reap(worker_id="reaper")
                 assert await fsck(file_store) == []
 
 
@@ -171,12 +173,12 @@ async def test_logs_of_any_length_and_keys_of_any_kind(store: Store) -> None:
     lease = await started(store)
     for start in range(0, 3000, 500):
         steps = [f'{{"key":"step {n}","digest":"d","result":null}}' for n in range(start, start + 500)]
-        await store.record(lease, [NewEvent("node_finished", payload) for payload in steps])
+        await store.leases.record(lease, [NewEvent("node_finished", payload) for payload in steps])
     huge, odd = "x" * 5000, '{"result": 1, "key": "not where we write it"}'
     payloads = [f'{{"key":"{huge}{n}","digest":"d","result":1}}' for n in range(2)] + [odd, odd, '"no object"']
-    await store.record(lease, [NewEvent("node_finished", payload) for payload in payloads])
+    await store.leases.record(lease, [NewEvent("node_finished", payload) for payload in payloads])
     assert [f for f in await fsck(store) if f.job_id == lease.job_id] == []
-    await store.record(lease, [NewEvent("node_finished", '{"key":"step 7","digest":"d","result":null}')])
+    await store.leases.record(lease, [NewEvent("node_finished", '{"key":"step 7","digest":"d","result":null}')])
     [finding] = [f for f in await fsck(store) if f.job_id == lease.job_id]
     assert (finding.code, finding.text) == ("step-twice", "version 3008 records 'step 7' again")
 
@@ -184,7 +186,7 @@ async def test_logs_of_any_length_and_keys_of_any_kind(store: Store) -> None:
 async def test_words_that_nobody_knows_are_told_and_break_nothing(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
     unreadable = [NewEvent("wait_started", '{"key": 5}'), NewEvent("usage_recorded", '{"tokens": "many"}')]
-    await file_store.record(lease, [*unreadable, NewEvent("approval_decided", "[]")], state=StatePatch(tokens=3))
+    await file_store.leases.record(lease, [*unreadable, NewEvent("approval_decided", "[]")], state=StatePatch(tokens=3))
     found = await fsck(file_store)
     assert [(f.code, f.text) for f in found] == [
         ("log-payload", "version 3 (wait_started) lacks what such an event always has (and 2 more like it)")
@@ -222,7 +224,7 @@ async def test_a_place_that_is_none(file_store: Store, shell: Shell) -> None:
     if not shell.postgres:
         pytest.skip("any text is a place there")
     with pytest.raises(InvalidInput, match="is not a cursor"):
-        await file_store.check(after="nowhere")
+        await file_store.checks.check(after="nowhere")
 
 
 # Mending -------------------------------------------------------------------------------------------------------------
@@ -230,25 +232,25 @@ async def test_a_place_that_is_none(file_store: Store, shell: Shell) -> None:
 
 async def test_mending_what_is_well_changes_nothing(store: Store) -> None:
     job_id = await run_to(store, S.RETRY)
-    before = await store.get_job(job_id)
-    assert await store.mend(job_id) == []
-    assert await store.mend(None) == []
-    assert await store.mend(uuid4()) == []
-    assert await store.get_job(job_id) == before
+    before = await store.jobs.get_job(job_id)
+    assert await store.checks.mend(job_id) == []
+    assert await store.checks.mend(None) == []
+    assert await store.checks.mend(uuid4()) == []
+    assert await store.jobs.get_job(job_id) == before
 
 
 async def test_a_job_that_lost_its_lease_row_is_taken_over(file_store: Store, shell: Shell) -> None:
     fresh, begun = await started(file_store), await started(file_store)
-    await file_store.record(begun, [NewEvent("node_finished", '{"key":"one","digest":"a","result":1}')])
+    await file_store.leases.record(begun, [NewEvent("node_finished", '{"key":"one","digest":"a","result":1}')])
     await shell.run("delete from job_claims")
-    assert await file_store.reap(worker_id="reaper") == [], "nobody could ever take it over"
+    assert await file_store.leases.reap(worker_id="reaper") == [], "nobody could ever take it over"
     assert codes(await fsck(file_store, fix=True)) == ["claim-missing"] * 2
     for lease in (fresh, begun):
         with pytest.raises(LeaseLost):
-            await file_store.record(lease, [NewEvent("note")])
-    assert {r.status for r in await file_store.reap(worker_id="reaper")} == {S.RETRY}
-    assert (await file_store.get_job(fresh.job_id)).retry_count == 0, "it never began"
-    assert (await file_store.get_job(begun.job_id)).retry_count == 1
+            await file_store.leases.record(lease, [NewEvent("note")])
+    assert {r.status for r in await file_store.leases.reap(worker_id="reaper")} == {S.RETRY}
+    assert (await file_store.jobs.get_job(fresh.job_id)).retry_count == 0, "it never began"
+    assert (await file_store.jobs.get_job(begun.job_id)).retry_count == 1
     assert await claimable(file_store, begun.job_id)
     assert await fsck(file_store) == []
 
@@ -257,18 +259,18 @@ async def test_a_lease_at_another_version_goes_on(file_store: Store, shell: Shel
     lease = await started(file_store)
     await shell.run("update job_claims set version = 1")
     assert codes(await fsck(file_store, fix=True)) == ["claim-differs"]
-    await file_store.record(lease, [NewEvent("note")])
-    assert await file_store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
+    await file_store.leases.record(lease, [NewEvent("note")])
+    assert await file_store.leases.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
     assert await fsck(file_store) == []
 
 
 async def test_an_answer_that_nobody_heard_of_wakes_the_job(file_store: Store, shell: Shell) -> None:
     """Its wait was lost first, so the decision found nobody to wake."""
     lease = await started(file_store)
-    approval = await file_store.request_approval(lease, new_approval())
-    await file_store.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
+    approval = await file_store.approvals.request_approval(lease, new_approval())
+    await file_store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
     await shell.run("delete from job_waits")
-    await file_store.decide(approve(approval))
+    await file_store.approvals.decide(approve(approval))
     assert not await claimable(file_store, lease.job_id)
     assert codes([f for f in await fsck(file_store, fix=True) if f.fixed]) == ["wait-missing", "queue-missing"]
     assert await claimable(file_store, lease.job_id)
@@ -276,24 +278,24 @@ async def test_an_answer_that_nobody_heard_of_wakes_the_job(file_store: Store, s
 
 async def test_a_wait_that_was_lost_is_written_again_before_the_answer(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
-    approval = await file_store.request_approval(lease, new_approval())
-    await file_store.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
+    approval = await file_store.approvals.request_approval(lease, new_approval())
+    await file_store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
     [before] = await shell.run("select job_id, key, kind, until, approval_id from job_waits")
     await shell.run("delete from job_waits")
     assert codes([f for f in await fsck(file_store, fix=True) if f.fixed]) == ["wait-missing"]
     assert await shell.run("select job_id, key, kind, until, approval_id from job_waits") == [before]
     assert not await claimable(file_store, lease.job_id), "it still waits"
-    await file_store.decide(approve(approval))
+    await file_store.approvals.decide(approve(approval))
     assert await claimable(file_store, lease.job_id)
 
 
 async def test_a_sleeper_whose_rows_were_lost_wakes_when_it_was_to(file_store: Store, shell: Shell) -> None:
     job_id = await napping(file_store)
-    before = await file_store.get_job(job_id)
+    before = await file_store.jobs.get_job(job_id)
     await shell.run("delete from job_waits")
     await shell.run("delete from job_queue")
     assert "wait-missing" in codes(await fsck(file_store, fix=True))
-    after = await file_store.get_job(job_id)
+    after = await file_store.jobs.get_job(job_id)
     assert (after.waits, after.due_at) == (before.waits, before.due_at)
 
 
@@ -304,7 +306,7 @@ async def test_state_is_added_up_from_the_log(file_store: Store, shell: Shell) -
         saved = NewEvent("checkpoint_saved", f'{{"state":{text}}}')
         used = NewEvent("usage_recorded", f'{{"tokens": {n}, "cost": 0.{n}}}')
         patch = StatePatch(checkpoint=text, tokens=n, cost=n / 10, progress=0.5)
-        await file_store.record(lease, [saved, used], state=patch)
+        await file_store.leases.record(lease, [saved, used], state=patch)
     columns = f"{shell.text('checkpoint')} as checkpoint, tokens, cost"
     before = await shell.run(f"select {columns} from job_state")
     await shell.run("delete from job_state")
@@ -324,7 +326,7 @@ async def test_an_attempt_whose_run_row_was_taken_ends(file_store: Store, shell:
         f" values ({shell.id(lease.job_id)}, 1, 'w', {shell.ago(1)}, {shell.ago(1)}, 'COMPLETED')"
     )
     assert codes(await fsck(file_store, fix=True)) == ["run-unknown"]
-    assert await file_store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
+    assert await file_store.leases.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
 
 
 async def test_a_repair_that_the_database_refuses_is_told_and_the_others_go_on(file_store: Store, shell: Shell) -> None:
@@ -387,9 +389,9 @@ async def test_repairs_beside_those_who_claim(file_store: Store, twin: Store, sh
     claimed: list[UUID] = []
     async with asyncio.timeout(60):
         while len(claimed) < len(ids) or not mending.done():
-            for job in await twin.claim(worker_id="w", queue="busy", limit=3, ttl=HOUR):
+            for job in await twin.leases.claim(worker_id="w", queue="busy", limit=3, ttl=HOUR):
                 claimed.append(job.id)
-                await twin.finish(job.lease, outcome(S.COMPLETED))
+                await twin.leases.finish(job.lease, outcome(S.COMPLETED))
     assert sorted(claimed) == sorted(ids)
     assert {f.fixed for f in await mending} == {True}
     assert await fsck(file_store) == []

@@ -37,17 +37,17 @@ async def test_each_outcome_moves_the_job_and_writes_its_event_and_run(store: St
     for end in ENDS:
         with case(end):
             lease = await started(store)
-            await store.record(lease, [event()])
-            assert await store.finish(lease, outcome(end, ran=1.5)) is end
+            await store.leases.record(lease, [event()])
+            assert await store.leases.finish(lease, outcome(end, ran=1.5)) is end
             events = await checked_log(store, lease.job_id)
             assert events[-1].new_status is end
             assert events[-1].attempt == 1
-            job = await store.get_job(lease.job_id)
+            job = await store.jobs.get_job(lease.job_id)
             assert job.result == ({"answer": 42} if end is S.COMPLETED else None)
             if end in {S.FAILED, S.DEADLETTER}:
                 assert (job.error_message, job.error_kind) == ("it broke", "fatal")
                 assert (events[-1].payload["error"], events[-1].payload["error_kind"]) == ("it broke", "fatal")
-            [run] = await store.list_runs(job.id)
+            [run] = await store.jobs.list_runs(job.id)
             assert (run.job_id, run.attempt, run.worker_id, run.outcome) == (job.id, 1, WORKER, end)
             assert run.finished_at - run.started_at == timedelta(seconds=1.5)
             assert near(run.finished_at, events[-1].at)
@@ -58,11 +58,13 @@ async def test_each_outcome_moves_the_job_and_writes_its_event_and_run(store: St
 async def test_ends_that_share_a_write_keep_their_own_results(store: Store) -> None:
     for results in (["1", None, "1"], ["1", "1", "1"], [None, None, '"a"'], ["1", "2", "3"]):
         wanted = {await started(store): result for result in [*results, *results]}
-        ends = (store.finish(lease, Outcome(Status.COMPLETED, result=result)) for lease, result in wanted.items())
+        ends = (
+            store.leases.finish(lease, Outcome(Status.COMPLETED, result=result)) for lease, result in wanted.items()
+        )
         assert set(await asyncio.gather(*ends)) == {Status.COMPLETED}
         for lease, result in wanted.items():
             with case(results, lease):
-                job = await store.get_job(lease.job_id)
+                job = await store.jobs.get_job(lease.job_id)
                 assert job.result == (None if result is None else json.loads(result))
 
 
@@ -70,8 +72,8 @@ async def test_an_attempt_that_never_started_leaves_no_run(store: Store) -> None
     for end in [s for s in ENDS if s is not S.COMPLETED]:
         with case(end):
             lease = await started(store)
-            await store.finish(lease, outcome(end, started=False))
-            assert await store.list_runs(lease.job_id) == []
+            await store.leases.finish(lease, outcome(end, started=False))
+            assert await store.jobs.list_runs(lease.job_id) == []
             await checked_log(store, lease.job_id)
 
 
@@ -79,8 +81,8 @@ async def test_a_waiting_job_ends_as_the_machine_allows(store: Store) -> None:
     for end in sorted(TRANSITIONS[S.WAITING] - {S.RUNNING}):
         with case(end):
             lease = await started(store)
-            await store.set_waiting(lease, True)
-            assert await store.finish(lease, outcome(end)) is end
+            await store.leases.set_waiting(lease, True)
+            assert await store.leases.finish(lease, outcome(end)) is end
             moves = [e.new_status for e in await checked_log(store, lease.job_id) if e.new_status]
             assert moves[-2:] == [S.WAITING, end]
 
@@ -88,14 +90,14 @@ async def test_a_waiting_job_ends_as_the_machine_allows(store: Store) -> None:
 @pytest.mark.parametrize("end", [S.COMPLETED, S.WAITING_FOR_APPROVAL])
 async def test_a_waiting_job_does_not_end_otherwise_and_keeps_its_lease(store: Store, end: Status) -> None:
     lease = await started(store)
-    await store.set_waiting(lease, True)
+    await store.leases.set_waiting(lease, True)
     with pytest.raises(PerdureError):
-        await store.finish(lease, outcome(end))
-    job = await store.get_job(lease.job_id)
+        await store.leases.finish(lease, outcome(end))
+    job = await store.jobs.get_job(lease.job_id)
     assert job.status is S.WAITING
     await checked_log(store, lease.job_id)
-    await store.set_waiting(lease, False)
-    assert await store.finish(lease, outcome(end)) is end
+    await store.leases.set_waiting(lease, False)
+    assert await store.leases.finish(lease, outcome(end)) is end
 
 
 @pytest.mark.parametrize("status", [S.PENDING, S.RUNNING, S.WAITING])
@@ -104,41 +106,41 @@ async def test_an_attempt_cannot_end_where_somebody_must_hold_it(store: Store, s
     for waiting in (False, True):
         with case("while waiting" if waiting else "while running"):
             if waiting:
-                await store.set_waiting(lease, True)
+                await store.leases.set_waiting(lease, True)
             with pytest.raises(PerdureError):
-                await store.finish(lease, Outcome(status))
+                await store.leases.finish(lease, Outcome(status))
             await checked_log(store, lease.job_id)
-    assert await store.finish(lease, outcome(S.FAILED)) is S.FAILED, "its lease is as live as before"
+    assert await store.leases.finish(lease, outcome(S.FAILED)) is S.FAILED, "its lease is as live as before"
 
 
 async def test_there_and_back_under_one_lease(store: Store) -> None:
     lease = await started(store)
-    await store.set_waiting(lease, True)
-    await store.record(lease, [event()])
-    await store.set_waiting(lease, False)
-    await store.record(lease, [event()])
-    assert await store.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
+    await store.leases.set_waiting(lease, True)
+    await store.leases.record(lease, [event()])
+    await store.leases.set_waiting(lease, False)
+    await store.leases.record(lease, [event()])
+    assert await store.leases.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
     types = [e.type for e in await checked_log(store, lease.job_id)]
     assert types[2:] == ["job_waiting", "note", "job_resumed", "note", "job_completed"]
-    assert [run.attempt for run in await store.list_runs(lease.job_id)] == [1]
+    assert [run.attempt for run in await store.jobs.list_runs(lease.job_id)] == [1]
 
 
 @pytest.mark.parametrize("waiting", [True, False])
 async def test_waiting_twice_does_not_harm_the_log(store: Store, waiting: bool) -> None:
     lease = await started(store)
-    await store.set_waiting(lease, True)
+    await store.leases.set_waiting(lease, True)
     if not waiting:
-        await store.set_waiting(lease, False)
+        await store.leases.set_waiting(lease, False)
     with suppress(IllegalTransition):  # not LeaseLost: the lease is live, and its holder would stop a healthy handler
-        await store.set_waiting(lease, waiting)
-    await store.record(lease, [event()])
+        await store.leases.set_waiting(lease, waiting)
+    await store.leases.record(lease, [event()])
     await checked_log(store, lease.job_id)
 
 
 async def test_a_retry_is_due_after_its_delay(store: Store) -> None:
     lease = await started(store)
-    await store.finish(lease, outcome(S.RETRY, delay=HOUR, uses_retry=True))
-    job = await store.get_job(lease.job_id)
+    await store.leases.finish(lease, outcome(S.RETRY, delay=HOUR, uses_retry=True))
+    job = await store.jobs.get_job(lease.job_id)
     due = await later(store, HOUR)
     assert near(job.next_retry_at, due)
     assert near(job.due_at, due)
@@ -155,39 +157,39 @@ async def test_retries_that_are_used_up_end_in_the_dead_letters(store: Store, ma
     lease = await started(store, max_retries=max_retries)
     failure = Outcome(S.RETRY, error="still broken", uses_retry=True)
     for n in range(max_retries):
-        assert await store.finish(lease, failure) is S.RETRY
+        assert await store.leases.finish(lease, failure) is S.RETRY
         again = await claim(store, lease.job_id)
         assert again.retry_count == n + 1
         lease = again.lease
-    assert await store.finish(lease, failure) is S.DEADLETTER
-    job = await store.get_job(lease.job_id)
+    assert await store.leases.finish(lease, failure) is S.DEADLETTER
+    job = await store.jobs.get_job(lease.job_id)
     assert (job.retry_count, job.attempt) == (max_retries, max_retries + 1), "no increment at the end"
     assert (job.error_message, job.error_kind) == ("still broken", "exhausted")
-    assert [run.outcome for run in await store.list_runs(job.id)] == [S.RETRY] * max_retries + [S.DEADLETTER]
+    assert [run.outcome for run in await store.jobs.list_runs(job.id)] == [S.RETRY] * max_retries + [S.DEADLETTER]
     await checked_log(store, job.id)
 
 
 async def test_a_dead_letter_keeps_the_kind_of_its_last_error(store: Store) -> None:
     lease = await started(store, max_retries=0)
-    await store.finish(lease, Outcome(S.RETRY, error="slow", error_kind="timeout", uses_retry=True, delay=5))
-    job = await store.get_job(lease.job_id)
+    await store.leases.finish(lease, Outcome(S.RETRY, error="slow", error_kind="timeout", uses_retry=True, delay=5))
+    job = await store.jobs.get_job(lease.job_id)
     assert (job.status, job.error_kind, job.next_retry_at) == (S.DEADLETTER, "timeout", None)
 
 
 async def test_a_snooze_never_uses_retries_up(store: Store) -> None:
     lease = await started(store, max_retries=0)
     for _ in range(5):
-        assert await store.finish(lease, Outcome(S.RETRY, reason="snoozed")) is S.RETRY
+        assert await store.leases.finish(lease, Outcome(S.RETRY, reason="snoozed")) is S.RETRY
         lease = (await claim(store, lease.job_id)).lease
-    assert (await store.get_job(lease.job_id)).retry_count == 0
+    assert (await store.jobs.get_job(lease.job_id)).retry_count == 0
 
 
 async def test_a_cancel_request_stops_no_end_and_is_not_lost_by_what_is_none(store: Store) -> None:
     for end in ENDS:
         with case(end):
             lease = await started(store, max_retries=0)
-            await store.cancel(lease.job_id, note=NOTE)
-            done = await store.finish(lease, outcome(end, uses_retry=end is S.RETRY))
+            await store.jobs.cancel(lease.job_id, note=NOTE)
+            done = await store.leases.finish(lease, outcome(end, uses_retry=end is S.RETRY))
             assert done is (end if end.terminal else S.CANCELLED)
             last = (await checked_log(store, lease.job_id))[-1]
             assert last.new_status is done
@@ -197,12 +199,12 @@ async def test_a_cancel_request_stops_no_end_and_is_not_lost_by_what_is_none(sto
 
 async def test_the_holder_cancels_in_the_name_of_who_asked(store: Store) -> None:
     lease = await started(store)
-    await store.cancel(lease.job_id, note=NOTE)
-    await store.finish(lease, Outcome(S.CANCELLED, reason="stopped", ran=2))
-    job = await store.get_job(lease.job_id)
+    await store.jobs.cancel(lease.job_id, note=NOTE)
+    await store.leases.finish(lease, Outcome(S.CANCELLED, reason="stopped", ran=2))
+    job = await store.jobs.get_job(lease.job_id)
     assert (job.note["actor"], job.note["reason"]) == ("ann", "because")
     assert (await checked_log(store, job.id))[-1].payload["actor"] == "ann"
-    assert [run.outcome for run in await store.list_runs(job.id)] == [S.CANCELLED]
+    assert [run.outcome for run in await store.jobs.list_runs(job.id)] == [S.CANCELLED]
 
 
 async def test_state_is_patched_and_counts_add_up(store: Store) -> None:
@@ -214,8 +216,8 @@ async def test_state_is_patched_and_counts_add_up(store: Store) -> None:
         {"checkpoint": '{"page": 2}'},
     ]
     for patch in patches:
-        await store.record(lease, [], state=StatePatch(**patch))
-    job = await store.get_job(lease.job_id)
+        await store.leases.record(lease, [], state=StatePatch(**patch))
+    job = await store.jobs.get_job(lease.job_id)
     assert job.version == 2, "progress is no event"
     state = job.state
     assert (state.checkpoint, state.progress, state.progress_text) == ({"page": 2}, 0.5, "half")
@@ -227,11 +229,11 @@ async def test_state_outlives_attempts_and_is_written_with_the_events(store: Sto
     job_id = await run_to(store, S.RUNNING)
     lease = Lease(job_id, 1, WORKER)
     step = event("node_finished", '{"key": "write", "digest": "d", "result": 1}')
-    recorded = await store.record(lease, [step], state=StatePatch(tokens=7))
+    recorded = await store.leases.record(lease, [step], state=StatePatch(tokens=7))
     assert recorded == 3
-    await store.finish(lease, Outcome(S.RETRY))
+    await store.leases.finish(lease, Outcome(S.RETRY))
     again = (await claim(store, job_id, worker_id=OTHER)).lease
-    await store.record(again, [event()], state=StatePatch(tokens=1))
-    await store.finish(again, outcome(S.COMPLETED))
-    state = (await store.get_job(job_id)).state
+    await store.leases.record(again, [event()], state=StatePatch(tokens=1))
+    await store.leases.finish(again, outcome(S.COMPLETED))
+    state = (await store.jobs.get_job(job_id)).state
     assert (state.tokens, state.cursor) == (8, "write")

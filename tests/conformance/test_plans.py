@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
-from perdure.store.postgres.connections import CALM
+from perdure.store.postgres.engine.connections import CALM
 from perdure.store.protocol import Store
-from perdure.store.sqlfiles import load_statements
+from perdure.store.statements import load_statements
 from tests.conformance.shell import open_shell
 from tests.conformance.support import HOUR, NOTE, S, claim, enqueue, event, new_job, outcome, run_to, started
 from tests.postgres_server import PostgresServer
@@ -30,9 +30,9 @@ BIG = ("jobs", "job_events", "job_queue")
 async def fill(url: str, *, delayed: int, finished: int) -> None:
     """Delayed jobs of all priorities and a history, in the one queue that is claimed from; housekept, not yet analyzed."""
     store = await open_store(url)
-    await store.migrate()
-    await store.enqueue_many([new_job(delay=HOUR, priority=1 + n % 9) for n in range(delayed)])
-    await store.enqueue_many([new_job(kind="history") for _ in range(finished)])
+    await store.schema.migrate()
+    await store.jobs.enqueue_many([new_job(delay=HOUR, priority=1 + n % 9) for n in range(delayed)])
+    await store.jobs.enqueue_many([new_job(kind="history") for _ in range(finished)])
     async with open_shell(url) as shell:
         await shell.run("update jobs set status = 'CANCELLED' where kind = 'history'")
         await shell.run("vacuum")
@@ -81,54 +81,54 @@ Act = Callable[[Store], Coroutine[Any, Any, object]]
 
 
 async def claim_some(store: Store) -> None:
-    await store.enqueue_many([new_job(priority=5) for _ in range(10)])
-    assert len(await store.claim(worker_id="w", queue="default", limit=10, ttl=30)) == 10
+    await store.jobs.enqueue_many([new_job(priority=5) for _ in range(10)])
+    assert len(await store.leases.claim(worker_id="w", queue="default", limit=10, ttl=30)) == 10
 
 
 async def claim_nothing(store: Store) -> None:
-    assert await store.claim(worker_id="w", queue="default", limit=10, ttl=30) == []
+    assert await store.leases.claim(worker_id="w", queue="default", limit=10, ttl=30) == []
 
 
 async def write(store: Store) -> None:
     lease = await started(store)
-    await store.record(lease, [event(), event()])
-    await store.heartbeat([lease], ttl=30)
-    await store.finish(lease, outcome(S.COMPLETED))
+    await store.leases.record(lease, [event(), event()])
+    await store.leases.heartbeat([lease], ttl=30)
+    await store.leases.finish(lease, outcome(S.COMPLETED))
 
 
 async def suspend(store: Store) -> None:
     job_id = await run_to(store, S.WAITING_FOR_APPROVAL)
-    [asked] = (await store.list_approvals(job_id=job_id)).items
-    await store.cancel(asked.job_id, note=NOTE)
+    [asked] = (await store.approvals.list_approvals(job_id=job_id)).items
+    await store.jobs.cancel(asked.job_id, note=NOTE)
 
 
 async def look(store: Store) -> None:
     job_id = await enqueue(store)
-    await store.get_job(job_id)
-    await store.list_events(job_id)
-    await store.list_runs(job_id)
+    await store.jobs.get_job(job_id)
+    await store.jobs.list_events(job_id)
+    await store.jobs.list_runs(job_id)
     await claim(store, job_id)
 
 
 async def explain(store: Store) -> None:
     last = [await enqueue(store, queue="default", priority=priority) for priority in (9, 5, 5, 1)][-1]
-    seen = await store.standing(last)
+    seen = await store.jobs.standing(last)
     assert seen.ahead == 3
     parked = await run_to(store, S.WAITING_FOR_APPROVAL)
-    assert len((await store.standing(parked)).approvals) == 1
+    assert len((await store.jobs.standing(parked)).approvals) == 1
     held = await started(store)
-    assert (await store.standing(held.job_id)).claimed_at is not None
+    assert (await store.jobs.standing(held.job_id)).claimed_at is not None
 
 
 async def housekeep(store: Store) -> None:
-    await store.reap(worker_id="w")
-    await store.expire()
-    await store.cancel_requests("w")
+    await store.leases.reap(worker_id="w")
+    await store.leases.expire()
+    await store.leases.cancel_requests("w")
 
 
 async def show_figures(store: Store) -> None:
-    await store.figures()
-    await store.decided(await store.now() - timedelta(minutes=1))
+    await store.figures.snapshot()
+    await store.figures.decided(await store.now() - timedelta(minutes=1))
 
 
 async def cost(url: str, act: Act) -> dict[str, int]:
@@ -175,7 +175,7 @@ LISTS = {
 async def test_postgres_lists_without_reading_history(old_postgres_url: str, name: str) -> None:
     async with open_shell(old_postgres_url) as shell:
         await shell.run("analyze")
-    read = await cost(old_postgres_url, lambda store: store.list_jobs(LISTS[name], limit=20))
+    read = await cost(old_postgres_url, lambda store: store.jobs.list_jobs(LISTS[name], limit=20))
     assert read["jobs"] == 0
 
 
@@ -183,7 +183,7 @@ async def test_postgres_lists_without_reading_history(old_postgres_url: str, nam
 async def test_postgres_counts_without_reading_history(old_postgres_url: str, name: str) -> None:
     async with open_shell(old_postgres_url) as shell:
         await shell.run("analyze")
-    read = await cost(old_postgres_url, lambda store: store.count_jobs(LISTS[name], by="status"))
+    read = await cost(old_postgres_url, lambda store: store.jobs.count_jobs(LISTS[name], by="status"))
     assert read["jobs"] == 0
 
 
@@ -253,7 +253,7 @@ async def test_sqlite_reads_no_history_for_figures(sqlite_url: str) -> None:
 async def test_postgres_names_the_kinds_without_reading_history(old_postgres_url: str) -> None:
     async with open_shell(old_postgres_url) as shell:
         await shell.run("analyze")
-    read = await cost(old_postgres_url, lambda store: store.kinds())
+    read = await cost(old_postgres_url, lambda store: store.schema.kinds())
     assert read["jobs"] == 0
 
 

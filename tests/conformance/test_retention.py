@@ -12,10 +12,10 @@ from perdure.model.jobs import JobFilter, StatePatch
 from perdure.model.retention import ENDS, PruneFilter
 from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo, WorkerState
-from perdure.store.postgres import retention as postgres_retention
+from perdure.store.postgres.retention import retention as postgres_retention
 from perdure.store.protocol import Store
-from perdure.store.sqlite import retention as sqlite_retention
-from perdure.store.sqlite import schema as sqlite_schema
+from perdure.store.sqlite.retention import retention as sqlite_retention
+from perdure.store.sqlite.schema import schema as sqlite_schema
 from tests.conformance.shell import Refused, Shell
 from tests.conformance.support import (
     HOUR,
@@ -40,7 +40,7 @@ ALL = PruneFilter(0)
 async def finished(store: Store, status: Status = S.COMPLETED, **changes: object) -> UUID:
     """A job that finished a moment ago: database time has moved on since."""
     job_id = await run_to(store, status, **changes)
-    await passed(store, (await store.get_job(job_id)).finished_at)
+    await passed(store, (await store.jobs.get_job(job_id)).finished_at)
     return job_id
 
 
@@ -49,7 +49,7 @@ async def found(store: Store, wanted: PruneFilter) -> list[UUID]:
     ids: list[UUID] = []
     after: UUID | None = None
     while True:
-        page = await store.list_prunable(wanted, after=after, limit=2)
+        page = await store.retention.list_prunable(wanted, after=after, limit=2)
         assert len(page.jobs) <= 2
         ids += [job.id for job in page.jobs]
         if page.next_after is None:
@@ -59,7 +59,7 @@ async def found(store: Store, wanted: PruneFilter) -> list[UUID]:
 
 
 async def statuses(store: Store) -> set[str]:
-    return set(await store.count_jobs(JobFilter(), by="status"))
+    return set(await store.jobs.count_jobs(JobFilter(), by="status"))
 
 
 async def test_finished_jobs_go_and_nothing_else(store: Store) -> None:
@@ -70,16 +70,16 @@ async def test_finished_jobs_go_and_nothing_else(store: Store) -> None:
     assert await found(store, PruneFilter(0, statuses=(S.PENDING, S.RUNNING))) == []
     assert await found(store, PruneFilter(HOUR)) == []
     for keep_logs in (True, False):
-        assert await store.prune([jobs[s] for s in Status if not s.terminal], keep_logs=keep_logs) == 0
-    assert await store.prune([*jobs.values(), uuid7()]) == len(ends)
+        assert await store.retention.prune([jobs[s] for s in Status if not s.terminal], keep_logs=keep_logs) == 0
+    assert await store.retention.prune([*jobs.values(), uuid7()]) == len(ends)
     assert await statuses(store) == {str(s) for s in Status if not s.terminal}
-    assert await store.prune(ends) == 0
+    assert await store.retention.prune(ends) == 0
     for status, job_id in jobs.items():
         if status.terminal:
             with pytest.raises(JobNotFound):
-                await store.get_job(job_id)
-            assert await store.list_events(job_id) == []
-            assert await store.list_runs(job_id) == []
+                await store.jobs.get_job(job_id)
+            assert await store.jobs.list_events(job_id) == []
+            assert await store.jobs.list_runs(job_id) == []
         else:
             await checked_log(store, job_id)
 
@@ -94,9 +94,9 @@ async def test_filters_narrow_and_pages_are_complete(store: Store) -> None:
     assert await found(store, PruneFilter(0, queues=("b",))) == [failed, other]
     assert await found(store, PruneFilter(0, kinds=("mail", "report"), queues=("b",), statuses=ENDS)) == [failed, other]
     assert await found(store, PruneFilter(0, kinds=("nothing",))) == []
-    page = await store.list_prunable(ALL, after=mail[0], before=other)
+    page = await store.retention.list_prunable(ALL, after=mail[0], before=other)
     assert ([job.id for job in page.jobs], page.next_after) == ([*mail[1:], failed], None)
-    assert page.jobs[0].events == (await store.get_job(mail[1])).version == 3
+    assert page.jobs[0].events == (await store.jobs.get_job(mail[1])).version == 3
 
 
 async def test_a_look_is_bounded_whatever_matches(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +105,9 @@ async def test_a_look_is_bounded_whatever_matches(file_store: Store, monkeypatch
     first = await finished(file_store)
     live = [await enqueue(file_store) for _ in range(4)]
     last = await finished(file_store)
-    page = await file_store.list_prunable(ALL)
+    page = await file_store.retention.list_prunable(ALL)
     assert ([job.id for job in page.jobs], page.next_after) == ([first], live[0])
-    page = await file_store.list_prunable(ALL, after=page.next_after)
+    page = await file_store.retention.list_prunable(ALL, after=page.next_after)
     assert (page.jobs, page.next_after) == ((), live[2]), "an empty page that is not the last"
     assert await found(file_store, ALL) == [first, last]
 
@@ -117,7 +117,7 @@ async def test_age_is_that_of_the_end_by_database_time(file_store: Store, shell:
     await shell.run(f"update jobs set finished_at = {shell.ago(2 * HOUR)} where id = {shell.id(old)}")
     assert await found(file_store, PruneFilter(HOUR)) == [old]
     assert await found(file_store, PruneFilter(3 * HOUR)) == []
-    assert near((await file_store.get_job(young)).finished_at, await file_store.now())
+    assert near((await file_store.jobs.get_job(young)).finished_at, await file_store.now())
 
 
 TABLES = (
@@ -135,12 +135,12 @@ TABLES = (
 
 async def test_no_row_of_a_job_stays_behind(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store, idempotency_key="order:1")
-    await file_store.request_approval(lease, new_approval())
-    await file_store.record(lease, [event()], state=StatePatch(checkpoint="{}", tokens=3))
-    await file_store.finish(lease, outcome(S.FAILED))
+    await file_store.approvals.request_approval(lease, new_approval())
+    await file_store.leases.record(lease, [event()], state=StatePatch(checkpoint="{}", tokens=3))
+    await file_store.leases.finish(lease, outcome(S.FAILED))
     kept = await finished(file_store, S.FAILED)
     before = await checked_log(file_store, kept)
-    assert await file_store.prune([lease.job_id]) == 1
+    assert await file_store.retention.prune([lease.job_id]) == 1
     for table in TABLES:
         rows = await shell.run(f"select job_id from {table}")
         assert {str(row["job_id"]) for row in rows} <= {str(kept)}, table
@@ -150,29 +150,31 @@ async def test_no_row_of_a_job_stays_behind(file_store: Store, shell: Shell) -> 
 
 async def test_logs_may_stay(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store, idempotency_key="order:1")
-    approval = await file_store.request_approval(lease, new_approval())
-    await file_store.record(lease, [event(payload='{"kept": true}')], state=StatePatch(checkpoint="[1]", tokens=3))
-    await file_store.finish(lease, outcome(S.COMPLETED))
+    approval = await file_store.approvals.request_approval(lease, new_approval())
+    await file_store.leases.record(
+        lease, [event(payload='{"kept": true}')], state=StatePatch(checkpoint="[1]", tokens=3)
+    )
+    await file_store.leases.finish(lease, outcome(S.COMPLETED))
     live = await run_to(file_store, S.PARKED)
-    before, log = await file_store.get_job(lease.job_id), await checked_log(file_store, lease.job_id)
-    runs = await file_store.list_runs(lease.job_id)
+    before, log = await file_store.jobs.get_job(lease.job_id), await checked_log(file_store, lease.job_id)
+    runs = await file_store.jobs.list_runs(lease.job_id)
     await passed(file_store, before.finished_at)
     assert (before.payload, before.result, before.pruned_at) == ({"n": 1}, {"answer": 42}, None)
     for times in (1, 0):
-        assert await file_store.prune([lease.job_id, live], keep_logs=True) == times
-    after = await file_store.get_job(lease.job_id)
+        assert await file_store.retention.prune([lease.job_id, live], keep_logs=True) == times
+    after = await file_store.jobs.get_job(lease.job_id)
     assert (after.payload, after.result, after.state.checkpoint) == (None, None, None)
     assert near(after.pruned_at, await file_store.now())
     assert after.state.tokens == 3
     assert await checked_log(file_store, lease.job_id) == log, "nothing is added to it, nothing taken"
-    assert await file_store.list_runs(lease.job_id) == runs
-    assert (await file_store.get_approval(approval.id)).payload == {"publish": "draft 1"}
-    assert (await file_store.get_job(live)).payload == {"n": 1}
+    assert await file_store.jobs.list_runs(lease.job_id) == runs
+    assert (await file_store.approvals.get_approval(approval.id)).payload == {"publish": "draft 1"}
+    assert (await file_store.jobs.get_job(live)).payload == {"n": 1}
     stays = ("status", "version", "attempt", "finished_at", "updated_at", "idempotency_key", "note")
     assert [getattr(after, name) for name in stays] == [getattr(before, name) for name in stays]
     assert await found(file_store, PruneFilter(0, heavy=True)) == []
     assert await found(file_store, ALL) == [lease.job_id]
-    assert await file_store.prune([lease.job_id]) == 1
+    assert await file_store.retention.prune([lease.job_id]) == 1
     for table in TABLES:
         rows = await shell.run(f"select job_id from {table}")
         assert {str(row["job_id"]) for row in rows} <= {str(live)}, table
@@ -181,7 +183,7 @@ async def test_logs_may_stay(file_store: Store, shell: Shell) -> None:
 async def test_two_that_prune_share_the_jobs(file_store: Store, twin: Store) -> None:
     ids = [await finished(file_store, S.CANCELLED) for _ in range(40)]
     done = await asyncio.gather(
-        *(store.prune(ids[n : n + 10]) for n in range(0, 40, 5) for store in (file_store, twin))
+        *(store.retention.prune(ids[n : n + 10]) for n in range(0, 40, 5) for store in (file_store, twin))
     )
     assert sum(done) == 40
     assert await found(file_store, ALL) == []
@@ -191,13 +193,13 @@ async def test_jobs_that_were_not_made_here_are_found_as_well(file_store: Store,
     strange = [uuid4() for _ in range(5)]
     for id in strange:
         await shell.run(f"insert into jobs (id, kind) values ({shell.id(id)}, 'echo')")
-        await file_store.cancel(id, note="{}")
-        await passed(file_store, (await file_store.get_job(id)).finished_at)
+        await file_store.jobs.cancel(id, note="{}")
+        await passed(file_store, (await file_store.jobs.get_job(id)).finished_at)
     ours = await finished(file_store)
     assert await found(file_store, ALL) == sorted([*strange, ours])
     now = await file_store.now()
-    early = await file_store.list_prunable(ALL, before=first_id_of(now - timedelta(hours=1)))
-    late = await file_store.list_prunable(ALL, after=first_id_of(now + timedelta(hours=1)))
+    early = await file_store.retention.list_prunable(ALL, before=first_id_of(now - timedelta(hours=1)))
+    late = await file_store.retention.list_prunable(ALL, after=first_id_of(now + timedelta(hours=1)))
     assert ours not in {job.id for page in (early, late) for job in page.jobs}, "an id tells its age"
 
 
@@ -217,20 +219,22 @@ async def test_nobody_else_deletes_jobs(file_store: Store, shell: Shell) -> None
 
 
 async def test_one_leads_a_chore_at_a_time(store: Store) -> None:
-    assert await store.lead("retention", holder=WORKER, ttl=HOUR)
-    assert not await store.lead("retention", holder=OTHER, ttl=HOUR)
-    assert await store.lead("another", holder=OTHER, ttl=HOUR)
-    assert await store.lead("retention", holder=WORKER, ttl=0.001), "one's own is prolonged, or let go of"
+    assert await store.retention.lead("retention", holder=WORKER, ttl=HOUR)
+    assert not await store.retention.lead("retention", holder=OTHER, ttl=HOUR)
+    assert await store.retention.lead("another", holder=OTHER, ttl=HOUR)
+    assert await store.retention.lead("retention", holder=WORKER, ttl=0.001), "one's own is prolonged, or let go of"
     await passed(store, await store.now() + timedelta(seconds=0.002))
-    assert await store.lead("retention", holder=OTHER, ttl=HOUR)
-    assert not await store.lead("retention", holder=WORKER, ttl=HOUR)
+    assert await store.retention.lead("retention", holder=OTHER, ttl=HOUR)
+    assert not await store.retention.lead("retention", holder=WORKER, ttl=HOUR)
 
 
 async def test_of_many_that_want_to_lead_one_does(file_store: Store, twin: Store, neighbour: Store) -> None:
     stores = [file_store, twin] * 5
-    taken = await asyncio.gather(*(s.lead("retention", holder=f"w-{n}", ttl=HOUR) for n, s in enumerate(stores)))
+    taken = await asyncio.gather(
+        *(s.retention.lead("retention", holder=f"w-{n}", ttl=HOUR) for n, s in enumerate(stores))
+    )
     assert sum(taken) == 1
-    assert await neighbour.lead("retention", holder="w-99", ttl=HOUR), "tenants have chores of their own"
+    assert await neighbour.retention.lead("retention", holder="w-99", ttl=HOUR), "tenants have chores of their own"
 
 
 def a_worker(id: str, heartbeat: object = None) -> WorkerInfo:
@@ -241,17 +245,17 @@ def a_worker(id: str, heartbeat: object = None) -> WorkerInfo:
 
 async def test_workers_are_forgotten_when_long_gone(file_store: Store, shell: Shell) -> None:
     for id in ("gone", "holds", "here"):
-        await file_store.register_worker(a_worker(id))
+        await file_store.workers.register_worker(a_worker(id))
     await shell.run(f"update workers set heartbeat_at = {shell.ago(2 * HOUR)} where id <> 'here'")
     lease = await started(file_store)
     await shell.run("update job_claims set worker_id = 'holds'")
-    assert await file_store.forget_workers(3 * HOUR) == 0
-    assert await file_store.forget_workers(HOUR) == 1
-    assert {w.id for w in await file_store.list_workers()} == {"holds", "here"}
+    assert await file_store.retention.forget_workers(3 * HOUR) == 0
+    assert await file_store.retention.forget_workers(HOUR) == 1
+    assert {w.id for w in await file_store.workers.list_workers()} == {"holds", "here"}
     await shell.run(f"update job_claims set worker_id = '{WORKER}'")
     await run_out(file_store, lease)
-    await file_store.reap(worker_id=OTHER)
-    assert await file_store.forget_workers(HOUR) == 1
+    await file_store.leases.reap(worker_id=OTHER)
+    assert await file_store.retention.forget_workers(HOUR) == 1
 
 
 # Sizes ----------------------------------------------------------------------------------------------------------------
@@ -260,7 +264,7 @@ async def test_workers_are_forgotten_when_long_gone(file_store: Store, shell: Sh
 async def test_every_table_has_a_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         await finished(store)
-    sizes = await store.sizes()
+    sizes = await store.figures.sizes()
     tables = {t.name: t for t in sizes.tables}
     assert {*TABLES, "jobs", "workers", "leaders", "schema_migrations"} <= set(tables)
     assert sizes.total_bytes > 0
@@ -270,7 +274,7 @@ async def test_every_table_has_a_size(store: Store, monkeypatch: pytest.MonkeyPa
         assert (tables["jobs"].rows, tables["job_events"].rows) == (5, 15)
         monkeypatch.setattr(sqlite_schema, "COUNT_UP_TO", 4)
         monkeypatch.setattr(sqlite_schema, "DBSTAT_UP_TO", 1)
-        sizes = await store.sizes()
+        sizes = await store.figures.sizes()
         jobs = next(t for t in sizes.tables if t.name == "jobs")
         assert (jobs.rows, jobs.exact, jobs.at_least, jobs.bytes) == (4, False, True, None)
 
@@ -280,4 +284,4 @@ async def test_the_sizes_name_every_table_there_is(file_store: Store, shell: She
         rows = await shell.run("select tablename as name from pg_tables where schemaname = 'perdure'")
     else:
         rows = await shell.run("select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
-    assert {t.name for t in (await file_store.sizes()).tables} == {row["name"] for row in rows}
+    assert {t.name for t in (await file_store.figures.sizes()).tables} == {row["name"] for row in rows}

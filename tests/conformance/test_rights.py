@@ -3,7 +3,7 @@
 import asyncpg
 
 from perdure.model.errors import StoreUnreachable
-from perdure.store.postgres.troubles import translated
+from perdure.store.postgres.engine.driver_errors import translated
 
 
 def test_a_right_that_is_missing_is_named() -> None:

@@ -25,7 +25,7 @@ from perdure.model.errors import (
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, Store
-from perdure.store.sqlfiles import load_migrations
+from perdure.store.statements import load_migrations
 from tests.conformance.shell import Shell, open_shell
 from tests.conformance.support import checked_log, enqueue
 from tests.postgres_server import PostgresServer
@@ -52,13 +52,13 @@ async def empty(empty_url: str) -> AsyncIterator[Store]:
 
 async def test_an_empty_database_says_so(empty: Store) -> None:
     with pytest.raises(SchemaMissing, match="no perdure schema"):
-        await empty.check_schema()
-    status = await empty.schema_status()
+        await empty.schema.check_schema()
+    status = await empty.schema.schema_status()
     assert status.current == 0
     assert status.needed == len(status.migrations) > 0
     assert all(m.applied_at is None and m.sql and len(m.checksum) == 64 for m in status.migrations)
     assert status.server
-    assert (await empty.schema_status()).current == 0, "looking creates nothing"
+    assert (await empty.schema.schema_status()).current == 0, "looking creates nothing"
 
 
 async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: str) -> None:
@@ -68,12 +68,12 @@ async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: st
         if shell.postgres:
             await shell.run("create table public.jobs (id integer primary key)")
             with pytest.raises(SchemaMissing, match="no perdure schema"):
-                await empty.check_schema()
-            assert await empty.other_tables() == ["public.jobs"]
+                await empty.schema.check_schema()
+            assert await empty.schema.other_tables() == ["public.jobs"]
             await shell.run("create schema perdure")
         await shell.run("create table schema_migrations (version text, checksum text)")  # as other tools name theirs
         await shell.run("create table orders (id integer primary key)")
-        for look in (empty.check_schema, empty.check, empty.schema_status, empty.migrate):
+        for look in (empty.schema.check_schema, empty.checks.check, empty.schema.schema_status, empty.schema.migrate):
             with pytest.raises(ForeignDatabase, match=r"tables \(orders, schema_migrations\), and no ") as refused:
                 await look()
             hint = str(refused.value.hint)
@@ -82,13 +82,13 @@ async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: st
         await shell.run("drop table schema_migrations")
         if shell.postgres:
             await shell.run("alter schema perdure rename to theirs")
-        await empty.migrate()
-        await empty.check_schema()
-        assert (await empty.check()).findings == (), "ours may stand beside theirs"
-        assert await empty.other_tables() == (["public.jobs", "theirs.orders"] if shell.postgres else ["orders"])
+        await empty.schema.migrate()
+        await empty.schema.check_schema()
+        assert (await empty.checks.check()).findings == (), "ours may stand beside theirs"
+        assert await empty.schema.other_tables() == (["public.jobs", "theirs.orders"] if shell.postgres else ["orders"])
         if shell.postgres:
             await shell.run("create table perdure.more (id integer)")
-            assert "perdure.more" in await empty.other_tables()
+            assert "perdure.more" in await empty.schema.other_tables()
 
 
 async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_a_file_that_is_not_ours_is_left_as_it_is(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
     for number in (1, 2):
         store = await open_store(f"sqlite:///{tmp_path}/ours.db", creates=number == 1)
-        await store.migrate()
+        await store.schema.migrate()
         await enqueue(store)
         await store.close()
 
@@ -141,11 +141,11 @@ async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str,
     if taken:
         return
     store = await open_store(f"sqlite:///{path}")
-    await store.migrate()
+    await store.schema.migrate()
     await checked_log(store, await enqueue(store))
     await store.close()
     store = await open_store(f"sqlite:///{path}", beside=False)
-    assert await store.other_tables() == [name]
+    assert await store.schema.other_tables() == [name]
     await store.close()
 
 
@@ -174,9 +174,9 @@ async def test_a_stranger_who_comes_in_between_is_seen(tmp_path: Path) -> None:
     async with open_shell(url) as shell:
         await shell.run("create table orders (id integer)")
         with pytest.raises(ForeignDatabase):
-            await store.migrate(beside=False)
+            await store.schema.migrate(beside=False)
         assert len(await shell.run("select name from sqlite_master")) == 1
-    await store.migrate()
+    await store.schema.migrate()
     await store.close()
 
 
@@ -193,7 +193,7 @@ async def test_a_schema_that_is_half_made_is_not_taken_for_somebody_elses(empty_
     if empty_url == "memory:":
         pytest.skip("a database in memory has one user")
     store = await open_store(empty_url)
-    status = await store.schema_status()
+    status = await store.schema.schema_status()
     async with open_shell(empty_url) as shell:
         await shell.run("begin")
         if shell.postgres:
@@ -201,29 +201,29 @@ async def test_a_schema_that_is_half_made_is_not_taken_for_somebody_elses(empty_
         await shell.run("create table schema_migrations (number int, name text, checksum text, applied_at int)")
         await shell.run("create table jobs (id int)")
         second = await open_store(empty_url, beside=False)
-        assert await second.schema_status() == status
-        assert await second.other_tables() == []
+        assert await second.schema.schema_status() == status
+        assert await second.schema.other_tables() == []
         with pytest.raises(SchemaMissing) as refused:
-            await second.check_schema()
+            await second.schema.check_schema()
         assert type(refused.value) is SchemaMissing
-        migrating = asyncio.ensure_future(second.migrate(beside=False))
+        migrating = asyncio.ensure_future(second.schema.migrate(beside=False))
         await asyncio.sleep(0.1)
         await shell.run("rollback")
     assert len(await migrating) == status.needed
     for each in (store, second):
-        await each.check_schema()
+        await each.schema.check_schema()
         await each.close()
 
 
 async def test_migrating_applies_everything_once(empty: Store) -> None:
-    applied = await empty.migrate()
+    applied = await empty.schema.migrate()
     assert [m.number for m in applied] == list(range(1, len(applied) + 1))
-    await empty.check_schema()
-    status = await empty.schema_status()
+    await empty.schema.check_schema()
+    status = await empty.schema.schema_status()
     assert status.current == status.needed == len(applied)
     assert all(m.applied_at is not None for m in status.migrations)
     job_id = await enqueue(empty)
-    assert await empty.migrate() == []
+    assert await empty.schema.migrate() == []
     await checked_log(empty, job_id)
 
 
@@ -231,10 +231,10 @@ async def test_concurrent_migrators_take_turns(empty_url: str) -> None:
     if empty_url == "memory:":
         pytest.skip("a database in memory has one user")
     stores = [await open_store(empty_url) for _ in range(4)]
-    done = await asyncio.gather(*(store.migrate() for store in stores))
-    assert sorted(len(applied) for applied in done) == [0, 0, 0, (await stores[0].schema_status()).needed]
+    done = await asyncio.gather(*(store.schema.migrate() for store in stores))
+    assert sorted(len(applied) for applied in done) == [0, 0, 0, (await stores[0].schema.schema_status()).needed]
     for store in stores:
-        await store.check_schema()
+        await store.schema.check_schema()
         await store.close()
 
 
@@ -246,15 +246,15 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(
         return [replace(first, sql=first.sql + "\nselect * from what_is_not_there;")]
 
     with monkeypatch.context() as patched:
-        patched.setattr("perdure.store.postgres.schema.load_migrations", broken)
-        patched.setattr("perdure.store.sqlite.schema._MIGRATIONS", broken("perdure.store.sqlite"))
+        patched.setattr("perdure.store.postgres.schema.schema.load_migrations", broken)
+        patched.setattr("perdure.store.sqlite.schema.schema._MIGRATIONS", broken("perdure.store.sqlite"))
         with pytest.raises(PerdureError, match="what_is_not_there"):
-            await empty.migrate()
-        assert (await empty.schema_status()).current == 0
+            await empty.schema.migrate()
+        assert (await empty.schema.schema_status()).current == 0
     with pytest.raises(SchemaMissing) as refused:
-        await empty.check_schema()
+        await empty.schema.check_schema()
     assert type(refused.value) is SchemaMissing
-    assert len(await empty.migrate()) > 0
+    assert len(await empty.schema.migrate()) > 0
     await checked_log(empty, await enqueue(empty))
 
 
@@ -263,28 +263,28 @@ async def test_a_newer_schema_is_not_touched(file_store: Store, shell: Shell) ->
         "insert into schema_migrations (number, name, checksum, applied_at) "
         "select 99, 'future', 'x', applied_at from schema_migrations where number = 1"
     )
-    for call in (file_store.check_schema, file_store.migrate):
+    for call in (file_store.schema.check_schema, file_store.schema.migrate):
         with pytest.raises(SchemaTooNew, match="99"):
             await call()
-    status = await file_store.schema_status()
+    status = await file_store.schema.schema_status()
     assert status.current == 99 > status.needed
 
 
 async def test_a_changed_migration_is_not_built_upon(file_store: Store, shell: Shell) -> None:
     await shell.run("update schema_migrations set checksum = 'edited' where number = 1")
-    for call in (file_store.check_schema, file_store.migrate):
+    for call in (file_store.schema.check_schema, file_store.schema.migrate):
         with pytest.raises(MigrationChanged, match="1"):
             await call()
-    assert (await file_store.schema_status()).current == (await file_store.schema_status()).needed
+    assert (await file_store.schema.schema_status()).current == (await file_store.schema.schema_status()).needed
 
 
 async def test_an_older_schema_says_what_is_missing(file_store: Store, shell: Shell) -> None:
-    needed = (await file_store.schema_status()).needed
+    needed = (await file_store.schema.schema_status()).needed
     await shell.run(f"delete from schema_migrations where number = {needed}")
     with pytest.raises(SchemaOutdated if needed > 1 else SchemaMissing):
-        await file_store.check_schema()
+        await file_store.schema.check_schema()
     if needed > 1:
-        assert (await file_store.schema_status()).current == needed - 1
+        assert (await file_store.schema.schema_status()).current == needed - 1
 
 
 async def test_database_time_is_utc_and_moves_on(store: Store) -> None:
@@ -314,7 +314,7 @@ async def test_a_database_that_is_not_there_is_unreachable(tmp_path: Path) -> No
 async def open_and_check(url: str) -> None:
     store = await open_store(url)
     try:
-        await store.check_schema()
+        await store.schema.check_schema()
     finally:
         await store.close()
 
@@ -331,7 +331,7 @@ async def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -
 async def test_a_damaged_file_is_called_so(tmp_path: Path) -> None:
     file = tmp_path / "my jobs.db"
     store = await open_store(f"sqlite:///{file}")
-    await store.migrate()
+    await store.schema.migrate()
     for number in range(200):
         await enqueue(store, kind=f"k{number}")
     await store.close()
@@ -348,7 +348,7 @@ async def test_a_damaged_file_is_called_so(tmp_path: Path) -> None:
 async def test_damage_that_is_met_later_is_called_so(tmp_path: Path) -> None:
     file = tmp_path / "jobs.db"
     store = await open_store(f"sqlite:///{file}")
-    await store.migrate()
+    await store.schema.migrate()
     await enqueue(store)
     await store.close()
     with closing(sqlite3.connect(file)) as connection:
@@ -358,7 +358,7 @@ async def test_damage_that_is_met_later_is_called_so(tmp_path: Path) -> None:
         pages.write(b"\xff" * 4096)
     store = await open_store(f"sqlite:///{file}")
     try:
-        for asked in (store.list_jobs(JobFilter()), enqueue(store)):
+        for asked in (store.jobs.list_jobs(JobFilter()), enqueue(store)):
             with pytest.raises(StoreError, match="is damaged") as refused:
                 await asked
             assert refused.value.code == "store-error"
@@ -367,18 +367,18 @@ async def test_damage_that_is_met_later_is_called_so(tmp_path: Path) -> None:
 
 
 async def test_every_kind_is_named_once_of_all_tenants(file_store: Store, neighbour: Store) -> None:
-    assert await file_store.kinds() == []
+    assert await file_store.schema.kinds() == []
     for store, kind in ((file_store, "b"), (file_store, "a.b"), (neighbour, "z"), (neighbour, "b"), (file_store, "b")):
         await enqueue(store, kind=kind)
     for store in (file_store, neighbour):
-        kinds = await store.kinds()
+        kinds = await store.schema.kinds()
         assert sorted(kinds) == ["a.b", "b", "z"]
 
 
 async def test_a_store_in_memory_names_its_kinds(store: Store) -> None:
     await enqueue(store, kind="one of these")
     await enqueue(store, kind="ein ä")
-    assert {"one of these", "ein ä"} <= set(await store.kinds())
+    assert {"one of these", "ein ä"} <= set(await store.schema.kinds())
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ async def test_a_migration_that_meets_a_name_of_somebody_elses_leaves_nothing(
         theirs.execute(statement)
         theirs.commit()
         before = theirs.execute("select * from sqlite_master").fetchall()
-        for look in (store.migrate, store.schema_status, store.check_schema):
+        for look in (store.schema.migrate, store.schema.schema_status, store.schema.check_schema):
             with pytest.raises(ForeignDatabase, match=f"would need these names: {named}\n"):
                 await look()
         await store.close()

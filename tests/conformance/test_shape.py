@@ -2,8 +2,8 @@
 
 import pytest
 
-from perdure.store.postgres import shape
-from perdure.store.postgres.shape import Thing
+from perdure.store.postgres.schema import schema_check as shape
+from perdure.store.postgres.schema.schema_check import Thing
 from perdure.store.protocol import Migration
 
 FIRST = """

@@ -13,9 +13,9 @@ import pytest
 
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.jobs import JobFilter, NewJob
+from perdure.store.group_commit.limits import MOST_ITEMS
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from perdure.store.sizes import MOST_ITEMS
 from tests.conformance.support import new_job
 
 SHORT = 1.0
@@ -80,7 +80,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def store(file: Path) -> AsyncIterator[Store]:
     store = await open_store(f"sqlite:///{file}")
-    await store.migrate()
+    await store.schema.migrate()
     yield store
     await store.close()
 
@@ -101,12 +101,12 @@ async def seconds_of(store: Store, job: NewJob) -> float:
     """How long it takes until this is refused."""
     began = time.monotonic()
     with pytest.raises(StoreUnreachable, match="locked by another program for more than"):
-        await store.enqueue(job)
+        await store.jobs.enqueue(job)
     return time.monotonic() - began
 
 
 async def payloads(store: Store) -> list[object]:
-    return sorted([job.payload for job in (await store.list_jobs(JobFilter(), limit=100)).items])
+    return sorted([job.payload for job in (await store.jobs.list_jobs(JobFilter(), limit=100)).items])
 
 
 async def test_several_processes_wait_for_him_at_once(file: Path, store: Store, stranger: sqlite3.Connection) -> None:
@@ -136,16 +136,16 @@ async def test_each_caller_has_a_patience_of_his_own(store: Store, stranger: sql
     assert min(seconds) >= SHORT
     assert max(seconds) < SHORT + MARGIN, "nobody waits for those before him first"
     stranger.execute("rollback")
-    await store.enqueue(new_job())
+    await store.jobs.enqueue(new_job())
     assert len(await payloads(store)) == 1
 
 
 @pytest.mark.usefixtures("short_patience")
 async def test_who_has_patience_left_is_written_when_he_goes(store: Store, stranger: sqlite3.Connection) -> None:
     stranger.execute("begin immediate")
-    early = [asyncio.create_task(store.enqueue(new_job(payload=f"{n}"))) for n in range(3)]
+    early = [asyncio.create_task(store.jobs.enqueue(new_job(payload=f"{n}"))) for n in range(3)]
     await asyncio.sleep(SHORT * 0.8)
-    late = [asyncio.create_task(store.enqueue(new_job(payload=f"{n}"))) for n in range(3, 6)]
+    late = [asyncio.create_task(store.jobs.enqueue(new_job(payload=f"{n}"))) for n in range(3, 6)]
     refused = await asyncio.gather(*early, return_exceptions=True)
     assert all(isinstance(error, StoreUnreachable) for error in refused)
     stranger.execute("rollback")
@@ -155,7 +155,7 @@ async def test_who_has_patience_left_is_written_when_he_goes(store: Store, stran
 
 async def test_who_is_cancelled_meanwhile_is_not_written(store: Store, stranger: sqlite3.Connection) -> None:
     stranger.execute("begin immediate")
-    waiting = [asyncio.create_task(store.enqueue(new_job(payload=f"{n}"))) for n in range(3)]
+    waiting = [asyncio.create_task(store.jobs.enqueue(new_job(payload=f"{n}"))) for n in range(3)]
     await asyncio.sleep(0.2)
     waiting[1].cancel()
     await asyncio.sleep(0.2)
@@ -167,7 +167,7 @@ async def test_who_is_cancelled_meanwhile_is_not_written(store: Store, stranger:
 @pytest.mark.usefixtures("short_patience")
 async def test_closing_waits_no_longer_than_the_callers(store: Store, stranger: sqlite3.Connection) -> None:
     stranger.execute("begin immediate")
-    waiting = [asyncio.create_task(store.enqueue(new_job())) for _ in range(MOST_ITEMS * 5)]
+    waiting = [asyncio.create_task(store.jobs.enqueue(new_job())) for _ in range(MOST_ITEMS * 5)]
     await asyncio.sleep(0.05)
     async with asyncio.timeout(SHORT + MARGIN):
         await store.close()

@@ -64,7 +64,7 @@ async def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     else:
         url = f"sqlite:///{tmp_path_factory.mktemp('transitions')}/perdure.db"
     store = await open_store(url)
-    await store.migrate()
+    await store.schema.migrate()
     async with open_shell(url) as shell:
         yield Database(store, shell)
     await store.close()
@@ -73,7 +73,7 @@ async def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 async def look(store: Store, job_id: UUID) -> tuple[Job, list[Event]]:
-    return await store.get_job(job_id), await store.list_events(job_id)
+    return await store.jobs.get_job(job_id), await store.jobs.list_events(job_id)
 
 
 @pairs(FORBIDDEN)
@@ -100,19 +100,19 @@ async def test_the_same_status_again_is_no_transition(db: Database, status: Stat
     )
     assert after.finished_at == before.finished_at
     if status.leased:
-        await db.store.record(await lease_of(db.store, job_id), [event()])
+        await db.store.leases.record(await lease_of(db.store, job_id), [event()])
         await checked_log(db.store, job_id)
 
 
 @pairs(ALLOWED)
 async def test_an_allowed_transition_is_audited_and_completed(db: Database, old: Status, new: Status) -> None:
     job_id = await run_to(db.store, old)
-    before = await db.store.get_job(job_id)
+    before = await db.store.jobs.get_job(job_id)
     await db.set_status(job_id, new)
 
     # checked_log: finished_at, error_message, next_retry_at, dense versions and the claim fit the new state
     events = await checked_log(db.store, job_id)
-    job = await db.store.get_job(job_id)
+    job = await db.store.jobs.get_job(job_id)
     last = events[-1]
     assert job.status is new
     assert job.version == before.version + 1
@@ -150,14 +150,14 @@ async def test_the_worker_is_fenced(db: Database, old: Status, new: Status) -> N
     lease = await lease_of(db.store, job_id)
     await db.set_status(job_id, new)
     before = await look(db.store, job_id)
-    assert await db.store.heartbeat([lease], ttl=30) == set()
+    assert await db.store.leases.heartbeat([lease], ttl=30) == set()
     with pytest.raises(LeaseLost):
-        await db.store.record(lease, [event()])
+        await db.store.leases.record(lease, [event()])
     with pytest.raises(LeaseLost):
-        await db.store.set_waiting(lease, True)
+        await db.store.leases.set_waiting(lease, True)
     for status in (S.COMPLETED, S.RETRY, S.CANCELLED):
         with pytest.raises(LeaseLost):
-            await db.store.finish(lease, outcome(status))
+            await db.store.leases.finish(lease, outcome(status))
     assert await look(db.store, job_id) == before
 
 
@@ -166,9 +166,9 @@ async def test_between_running_and_waiting_the_lease_stays(db: Database, old: St
     job_id = await run_to(db.store, old)
     lease = await lease_of(db.store, job_id)
     await db.set_status(job_id, new)
-    recorded = await db.store.record(lease, [event()])
+    recorded = await db.store.leases.record(lease, [event()])
     assert recorded == len(await checked_log(db.store, job_id))
-    assert await db.store.finish(lease, outcome(S.FAILED)) is S.FAILED
+    assert await db.store.leases.finish(lease, outcome(S.FAILED)) is S.FAILED
     await checked_log(db.store, job_id)
 
 
@@ -177,7 +177,7 @@ async def test_running_by_hand_gets_a_worker_through_the_reaper(db: Database, ol
     """Nobody runs a job that was set RUNNING at a shell: it must not stay so for ever."""
     job_id = await run_to(db.store, old)
     await db.set_status(job_id, S.RUNNING)
-    reaped = {r.job_id: r.status for r in await db.store.reap(worker_id=OTHER, limit=1000)}
+    reaped = {r.job_id: r.status for r in await db.store.leases.reap(worker_id=OTHER, limit=1000)}
     assert reaped[job_id] is S.RETRY
     assert (await claim(db.store, job_id)).retry_count == 0, "it never started, so it costs no retry"
     await checked_log(db.store, job_id)
@@ -190,7 +190,7 @@ async def test_a_reason_typed_by_hand_is_kept(db: Database, status: Status) -> N
         f"update jobs set status = 'FAILED', error_message = 'disk full', error_kind = 'ops', note = '{NOTE}' "
         f"where id = {db.shell.id(job_id)}"
     )
-    job = await db.store.get_job(job_id)
+    job = await db.store.jobs.get_job(job_id)
     assert (job.error_message, job.error_kind) == ("disk full", "ops")
     assert (await checked_log(db.store, job_id, by_hand=True))[-1].payload["reason"] == "because"
 
@@ -210,7 +210,7 @@ async def test_one_forbidden_row_refuses_the_whole_statement(db: Database) -> No
         await db.shell.run(
             f"update jobs set status = 'CANCELLED' where id in ({db.shell.id(good)}, {db.shell.id(bad)})"
         )
-    assert (await db.store.get_job(good)).status is S.PENDING
+    assert (await db.store.jobs.get_job(good)).status is S.PENDING
     await checked_log(db.store, good)
 
 
@@ -231,31 +231,31 @@ async def test_a_rollback_leaves_no_trace(db: Database) -> None:
     await db.set_status(job_id, S.CANCELLED)
     await db.shell.run("rollback")
     assert await look(db.store, job_id) == before
-    await db.store.finish(await lease_of(db.store, job_id), outcome(S.COMPLETED))
+    await db.store.leases.finish(await lease_of(db.store, job_id), outcome(S.COMPLETED))
 
 
 async def test_failing_by_hand_closes_the_question(db: Database) -> None:
     job_id = await run_to(db.store, S.WAITING_FOR_APPROVAL)
     await db.set_status(job_id, S.CANCELLED)
-    [asked] = (await db.store.list_approvals(job_id=job_id)).items
+    [asked] = (await db.store.approvals.list_approvals(job_id=job_id)).items
     assert asked.status.value == "CANCELLED"
-    assert (await db.store.get_job(job_id)).waits == ()
+    assert (await db.store.jobs.get_job(job_id)).waits == ()
 
 
 async def test_an_unknown_status_is_refused(db: Database) -> None:
     job_id = await run_to(db.store, S.PENDING)
     with pytest.raises(Exception, match=r"DONE|illegal"):  # an enum has its own kind of refusal
         await db.shell.run(f"update jobs set status = 'DONE' where id = {db.shell.id(job_id)}")
-    assert (await db.store.get_job(job_id)).status is S.PENDING
+    assert (await db.store.jobs.get_job(job_id)).status is S.PENDING
 
 
 async def test_parked_by_hand_with_an_open_question_waits_for_its_answer(db: Database) -> None:
     job_id = await run_to(db.store, S.RUNNING)
     lease: Lease = await lease_of(db.store, job_id)
-    asked = await db.store.request_approval(lease, new_approval())
+    asked = await db.store.approvals.request_approval(lease, new_approval())
     await db.set_status(job_id, S.WAITING_FOR_APPROVAL)
     assert not await claimable(db.store, job_id)
-    await db.store.decide(approve(asked))
+    await db.store.approvals.decide(approve(asked))
     assert (await claim(db.store, job_id)).lease.attempt == 2
     with pytest.raises(LeaseLost):
-        await db.store.finish(lease, Outcome(S.PARKED))
+        await db.store.leases.finish(lease, Outcome(S.PARKED))

@@ -19,15 +19,15 @@ VACUUMS = """select sum(vacuum_count)::int as n from pg_stat_user_tables where r
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.store.postgres.vacuum.CLAIMS", 3)
+    monkeypatch.setattr("perdure.store.postgres.engine.vacuum.CLAIMS", 3)
 
 
 async def work_off(store: Store, jobs: int) -> None:
     """Enqueue, claim and complete so many jobs, one by one."""
     for _ in range(jobs):
         await enqueue(store, queue="default")
-        [job] = await store.claim(worker_id="w-1", queue="default", limit=1, ttl=30)
-        assert await store.finish(job.lease, Outcome(Status.COMPLETED, result="1")) is Status.COMPLETED
+        [job] = await store.leases.claim(worker_id="w-1", queue="default", limit=1, ttl=30)
+        assert await store.leases.finish(job.lease, Outcome(Status.COMPLETED, result="1")) is Status.COMPLETED
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:

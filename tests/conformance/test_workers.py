@@ -25,12 +25,12 @@ async def registered(store: Store, name: str, **changes: Any) -> str:
         "heartbeat_at": now,
         "alive": True,
     }
-    await store.register_worker(WorkerInfo(id=id, **{**fields, **changes}))
+    await store.workers.register_worker(WorkerInfo(id=id, **{**fields, **changes}))
     return id
 
 
 async def shown(store: Store, *, include_stopped: bool = False) -> list[str]:
-    return [w.id for w in await store.list_workers(include_stopped=include_stopped)]
+    return [w.id for w in await store.workers.list_workers(include_stopped=include_stopped)]
 
 
 async def test_a_worker_is_shown_with_what_it_is_and_holds(store: Store) -> None:
@@ -38,7 +38,7 @@ async def test_a_worker_is_shown_with_what_it_is_and_holds(store: Store) -> None
     job = await claim(store, await enqueue(store), worker_id=larch)
     await claim(store, await enqueue(store), worker_id=larch)
     await run_out(store, job.lease)
-    [worker] = await store.list_workers()
+    [worker] = await store.workers.list_workers()
     assert (worker.id, worker.host, worker.pid, worker.concurrency) == (larch, "larch", 7, 4)
     assert (worker.queues, worker.kinds) == (("default", "deep"), ("echo",))
     assert (worker.state, worker.alive, worker.command) == (WorkerState.RUNNING, True, None)
@@ -53,10 +53,10 @@ async def test_newest_first_and_the_stopped_only_when_asked_for(store: Store) ->
         ids.insert(0, await registered(store, f"larch-000{n}"))
         await passed(store, await store.now())  # started_at orders them
     newest, stopped, oldest = ids
-    assert await store.beat_worker(stopped, state=WorkerState.STOPPED) is None
+    assert await store.workers.beat_worker(stopped, state=WorkerState.STOPPED) is None
     assert await shown(store) == [newest, oldest]
     assert await shown(store, include_stopped=True) == ids
-    states = {w.id: (w.state, w.alive) for w in await store.list_workers(include_stopped=True)}
+    states = {w.id: (w.state, w.alive) for w in await store.workers.list_workers(include_stopped=True)}
     assert states[stopped] == (WorkerState.STOPPED, False)
 
 
@@ -64,33 +64,33 @@ async def test_a_silent_worker_is_not_alive(file_store: Store, shell: Shell) -> 
     silent, late = await registered(file_store, "larch-0001"), await registered(file_store, "larch-0002")
     await shell.run(f"update workers set heartbeat_at = {shell.ago(16)} where id = '{silent}'")
     await shell.run(f"update workers set heartbeat_at = {shell.ago(10)} where id = '{late}'")
-    assert {w.id: w.alive for w in await file_store.list_workers()} == {silent: False, late: True}
-    await file_store.beat_worker(silent, state=WorkerState.DRAINING)
-    states = {w.id: (w.alive, w.state) for w in await file_store.list_workers()}
+    assert {w.id: w.alive for w in await file_store.workers.list_workers()} == {silent: False, late: True}
+    await file_store.workers.beat_worker(silent, state=WorkerState.DRAINING)
+    states = {w.id: (w.alive, w.state) for w in await file_store.workers.list_workers()}
     assert states[silent] == (True, WorkerState.DRAINING)
 
 
 async def test_a_command_reaches_the_worker_with_its_next_beat(store: Store) -> None:
     larch, birch = await registered(store, "larch-0001"), await registered(store, "birch-0002")
-    await store.command_worker("h-0001", WorkerCommand.DRAIN)
-    assert await store.beat_worker(larch, state=WorkerState.RUNNING) is WorkerCommand.DRAIN
-    assert await store.beat_worker(birch, state=WorkerState.RUNNING) is None
-    await store.command_worker(larch, WorkerCommand.STOP_NOW)
-    assert await store.beat_worker(larch, state=WorkerState.DRAINING) is WorkerCommand.STOP_NOW
+    await store.workers.command_worker("h-0001", WorkerCommand.DRAIN)
+    assert await store.workers.beat_worker(larch, state=WorkerState.RUNNING) is WorkerCommand.DRAIN
+    assert await store.workers.beat_worker(birch, state=WorkerState.RUNNING) is None
+    await store.workers.command_worker(larch, WorkerCommand.STOP_NOW)
+    assert await store.workers.beat_worker(larch, state=WorkerState.DRAINING) is WorkerCommand.STOP_NOW
 
 
 async def test_a_worker_is_named_by_its_end(store: Store) -> None:
     await registered(store, "larch-0001")
     await registered(store, "birch-0001")
     with pytest.raises(AmbiguousId):
-        await store.command_worker("h-0001", WorkerCommand.STOP)
+        await store.workers.command_worker("h-0001", WorkerCommand.STOP)
     for unknown in ("nobody", "oak-0001"):
         with pytest.raises(WorkerNotFound):
-            await store.command_worker(unknown, WorkerCommand.STOP)
+            await store.workers.command_worker(unknown, WorkerCommand.STOP)
 
 
 async def test_a_missing_row_is_no_error(store: Store) -> None:
-    assert await store.beat_worker("never seen", state=WorkerState.RUNNING) is None
+    assert await store.workers.beat_worker("never seen", state=WorkerState.RUNNING) is None
 
 
 # Hints -----------------------------------------------------------------------------------------------------------------
@@ -100,12 +100,12 @@ async def cause(store: Store, topic: Topic) -> None:
     if topic == "work":
         await enqueue(store)
     else:
-        await store.record(await started(store), [event()])
+        await store.leases.record(await started(store), [event()])
 
 
 async def is_hinted(listening: Store, acting: Store, topic: Topic) -> bool:
     """One hint may be lost; of several, one comes long before a poll would find the news."""
-    async with listening.listen(topic) as listener:
+    async with listening.hints.listen(topic) as listener:
         for _ in range(10):
             await cause(acting, topic)
             if await listener.wait(0.5):
@@ -124,7 +124,7 @@ async def test_a_hint_reaches_another_instance(file_store: Store, twin: Store, t
 
 
 async def test_silence_is_no_hint_and_hints_are_merged(store: Store) -> None:
-    async with store.listen("work") as listener:
+    async with store.hints.listen("work") as listener:
         for _ in range(3):
             await enqueue(store)
         while await listener.wait(0.2):

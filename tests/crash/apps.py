@@ -14,8 +14,8 @@ import structlog
 
 from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Request, Snooze
 from perdure.app import run
-from perdure.runtime.client.enqueueing import EnqueueOptions
-from perdure.runtime.context import OnUnknown
+from perdure.runtime.client.enqueue import EnqueueOptions
+from perdure.runtime.context.context import OnUnknown
 from tests.crash import pruner, saboteur
 from tests.crash.orders import Orders
 from tests.crash.saboteur import here, is_open, leave

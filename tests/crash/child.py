@@ -7,7 +7,7 @@ import sys
 
 import perdure.store.postgres.store
 import perdure.store.sqlite.store  # noqa: F401  the stores are imported here, not in each child
-from perdure.chaos.nursery import Say
+from perdure.chaos.fork_server import Say
 from tests.crash import apps
 from tests.crash.orders import Orders
 

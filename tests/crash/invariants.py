@@ -22,9 +22,9 @@ from perdure import App, Finding
 from perdure.chaos import invariants as chaos
 from perdure.model.states import FAILURES, LEASED, Status
 from perdure.store import rows as shapes
-from perdure.store.postgres.spelling import SPELLING as POSTGRES
+from perdure.store.postgres.engine.codec import SPELLING as POSTGRES
 from perdure.store.rows import Spelling
-from perdure.store.sqlite.database import SPELLING as SQLITE
+from perdure.store.sqlite.engine.database import SPELLING as SQLITE
 
 Row = dict[str, Any]
 

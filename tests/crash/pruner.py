@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure import App
-from perdure.runtime.archive import Archive
+from perdure.runtime.export_file import Archive
 from tests.crash.orders import Orders
 from tests.crash.saboteur import die, here, leave
 
@@ -44,7 +44,7 @@ async def prune(orders: Orders) -> None:
     setattr(Archive, "save", saving)  # noqa: B010  as above
     async with App(orders.url) as app:
         store = await app.open()
-        original = store.prune
+        original = store.retention.prune
 
         async def pruning(ids: list[UUID], **more: Any) -> int:
             count["prune"] += 1
@@ -58,6 +58,6 @@ async def prune(orders: Orders) -> None:
             here(f"after prune {number}")
             return pruned
 
-        store.prune = pruning  # type: ignore[method-assign,assignment]  # bent
+        store.retention.prune = pruning  # type: ignore[method-assign,assignment]  # bent
         leave("ready", "pruner")
         await app.prune(older_than=0, batch=BATCH, export=Path(orders.place, FILE))

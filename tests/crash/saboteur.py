@@ -14,10 +14,10 @@ from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Outcome
 from perdure.runtime.lease import LeaseKeeper
 from perdure.store.open import open_store
-from perdure.store.postgres import schema as postgres_schema
+from perdure.store.postgres.schema import schema as postgres_schema
 from perdure.store.protocol import Migration, Store
-from perdure.store.sqlfiles import load_migrations
-from perdure.store.sqlite import schema as sqlite_schema
+from perdure.store.sqlite.schema import schema as sqlite_schema
+from perdure.store.statements import load_migrations
 from tests.crash.orders import Orders
 
 _SABOTAGED = ("claim", "record", "finish", "request_approval", "replace_token", "set_waiting")
@@ -163,7 +163,7 @@ async def migrate(orders: Orders) -> None:
     """Migrate, and say what was applied."""
     store = await open_store(orders.url)
     try:
-        for migration in await store.migrate():
+        for migration in await store.schema.migrate():
             leave("applied", str(migration.number))
     finally:
         await store.close()

@@ -129,7 +129,7 @@ async def test_no_process_outlives_the_harness(
         async with App(file_store_url, migrate=True) as app:
             store = await app.open()
             async with asyncio.timeout(PATIENCE):
-                while "chaos.errand" not in await store.kinds():
+                while "chaos.errand" not in await store.schema.kinds():
                     await asyncio.sleep(0.05)
             await until(lambda: len(descendants(running.pid)) > 5, what="workers")
             family = descendants(running.pid)
@@ -139,7 +139,7 @@ async def test_no_process_outlives_the_harness(
             assert says in said
             await until(lambda: not any(map(alive, family)), what="all of them to die")
             if number != signal.SIGKILL:
-                assert await store.kinds() == [], "its jobs are deleted"
+                assert await store.schema.kinds() == [], "its jobs are deleted"
                 assert list((tmp_path / "places").iterdir()) == [], "and so are its files"
     finally:
         if running.returncode is None:
@@ -157,13 +157,13 @@ async def test_real_jobs_are_refused_and_left_alone(file_store_url: str) -> None
         with pytest.raises(RealJobs, match="'research'"):
             await Chaos(Plan(file_store_url, 3, 1)).run()
         store = await app.open()
-        assert await store.kinds() == ["research"]
-        assert await store.list_workers(include_stopped=True) == []
+        assert await store.schema.kinds() == ["research"]
+        assert await store.workers.list_workers(include_stopped=True) == []
 
         report = await Chaos(Plan(file_store_url, 3, 1, workers=2, allow_real_jobs=True)).run()
         assert report.faults == []
         assert await job.get() == before
-        assert await store.kinds() == ["research"], "its own jobs are deleted"
+        assert await store.schema.kinds() == ["research"], "its own jobs are deleted"
     async with App(file_store_url, tenant=report.tenant) as app:
         assert await app.workers(include_stopped=True) == []
 

@@ -10,8 +10,8 @@ import pytest
 
 from perdure.chaos.proxy import Line, Proxy, reachable
 from perdure.model.errors import StoreUnreachable
-from perdure.store.postgres.severing import end_backends
-from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS
+from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS
+from perdure.store.postgres.engine.terminate import end_backends
 from tests.crash.processes import until
 
 BIG = b"x" * 3_000_000

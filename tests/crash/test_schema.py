@@ -62,7 +62,7 @@ async def test_a_killed_migrator_leaves_a_schema_that_migrates(bare_crew: Crew, 
     assert await killed.ended() == -9, killed.log
     store = await open_store(crew.url)
     try:
-        applied = (await store.schema_status()).migrations
+        applied = (await store.schema.schema_status()).migrations
         assert [m.number for m in applied if m.applied_at] == done
     finally:
         await store.close()

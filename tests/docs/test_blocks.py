@@ -56,7 +56,7 @@ class WorkerThread(threading.Thread):
     async def _work(self) -> None:
         store = await open_store(URL)
         try:
-            await store.migrate()
+            await store.schema.migrate()
             self._loop = asyncio.get_running_loop()
             self._worker = Worker(store, self._app.registry, WorkerOptions())
             self._up.set()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.advice import ADVICE
+from perdure.cli.error_help import ADVICE
 from perdure.cli.main import root
 from perdure.cli.options import GLOBALS, leading
 from perdure.config import SETTINGS

@@ -191,7 +191,7 @@ def pay() -> str:
 async def take_over() -> None:
     """What any worker does for the jobs of a dead one."""
     store = await open_store("sqlite:///perdure.db")
-    while not await store.reap(worker_id="the living"):
+    while not await store.leases.reap(worker_id="the living"):
         await asyncio.sleep(0.1)
     await store.close()
 

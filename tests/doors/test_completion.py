@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli import completing
+from perdure.cli import completion as completing
 from tests.doors.conftest import Done, Perdure
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from perdure.cli import errors as doors
-from perdure.cli.advice import ADVICE
+from perdure.cli.error_help import ADVICE
 from perdure.cli.errors import EXIT_CODES, Exit, exit_code, report
-from perdure.cli.usage import Usage
+from perdure.cli.usage_error import Usage
 from perdure.model import errors
-from perdure.model.checking import FAULTS
+from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import Status
 from tests.doors.conftest import Perdure, a_job
 

@@ -80,7 +80,7 @@ class TestWait:
 
 
 def test_nobody_there_to_start_it(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.watching.PATIENCE", 0.0)
+    monkeypatch.setattr("perdure.cli.watch.PATIENCE", 0.0)
     done = perdure("jobs", "start", "x", "--queue", "slow", "--wait=0.5s", code=8)
     assert "no worker serves queue 'slow'; start one: perdure worker start --app module:attr --queues slow" in done.err
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.cli.usage import Usage
-from perdure.cli.words import TimeFormat, Times, clean_text, duration, moment, one_line, safe_json, short, span
+from perdure.cli.format import TimeFormat, Times, clean_text, duration, moment, one_line, safe_json, short, span
+from perdure.cli.usage_error import Usage
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.jobs import JobFilter, Outcome, Wait
-from perdure.store.following import follow
+from perdure.store.follow import follow
 from perdure.store.protocol import Store
 from tests.conformance.shell import Shell
 from tests.conformance.support import (
@@ -44,14 +44,14 @@ async def test_a_suspended_job_is_not_claimed_again_and_again(store: Store) -> N
         job_id = await run_to(store, status)
         for _ in range(3):
             assert not await claimable(store, job_id)
-        assert (await store.get_job(job_id)).attempt == 1
+        assert (await store.jobs.get_job(job_id)).attempt == 1
 
 
 async def test_an_event_of_the_last_moment_does_not_revive_a_finished_job(store: Store) -> None:
     """A decision that arrived after the end made the job look alive, and it ran again."""
     question = await asked(store)
-    await store.cancel(question.job_id, note=NOTE, force=True)
-    for call in (store.decide(approve(question)), store.append(question.job_id, 4, event())):
+    await store.jobs.cancel(question.job_id, note=NOTE, force=True)
+    for call in (store.approvals.decide(approve(question)), store.jobs.append(question.job_id, 4, event())):
         with pytest.raises(Exception, match=r"already|cannot"):
             await call
     assert not await claimable(store, question.job_id)
@@ -61,18 +61,18 @@ async def test_an_event_of_the_last_moment_does_not_revive_a_finished_job(store:
 async def test_rejecting_is_not_approving(store: Store) -> None:
     """Both decisions wrote the same event, so a rejected job went on."""
     question = await asked(store)
-    await store.finish(await lease_of(store, question.job_id), Outcome(S.WAITING_FOR_APPROVAL))
-    await store.decide(deny(question))
-    assert (await store.get_job(question.job_id)).status is S.FAILED
+    await store.leases.finish(await lease_of(store, question.job_id), Outcome(S.WAITING_FOR_APPROVAL))
+    await store.approvals.decide(deny(question))
+    assert (await store.jobs.get_job(question.job_id)).status is S.FAILED
 
 
 async def test_an_approved_job_really_resumes(store: Store) -> None:
     """The decision set a status that the runner refused to start from."""
     question = await asked(store)
-    await store.finish(await lease_of(store, question.job_id), Outcome(S.WAITING_FOR_APPROVAL))
-    await store.decide(approve(question))
+    await store.leases.finish(await lease_of(store, question.job_id), Outcome(S.WAITING_FOR_APPROVAL))
+    await store.approvals.decide(approve(question))
     again = await claim(store, question.job_id)
-    assert await store.finish(again.lease, outcome(S.COMPLETED)) is S.COMPLETED
+    assert await store.leases.finish(again.lease, outcome(S.COMPLETED)) is S.COMPLETED
 
 
 async def test_completing_wins_over_what_arrives_meanwhile(store: Store) -> None:
@@ -80,7 +80,7 @@ async def test_completing_wins_over_what_arrives_meanwhile(store: Store) -> None
     for n in range(20):
         question = await asked(store)
         lease = await lease_of(store, question.job_id)
-        calls = [store.decide(approve(question)), store.finish(lease, outcome(S.COMPLETED))]
+        calls = [store.approvals.decide(approve(question)), store.leases.finish(lease, outcome(S.COMPLETED))]
         done = await asyncio.gather(*(calls[:: 1 if n % 2 else -1]), return_exceptions=True)
         assert S.COMPLETED in done
         assert [e.type for e in await checked_log(store, question.job_id)][-1] == "job_completed"
@@ -89,8 +89,8 @@ async def test_completing_wins_over_what_arrives_meanwhile(store: Store) -> None
 async def test_a_cancel_is_written_although_its_job_was_stopped(store: Store) -> None:
     """The event was written with a context that was cancelled already: row and log disagreed for ever."""
     lease = await started(store)
-    await store.cancel(lease.job_id, note=NOTE)
-    await store.finish(lease, outcome(S.CANCELLED))
+    await store.jobs.cancel(lease.job_id, note=NOTE)
+    await store.leases.finish(lease, outcome(S.CANCELLED))
     assert [e.type for e in await checked_log(store, lease.job_id)][-2:] == ["cancel_requested", "job_cancelled"]
     assert not await claimable(store, lease.job_id)
 
@@ -100,11 +100,11 @@ async def test_cancelling_and_completing_at_once_end_in_one_state(store: Store) 
         with case("force" if force else "ask"):
             lease = await started(store)
             cancelled, done = await asyncio.gather(
-                store.cancel(lease.job_id, note=NOTE, force=force),
-                store.finish(lease, outcome(S.COMPLETED)),
+                store.jobs.cancel(lease.job_id, note=NOTE, force=force),
+                store.leases.finish(lease, outcome(S.COMPLETED)),
                 return_exceptions=True,
             )
-            status = (await store.get_job(lease.job_id)).status
+            status = (await store.jobs.get_job(lease.job_id)).status
             if status is S.COMPLETED:
                 assert done is S.COMPLETED
                 assert cancelled is S.RUNNING or isinstance(cancelled, IllegalTransition)
@@ -117,14 +117,14 @@ async def test_cancelling_and_completing_at_once_end_in_one_state(store: Store) 
 async def test_a_retried_job_does_not_wait_for_its_old_lease(store: Store) -> None:
     """Leases were never released: a requeued job waited up to the full lease before anybody could claim it."""
     lease = await started(store)
-    await store.finish(lease, Outcome(S.RETRY, uses_retry=True))
+    await store.leases.finish(lease, Outcome(S.RETRY, uses_retry=True))
     assert (await claim(store, lease.job_id, worker_id=OTHER)).lease.attempt == 2
 
 
 async def test_backing_off_holds_no_lease(store: Store) -> None:
     """Backoff was a sleep inside the worker's slot."""
     job_id = await run_to(store, S.RETRY)
-    job = await store.get_job(job_id)
+    job = await store.jobs.get_job(job_id)
     assert job.lease is None
     assert job.due_at is not None
 
@@ -142,8 +142,8 @@ async def test_a_flood_of_events_reaches_a_slow_follower_whole(store: Store) -> 
 
     watching = asyncio.create_task(watch())
     for _ in range(25):
-        await store.record(lease, [event() for _ in range(100)])
-    await store.finish(lease, outcome(S.COMPLETED))
+        await store.leases.record(lease, [event() for _ in range(100)])
+    await store.leases.finish(lease, outcome(S.COMPLETED))
     async with asyncio.timeout(20):
         await watching
     assert seen == list(range(1, 2504))
@@ -153,17 +153,17 @@ async def test_two_workers_of_one_name_do_not_share_a_lease(store: Store) -> Non
     """Worker ids were host names: two workers on one host renewed each other's leases."""
     old = await started(store)
     await run_out(store, old)
-    await store.reap(worker_id=WORKER)
+    await store.leases.reap(worker_id=WORKER)
     new = (await claim(store, old.job_id, worker_id=WORKER)).lease
-    assert await store.heartbeat([old], ttl=600) == set()
-    assert await store.heartbeat([old, new], ttl=600) == {new.job_id}
+    assert await store.leases.heartbeat([old], ttl=600) == set()
+    assert await store.leases.heartbeat([old, new], ttl=600) == {new.job_id}
     with pytest.raises(LeaseLost):
-        await store.finish(old, outcome(S.COMPLETED))
+        await store.leases.finish(old, outcome(S.COMPLETED))
 
 
 async def test_a_stale_heartbeat_beside_a_live_one_of_the_same_job_renews_it_once(store: Store) -> None:
     lease = await started(store)
-    assert await store.heartbeat([lease, lease], ttl=60) == {lease.job_id}
+    assert await store.leases.heartbeat([lease, lease], ttl=60) == {lease.job_id}
 
 
 async def test_parked_jobs_are_not_in_the_way(store: Store) -> None:
@@ -171,33 +171,33 @@ async def test_parked_jobs_are_not_in_the_way(store: Store) -> None:
     for _ in range(30):
         await run_to(store, S.WAITING_FOR_APPROVAL, queue="q", priority=9)
     job_id = await enqueue(store, queue="q", priority=1)
-    assert [job.id for job in await store.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)] == [job_id]
+    assert [job.id for job in await store.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)] == [job_id]
 
 
 async def test_the_same_timer_set_again_moves(store: Store) -> None:
     """A wait's expiry was written into an event that nothing read."""
     lease = await started(store)
-    await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
-    await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, -1))])
-    await store.finish(lease, Outcome(S.PARKED))
+    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
+    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, -1))])
+    await store.leases.finish(lease, Outcome(S.PARKED))
     assert await claimable(store, lease.job_id)
 
 
 async def test_a_question_outlives_attempts_and_is_answered_once(store: Store) -> None:
     """A re-run after the approval asked again, or used the grant twice."""
     lease = await started(store)
-    question = await store.request_approval(lease, new_approval("publish"))
-    await store.decide(approve(question))
+    question = await store.approvals.request_approval(lease, new_approval("publish"))
+    await store.approvals.decide(approve(question))
     for _ in range(3):
-        await store.finish(lease, Outcome(S.RETRY))
+        await store.leases.finish(lease, Outcome(S.RETRY))
         lease = (await claim(store, lease.job_id)).lease
-        assert (await store.request_approval(lease, new_approval("publish"))).decided_by == "ann"
-    assert len((await store.list_approvals(job_id=lease.job_id)).items) == 1
+        assert (await store.approvals.request_approval(lease, new_approval("publish"))).decided_by == "ann"
+    assert len((await store.approvals.list_approvals(job_id=lease.job_id)).items) == 1
 
 
 async def test_job_and_queue_row_are_stored_together(file_store: Store, shell: Shell) -> None:
     """Status, queue and log lived in stores that were written one after the other."""
-    await file_store.enqueue_many([new_job() for _ in range(50)])
+    await file_store.jobs.enqueue_many([new_job() for _ in range(50)])
     for table in ("jobs", "job_queue", "job_events"):
         [row] = await shell.run(f"select count(*) as n from {table}")
         assert row["n"] == 50
@@ -208,5 +208,5 @@ async def test_counting_never_counts_what_has_ended(store: Store) -> None:
     for _ in range(3):
         await run_to(store, S.COMPLETED)
     await run_to(store, S.RUNNING)
-    counted = await store.count_jobs(JobFilter(statuses=(S.RUNNING, S.WAITING)), by="status")
+    counted = await store.jobs.count_jobs(JobFilter(statuses=(S.RUNNING, S.WAITING)), by="status")
     assert counted == {"RUNNING": 1}

@@ -88,7 +88,7 @@ async def pending(app: App, handle: Handle[Any]) -> Approval:
 
 async def lease_of(store: Store, handle: Handle[Any]) -> Lease:
     """The live lease of a job, as its holder knows it."""
-    job = await store.get_job(handle.id)
+    job = await store.jobs.get_job(handle.id)
     assert job.lease is not None
     return Lease(job.id, job.lease.attempt, job.lease.worker_id)
 
@@ -96,10 +96,10 @@ async def lease_of(store: Store, handle: Handle[Any]) -> Lease:
 async def take_away(store: Store, handle: Handle[Any]) -> Lease:
     """Let the lease of a running job run out in the database and have it reaped, while its worker still works."""
     lease = await lease_of(store, handle)
-    assert await store.heartbeat([lease], ttl=0.001, started=[handle.id]) == {handle.id}
+    assert await store.leases.heartbeat([lease], ttl=0.001, started=[handle.id]) == {handle.id}
 
     async def reaped() -> bool:
-        return handle.id in {r.job_id for r in await store.reap(worker_id="somebody-else")}
+        return handle.id in {r.job_id for r in await store.leases.reap(worker_id="somebody-else")}
 
     await until(reaped, what="the reaper")
     return lease

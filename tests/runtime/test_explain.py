@@ -15,7 +15,7 @@ from perdure.model.explanation import MOST_AHEAD, Explanation, Why
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Outcome, Wait
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
-from perdure.runtime.takers import when
+from perdure.runtime.explain.workers import when
 from perdure.store.protocol import Store
 from tests.conformance.shell import open_shell
 from tests.conformance.support import HOUR, claim, later, new_approval, new_job, passed, run_out
@@ -46,16 +46,16 @@ async def employ(store: Store, name: str = "larch", **changes: Any) -> str:
         "heartbeat_at": now,
         "alive": True,
     }
-    await store.register_worker(WorkerInfo(id=id, **{**fields, **changes}))
+    await store.workers.register_worker(WorkerInfo(id=id, **{**fields, **changes}))
     return id
 
 
 async def keep_alive(app: App) -> None:
     """This machine may be so busy that 15 s pass in a test: only who is meant to be silent shall be it."""
     store = await app.open()
-    for worker in await store.list_workers():
+    for worker in await store.workers.list_workers():
         if await store.now() - worker.heartbeat_at < timedelta(hours=1):
-            await store.beat_worker(worker.id, state=worker.state)
+            await store.workers.beat_worker(worker.id, state=worker.state)
 
 
 async def echo(app: App, **options: Any) -> Handle[Any]:
@@ -112,7 +112,9 @@ async def test_a_lost_worker_of_the_queue_is_named(file_app: App) -> None:
     gone = await employ(store)
     async with open_shell(file_app.settings["database_url"]) as shell:
         await shell.run(f"update workers set heartbeat_at = {shell.ago(DAY)}")
-    await store.beat_worker(await employ(store, "birch"), state=WorkerState.STOPPED)  # a later one, which left in order
+    await store.workers.beat_worker(
+        await employ(store, "birch"), state=WorkerState.STOPPED
+    )  # a later one, which left in order
     said = f"The one that did, worker {gone} (process 7 on larch), was last heard of at"
     found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago): it never said that it stopped.")
     assert found.details["last_worker"] == gone
@@ -145,7 +147,7 @@ async def test_workers_that_take_no_more(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     larch = await employ(store)
-    await store.beat_worker(larch, state=WorkerState.DRAINING)
+    await store.workers.beat_worker(larch, state=WorkerState.DRAINING)
     found = await why(app, job, Why.WORKERS_DRAINING, "the 1 worker that serves queue 'default' is draining")
     assert (found.details["draining"], commands(found)) == ([larch], [START])
     birch = await employ(store, "birch")
@@ -179,9 +181,9 @@ async def test_slots_and_the_place_in_the_queue(app: App) -> None:
 
 async def test_more_jobs_ahead_than_are_counted(app: App) -> None:
     store = await app.open()
-    await store.enqueue_many([new_job(priority=7) for _ in range(MOST_AHEAD // 2)])
+    await store.jobs.enqueue_many([new_job(priority=7) for _ in range(MOST_AHEAD // 2)])
     middle = await echo(app, priority=5)
-    await store.enqueue_many([new_job(priority=5) for _ in range(MOST_AHEAD)])
+    await store.jobs.enqueue_many([new_job(priority=5) for _ in range(MOST_AHEAD)])
     last = await echo(app, priority=5)
     assert (await app.explain(middle.id)).details["ahead"] == MOST_AHEAD // 2
     found = await why(app, last, Why.NO_WORKER, "at least 1,000 jobs are ahead of it")
@@ -268,7 +270,7 @@ async def test_put_aside_by_a_claim_that_failed(damaged: App) -> None:
     job = await echo(damaged)
     async with open_shell(damaged.settings["database_url"]) as shell:
         await shell.run(f"insert into job_events (job_id, version, type) values ({shell.id(job.id)}, 2, 'by hand')")
-    assert await store.claim(worker_id="w", queue="default", limit=1, ttl=30) == []
+    assert await store.leases.claim(worker_id="w", queue="default", limit=1, ttl=30) == []
     found = await why(damaged, job, Why.PUT_ASIDE, "it is put aside and tried again at")
     assert commands(found)[0] == f"perdure jobs events {job.id.hex[-8:]}"
 
@@ -309,8 +311,8 @@ async def test_asleep_while_its_worker_waits(app: App) -> None:
     larch = await employ(store)
     job = await echo(app)
     lease = (await claim(store, job.id, worker_id=larch)).lease
-    await store.record(lease, [], open_waits=[Wait("blink", "timer", await later(store, 60))])
-    await store.set_waiting(lease, True)
+    await store.leases.record(lease, [], open_waits=[Wait("blink", "timer", await later(store, 60))])
+    await store.leases.set_waiting(lease, True)
     await why(app, job, Why.SLEEPING, "timer 'blink' ends at", f"worker {larch} (process 7 on larch) waits with it")
 
 
@@ -319,8 +321,8 @@ async def test_awake_and_waiting_for_a_worker(app: App) -> None:
     job = await echo(app)
     lease = (await claim(store, job.id)).lease
     soon_over = await later(store, 0.05)
-    await store.record(lease, [], open_waits=[Wait("blink", "timer", soon_over)])
-    await store.finish(lease, Outcome(Status.PARKED))
+    await store.leases.record(lease, [], open_waits=[Wait("blink", "timer", soon_over)])
+    await store.leases.finish(lease, Outcome(Status.PARKED))
     await passed(store, soon_over)
     await why(app, job, Why.NO_WORKER, "Timer 'blink' ended at", "and no live worker")
 
@@ -369,8 +371,8 @@ async def test_asked_what_happened(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     lease = (await claim(store, job.id)).lease
-    asked = await store.request_approval(lease, new_approval("post?1", kind="question"))
-    await store.finish(lease, Outcome(Status.WAITING_FOR_APPROVAL))
+    asked = await store.approvals.request_approval(lease, new_approval("post?1", kind="question"))
+    await store.leases.finish(lease, Outcome(Status.WAITING_FOR_APPROVAL))
     await employ(store)
     found = await why(app, job, Why.APPROVAL, f"(question …{asked.short_id}")
     assert commands(found) == [
@@ -384,8 +386,8 @@ async def test_an_answer_that_came_too_late(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     lease = (await claim(store, job.id)).lease
-    asked = await store.request_approval(lease, new_approval(expires_in=0.05))
-    await store.finish(lease, Outcome(Status.WAITING_FOR_APPROVAL))
+    asked = await store.approvals.request_approval(lease, new_approval(expires_in=0.05))
+    await store.leases.finish(lease, Outcome(Status.WAITING_FOR_APPROVAL))
     await passed(store, asked.expires_at)
     found = await why(app, job, Why.APPROVAL, "It expired at", "the next worker settles that, and none is alive")
     assert set(commands(found)) == {START}
@@ -437,7 +439,7 @@ async def test_running_on_a_worker_that_drains(app: App) -> None:
     job = await echo(app)
     await claim(store, job.id, worker_id=larch)
     await why(app, job, Why.RUNNING, f"It is running, attempt 1, on worker {larch}")
-    await store.beat_worker(larch, state=WorkerState.DRAINING)
+    await store.workers.beat_worker(larch, state=WorkerState.DRAINING)
     found = await why(app, job, Why.RUNNING, "Its worker is draining and hands it back after this step.")
     assert found.details["draining"] is True
 
@@ -474,7 +476,7 @@ async def test_a_worker_that_seems_dead(app: App) -> None:
     birch = await employ(store, "birch")
     left = await echo(app)
     await claim(store, left.id, worker_id=birch)
-    await store.beat_worker(birch, state=WorkerState.STOPPED)
+    await store.workers.beat_worker(birch, state=WorkerState.STOPPED)
     await employ(store, "oak")
     found = await why(
         app, left, Why.WORKER_SILENT, "holds it, but stopped at", "a live worker takes it over within seconds"
@@ -554,10 +556,10 @@ async def test_how_it_ended(app: App) -> None:
 async def test_rows_that_somebody_deleted(damaged: App) -> None:
     store = await damaged.open()
     lost, forgotten, asleep = await echo(damaged), await echo(damaged), await echo(damaged, queue="naps")
-    await store.finish((await claim(store, lost.id)).lease, Outcome(Status.PARKED))
+    await store.leases.finish((await claim(store, lost.id)).lease, Outcome(Status.PARKED))
     lease = (await claim(store, asleep.id)).lease
-    await store.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, 60))])
-    await store.finish(lease, Outcome(Status.PARKED))
+    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, 60))])
+    await store.leases.finish(lease, Outcome(Status.PARKED))
     async with open_shell(damaged.settings["database_url"]) as shell:
         await shell.run("delete from job_queue")
     await why(damaged, forgotten, Why.DAMAGED, "It is PENDING, but nothing in the queue would ever start it")

@@ -6,7 +6,7 @@ import pytest
 
 from perdure import App, Backoff, BlockingContext, JobContext, Request, Status
 from perdure.model.errors import InvalidInput
-from perdure.runtime.checks import check_names
+from perdure.runtime.validation import check_names
 from tests.runtime.support import PATIENCE, ended, types, until, working
 
 

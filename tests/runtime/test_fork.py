@@ -363,7 +363,7 @@ async def test_an_answer_outlives_the_job_it_was_given_to(app: App, publish: Any
     async def prune(job: Handle[Any]) -> None:
         store = await app.open()
         await passed(store, (await job.get()).finished_at)
-        assert await store.prune([job.id]) == 1
+        assert await store.retention.prune([job.id]) == 1
         with pytest.raises(JobNotFound):
             await job.get()
 

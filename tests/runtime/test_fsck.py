@@ -10,7 +10,7 @@ import pytest
 
 from perdure import App, Backoff, Finding, JobContext, Snooze
 from perdure.model.errors import Conflict, SchemaMissing, StoreUnreachable
-from perdure.runtime.client.checking import PAGE
+from perdure.runtime.client.fsck import PAGE
 from perdure.sync import Client
 from tests.runtime.support import LINGER, PATIENCE, working
 

@@ -183,8 +183,8 @@ async def test_a_job_that_a_lost_worker_was_the_end_of_is_told_as_an_error(
     store = await app.open()
     for job in (once, again):
         handle = await app.enqueue(job)
-        [claimed] = await store.claim(queue="default", worker_id="w", ttl=60, limit=1)
-        assert await store.heartbeat([claimed.lease], ttl=0.001, started=[handle.id]) == {handle.id}
+        [claimed] = await store.leases.claim(queue="default", worker_id="w", ttl=60, limit=1)
+        assert await store.leases.heartbeat([claimed.lease], ttl=0.001, started=[handle.id]) == {handle.id}
 
     async def told() -> bool:
         await chores(app)

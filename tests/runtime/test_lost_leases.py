@@ -123,9 +123,9 @@ async def test_a_takeover_stops_the_handler_and_the_second_attempt_wins(app: App
     assert keys(log, "node_finished") == ["before"]
     assert (await handle.get()).retry_count == 1
     with pytest.raises(LeaseLost):
-        await store.record(lost, [NewEvent("late")])
+        await store.leases.record(lost, [NewEvent("late")])
     with pytest.raises(LeaseLost):
-        await store.finish(lost, Outcome(Status.COMPLETED, result='"late"'))
+        await store.leases.finish(lost, Outcome(Status.COMPLETED, result='"late"'))
     assert_nothing_late(await handle.events())
 
 
@@ -277,7 +277,7 @@ async def test_a_job_whose_workers_keep_dying_ends_in_the_dead_letters(app: App)
     store = await app.open()
     handle = await app.enqueue(deadly)
     for n in range(3):
-        [claimed] = await store.claim(worker_id=f"doomed-{n}", queue="default", limit=1, ttl=30)
+        [claimed] = await store.leases.claim(worker_id=f"doomed-{n}", queue="default", limit=1, ttl=30)
         assert claimed.retry_count == n
         await take_away(store, handle)
     job = await handle.get()
@@ -293,10 +293,10 @@ async def test_a_lost_claim_that_never_started_costs_nothing(app: App) -> None:
     store = await app.open()
     handle = await app.enqueue(quick)
     for n in range(5):
-        [claimed] = await store.claim(worker_id=f"doomed-{n}", queue="default", limit=1, ttl=0.01)
+        [claimed] = await store.leases.claim(worker_id=f"doomed-{n}", queue="default", limit=1, ttl=0.01)
 
         async def reaped() -> bool:
-            return handle.id in {r.job_id for r in await store.reap(worker_id="reaper")}
+            return handle.id in {r.job_id for r in await store.leases.reap(worker_id="reaper")}
 
         await until(reaped)
         assert claimed.lost_starts == n
@@ -357,5 +357,5 @@ async def test_leases_are_told_apart_by_attempt_and_worker(app: App) -> None:
         await take_away(store, handle)
         await handle.result(PATIENCE)
         with pytest.raises(LeaseLost):
-            await store.record(first, [NewEvent("late")])
+            await store.leases.record(first, [NewEvent("late")])
     assert keys(await handle.events(), "node_finished") == ["only"]

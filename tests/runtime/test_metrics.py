@@ -16,7 +16,7 @@ from perdure.model.jobs import Lease
 from perdure.observe import snapshot as snapshots
 from perdure.observe.labels import OTHER, Labels, call_name
 from perdure.observe.metrics import MOST_NAMES, Metrics
-from perdure.observe.observed_store import OPERATIONS, observed
+from perdure.observe.observed_store import ROLES, observed, operations
 from perdure.store.protocol import Store
 from tests.conformance.support import later, passed
 from tests.runtime.conftest import Place
@@ -239,7 +239,7 @@ async def test_leases(metered: App, meters: Meters) -> None:
         await asyncio.wait_for(entered.wait(), PATIENCE)
         await until(lambda: (meters("lease_renewals_total", outcome="renewed") or 0) >= 2, what="heartbeats")
         lease = await take_away(store, handle)
-        assert await store.heartbeat([lease], ttl=1) == set()
+        assert await store.leases.heartbeat([lease], ttl=1) == set()
         assert await handle.result(PATIENCE) == "done"
     assert (meters("lease_renewals_total", outcome="lost") or 0) >= 1
     assert meters("leases_expired_total", outcome="RETRY") == 1
@@ -267,7 +267,7 @@ async def test_writes_that_are_refused(metered: App, meters: Meters) -> None:
         await app.cancel(handle.id, force=True)
         stale = Lease(handle.id, 1, "somebody")
         with pytest.raises(LeaseLost):
-            await (await app.open()).record(stale, [NewEvent("mine")])
+            await (await app.open()).leases.record(stale, [NewEvent("mine")])
     await app.cancel(delayed.id)
     conflicts = meters.series("event_append_conflicts_total")
     assert (conflicts["version-mismatch",], conflicts["job-leased",]) == (1, 1)
@@ -293,11 +293,12 @@ async def test_the_store_is_timed_and_its_errors_counted(
     monkeypatch.setattr(bare, "list_jobs", away)
     other = metrics_of(metered)
     with pytest.raises(StoreUnreachable):
-        await observed(bare, other).list_jobs(None, limit=1)  # type: ignore[arg-type]  # it does not get that far
+        await observed(bare, other).jobs.list_jobs(None, limit=1)  # type: ignore[arg-type]  # it does not get that far
     assert meters.series("store_errors_total") == {("list_jobs", "store-unreachable"): 1}
     monkeypatch.undo()
-    assert {"claim", "finish", "heartbeat", "record", "figures", "migrate"} <= set(OPERATIONS)
-    assert "listen" not in OPERATIONS
+    timed = {name for _, role in ROLES for name in operations(role)} | set(operations(Store))
+    assert {"claim", "finish", "heartbeat", "record", "snapshot", "migrate", "now", "close"} <= timed
+    assert "listen" not in timed
     assert observed(store, other) is store, "no call is timed twice"
 
 
@@ -370,7 +371,7 @@ async def test_a_database_that_does_not_answer_leaves_the_rest(
 
     for figures in (away, silent):
         monkeypatch.setattr(snapshots, "PATIENCE", 0.05)
-        monkeypatch.setattr(store, "figures", figures)
+        monkeypatch.setattr(store.figures, "snapshot", figures)
         monkeypatch.setattr(shown, "_good_until", 0.0)
         await shown.refresh(store)
         assert meters.series("jobs") == {}, "what is old is not shown as if it were new"
@@ -428,7 +429,7 @@ async def test_one_registry_has_room_for_one_app(meters: Meters) -> None:
 
 async def test_what_is_not_installed_is_named(meters: Meters, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [n for n in sys.modules if n.startswith(("prometheus_client", "perdure.observe."))]:
-        if name not in ("perdure.observe.watching", "perdure.observe.tracing"):
+        if name not in ("perdure.observe.setup", "perdure.observe.tracing"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError) as refused:

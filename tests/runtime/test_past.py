@@ -13,7 +13,7 @@ from perdure.model.errors import Conflict, InvalidInput, JobNotFound
 from perdure.model.fold import fold, job_at
 from perdure.model.ids import uuid7
 from perdure.model.jobs import JobState
-from perdure.runtime.client import looking
+from perdure.runtime.client import queries as looking
 from tests.runtime.support import LONG, NOW, PATIENCE, QUICK, ended, pending, reached, until, working
 
 # -- at a version ------------------------------------------------------------------------------------------------------------

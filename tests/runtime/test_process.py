@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from perdure import App, JobContext
-from perdure.runtime.process import devoted
+from perdure.runtime.gc_tuning import devoted
 from perdure.sync import Client
 
 

@@ -19,9 +19,9 @@ from perdure.model.errors import ConfigError, InvalidInput, JobNotFound, JobPrun
 from perdure.model.ids import first_id_of, hash_token
 from perdure.model.retention import PruneFilter
 from perdure.runtime import retention
-from perdure.runtime.archive import Archive
 from perdure.runtime.chores import Chores
-from perdure.runtime.records import line_of
+from perdure.runtime.export_file import Archive
+from perdure.runtime.export_records import line_of
 from perdure.runtime.retention import Pruning, Retention
 from perdure.store.protocol import Store
 from tests.conformance.shell import open_shell
@@ -174,7 +174,7 @@ async def test_a_stop_waits_for_the_batch_in_hand(app: App, monkeypatch: pytest.
     """The transaction that is under way is committed and counted before the caller hears of the end."""
     await cancelled(app, 6)
     store = await app.open()
-    reached, go, prune = asyncio.Event(), asyncio.Event(), store.prune
+    reached, go, prune = asyncio.Event(), asyncio.Event(), store.retention.prune
 
     async def slow(*args: Any, **more: Any) -> int:
         reached.set()
@@ -362,7 +362,7 @@ async def test_a_full_disk_costs_no_job(app: App, tmp_path: Path, monkeypatch: p
         fsync(fd)
 
     with monkeypatch.context() as patch:
-        patch.setattr("perdure.runtime.archive.os.fsync", full)
+        patch.setattr("perdure.runtime.export_file.os.fsync", full)
         with pytest.raises(StoreError, match="No space left"):
             await app.prune(older_than=0, batch=2, export=file)
     assert await left(app) == sorted(ids)[2:], "the first batch was safe and is gone, the second stays"
@@ -375,7 +375,7 @@ async def test_a_job_is_synced_before_it_goes(app: App, tmp_path: Path, monkeypa
     await cancelled(app, 4)
     file, order = tmp_path / "old.jsonl", []
     store = await app.open()
-    prune, save = store.prune, Archive.save
+    prune, save = store.retention.prune, Archive.save
 
     def saving(archive: Archive) -> None:
         save(archive)
@@ -397,12 +397,12 @@ async def test_what_another_pruned_meanwhile_is_passed_over(
 ) -> None:
     ids = sorted(await cancelled(file_app, 3))
     store = await file_app.open()
-    list_runs = store.list_runs
+    list_runs = store.jobs.list_runs
     async with App(file_store_url) as other:
 
         async def late(job_id: UUID) -> Any:
             if job_id == ids[1]:
-                await (await other.open()).prune([job_id])
+                await (await other.open()).retention.prune([job_id])
             return await list_runs(job_id)
 
         monkeypatch.setattr(store, "list_runs", late)
@@ -440,7 +440,7 @@ async def test_export_by_ids_by_filters_and_of_all(app: App) -> None:
 async def test_a_running_job_is_exported_as_of_one_version(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = await app.enqueue("echo", elsewhere=True, delay="1h")
     store = await app.open()
-    list_runs = store.list_runs
+    list_runs = store.jobs.list_runs
 
     async def busy(job_id: UUID) -> Any:
         await app.append(job_id, 1, "note")
@@ -456,8 +456,8 @@ async def test_large_logs_are_read_in_small_pages(app: App, monkeypatch: pytest.
     store = await app.open()
     lease = await started(store)
     for _ in range(12):
-        await store.record(lease, [event("note", json.dumps("x" * 300_000)) for _ in range(5)])
-    list_events, sizes = store.list_events, []
+        await store.leases.record(lease, [event("note", json.dumps("x" * 300_000)) for _ in range(5)])
+    list_events, sizes = store.jobs.list_events, []
 
     async def watched(*args: Any, **more: Any) -> Any:
         page = await list_events(*args, **more)
@@ -475,8 +475,8 @@ async def test_large_logs_are_read_in_small_pages(app: App, monkeypatch: pytest.
 async def test_long_logs_are_read_in_few_pages(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await app.open()
     lease = await started(store)
-    await store.record(lease, [event() for _ in range(598)])
-    list_events, pages = store.list_events, []
+    await store.leases.record(lease, [event() for _ in range(598)])
+    list_events, pages = store.jobs.list_events, []
 
     async def watched(*args: Any, **more: Any) -> Any:
         pages.append(more["limit"])
@@ -548,10 +548,10 @@ async def old_jobs(store: Store, url: str, number: int, *, hours: float, strange
     """Jobs that were made and ended that many hours ago; strange ones have ids that do not tell."""
     began = await store.now() - timedelta(hours=hours)
     ids = [uuid4() if strange else UUID(int=first_id_of(began).int + n) for n in range(number)]
-    await store.enqueue_many([new_job(id=id) for id in ids])
+    await store.jobs.enqueue_many([new_job(id=id) for id in ids])
     async with open_shell(url) as shell:
         for id in ids:
-            await store.cancel(id, note="{}")
+            await store.jobs.cancel(id, note="{}")
             await shell.run(f"update jobs set finished_at = {shell.ago(hours * 3600)} where id = {shell.id(id)}")
     return ids
 
@@ -641,7 +641,7 @@ async def test_a_chore_whose_database_is_away_goes_on_later(
 ) -> None:
     store = await file_app.open()
     await old_jobs(store, file_store_url, 1, hours=2)
-    worker, prune = chores(store, "w-1"), store.prune
+    worker, prune = chores(store, "w-1"), store.retention.prune
 
     async def away(*args: Any, **more: Any) -> int:
         raise StoreError("away")

@@ -234,7 +234,7 @@ async def test_a_job_is_not_parked_while_something_is_written(app: App, monkeypa
         await asyncio.gather(ctx.sleep("nap", LONG), write())
 
     store = await app.open()
-    record = store.record
+    record = store.leases.record
 
     async def slow(*args: object, **options: object) -> object:
         await asyncio.sleep(0.1)
@@ -401,7 +401,7 @@ async def test_a_sleep_is_not_shorter_by_the_time_its_job_waited_for_a_slot(app:
     await asyncio.sleep(0.3)
     release.set()
     await reached(sleeper, Status.PARKED)
-    [wait] = (await store.get_job(sleeper.id)).waits
+    [wait] = (await store.jobs.get_job(sleeper.id)).waits
     assert wait.until is not None
     assert (wait.until - asked[0]).total_seconds() >= 3600 - 0.05
     await blocker.result(PATIENCE)

@@ -144,7 +144,7 @@ async def test_it_is_the_time_of_the_database() -> None:
     clock = ManualClock(START)
     store = await open_store("memory:", clock=clock)
     try:
-        await store.migrate()
+        await store.schema.migrate()
         assert await store.now() == clock.now() == AT_FIRST
         clock.advance("400d 7h 1.001s")
         assert await store.now() == clock.now()

@@ -25,7 +25,7 @@ from perdure import (
     WaitTimeout,
 )
 from perdure.model.errors import ApprovalExpired, ConfigError, DuplicateHandler, UnknownHandler
-from perdure.store.sqlite.leases import Leases
+from perdure.store.sqlite.leases.leases import Leases
 from perdure.sync import Client as SyncClient
 from perdure.testing import ManualClock, TestApp
 from perdure.testing import memory as memory_module
@@ -396,7 +396,7 @@ async def test_a_worker_of_its_own_lives_by_the_clock_too(t: TestApp) -> None:
     assert await handle.status() is Status.RUNNING
     worker.stop(now=True)
     await working
-    assert [r.status for r in await (await t.open()).reap(worker_id="tester")] == [Status.RETRY]
+    assert [r.status for r in await (await t.open()).leases.reap(worker_id="tester")] == [Status.RETRY]
 
 
 # -- results ----------------------------------------------------------------------------------------------------------------

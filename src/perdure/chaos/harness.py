@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.app import App
+from perdure.chaos.actors import OPEN, Books, Clerk, Meddler, Producer
 from perdure.chaos.errors import ChaosFailed
-from perdure.chaos.ground import clear, end_all, prepare
+from perdure.chaos.faults import Restart, Troublemaker
 from perdure.chaos.jobs import make_app
-from perdure.chaos.people import OPEN, Books, Clerk, Meddler, Producer
 from perdure.chaos.proof import check, prove
 from perdure.chaos.proxy import Proxy, reachable
 from perdure.chaos.report import Report
+from perdure.chaos.setup import clear, end_all, prepare
 from perdure.chaos.tasks import meanwhile
-from perdure.chaos.trouble import Restart, Troublemaker
 from perdure.chaos.workforce import Workforce
 from perdure.model.errors import PerdureError, StoreUnreachable
 

@@ -16,9 +16,9 @@ from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import Denied, Fail, Snooze
 from perdure.model.states import Status
 from perdure.model.timing import Backoff
-from perdure.runtime.asking import ApprovalRequest
-from perdure.runtime.blocking import BlockingContext
-from perdure.runtime.context import JobContext, OnUnknown
+from perdure.runtime.context.approvals import ApprovalRequest
+from perdure.runtime.context.blocking import BlockingContext
+from perdure.runtime.context.context import JobContext, OnUnknown
 
 QUEUE = "chaos"
 KINDS = "chaos."

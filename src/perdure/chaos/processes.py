@@ -71,7 +71,7 @@ class Child:
 
 
 class Nursery:
-    """A process that forks others; see `perdure.chaos.nursery`. A context: at its end all children are dead.
+    """A process that forks others; see `perdure.chaos.fork_server`. A context: at its end all children are dead.
 
     entry: `module:function`, what a child does. skew: seconds by which their clocks are wrong. paths: where modules are
     found besides our own path. told: called for every message, with the child it is about.
@@ -85,7 +85,7 @@ class Nursery:
         paths: tuple[str, ...] = (),
         told: Callable[[Child], None] | None = None,
     ) -> None:
-        self._command = [sys.executable, "-P", "-m", "perdure.chaos.nursery", entry, str(skew)]
+        self._command = [sys.executable, "-P", "-m", "perdure.chaos.fork_server", entry, str(skew)]
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH")]))
         self._told = told

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
+from perdure.chaos.actors import Books
+from perdure.chaos.expected import Effects, misdeeds, read_effects
 from perdure.chaos.invariants import Case, problems, read_case
-from perdure.chaos.judge import Effects, misdeeds, read_effects
-from perdure.chaos.people import Books
 from perdure.chaos.report import Report
 from perdure.model.approvals import ApprovalStatus
 from perdure.runtime.client.client import Client

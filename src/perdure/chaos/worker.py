@@ -14,9 +14,9 @@ import structlog
 from structlog.typing import EventDict
 
 from perdure.app import App, run
+from perdure.chaos.fork_server import Say
 from perdure.chaos.jobs import QUEUE, Doom, Errand, make_app
-from perdure.chaos.nursery import Say
-from perdure.chaos.orders import CHORES, DRAIN, LINGER, LOST, Orders
+from perdure.chaos.worker_config import CHORES, DRAIN, LINGER, LOST, Orders
 from perdure.model.errors import StoreUnreachable
 from perdure.runtime import codec
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Self
 
 from perdure.chaos.errors import ChaosFailed
-from perdure.chaos.orders import DRAIN, ENTRY, LOST, Orders
 from perdure.chaos.processes import PATIENCE, Child, Nursery
 from perdure.chaos.report import Report
 from perdure.chaos.script import LEASE, SKEWS, Fate, fates
 from perdure.chaos.tasks import unless_broken
+from perdure.chaos.worker_config import DRAIN, ENTRY, LOST, Orders
 
 QUICK_START = 0.08
 """Seconds a worker takes to be ready on a machine with nothing else to do; where it takes longer, it lives longer, so that

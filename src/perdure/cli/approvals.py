@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli import inputs
+from perdure.cli.context import Cli
 from perdure.cli.flags import Paging
+from perdure.cli.format import Times, approving, bare, one_line, short
 from perdure.cli.options import command, group
 from perdure.cli.output import Column, Mode, approval_cell
-from perdure.cli.session import Cli
-from perdure.cli.usage import Usage
-from perdure.cli.words import Times, approving, bare, one_line, short
+from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval, ApprovalStatus
 
 app = group("Decide what jobs ask.", "perdure approvals ls")
@@ -81,7 +81,7 @@ async def ls(
 @command(app, "get", example="perdure approvals get 9a8b7c6d")
 async def get(cli: Cli, ids: Ids) -> int:
     """Show what a job asks, with everything that would be approved."""
-    from perdure.cli.approvalpage import approval_page
+    from perdure.cli.approval_page import approval_page
 
     chosen = inputs.ids_given(ids, "an approval")
     together = cli.out.mode is Mode.JSON and len(chosen) > 1

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from perdure import __version__
+from perdure.cli.completion_scripts import SCRIPTS
+from perdure.cli.context import Cli
 from perdure.cli.options import command, group
-from perdure.cli.session import Cli
-from perdure.cli.shells import SCRIPTS
-from perdure.cli.usage import Usage
+from perdure.cli.usage_error import Usage
 
 app = group("Small commands.", "perdure version")
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perdure.cli.context import Cli, run_async
 from perdure.cli.errors import Exit
+from perdure.cli.format import one_line, span
 from perdure.cli.options import command, group
-from perdure.cli.session import Cli, run_async
-from perdure.cli.usage import Usage
-from perdure.cli.words import one_line, span
+from perdure.cli.usage_error import Usage
 from perdure.model.errors import PerdureError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from perdure.chaos.faults import Restart
     from perdure.chaos.harness import Plan
     from perdure.chaos.report import Report
-    from perdure.chaos.trouble import Restart
 
 app = group("Kill workers by the hundred, and prove that nothing is lost.", "perdure chaos --kills 200")
 

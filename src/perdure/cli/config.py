@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.cli.context import Cli
 from perdure.cli.options import command, group
 from perdure.cli.output import Column, Mode
-from perdure.cli.session import Cli
-from perdure.cli.usage import Usage
+from perdure.cli.usage_error import Usage
 from perdure.config import BY_NAME, PROJECT_FILE, SETTINGS, shown
 
 app = group("Show the settings and where each comes from.", "perdure config ls --origin")

@@ -9,17 +9,17 @@ import typer
 from rich.text import Text
 
 from perdure.cli import inputs
-from perdure.cli.dbviews import Progress, jobs, sizes_json, sizes_page
+from perdure.cli.context import Cli
+from perdure.cli.db_views import Progress, jobs, sizes_json, sizes_page
 from perdure.cli.errors import Exit
+from perdure.cli.format import duration, span
 from perdure.cli.options import command, group
-from perdure.cli.session import Cli
-from perdure.cli.usage import Usage
-from perdure.cli.words import duration, span
+from perdure.cli.usage_error import Usage
 from perdure.config import BY_NAME, shown
 from perdure.model.errors import MalformedUrl
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
-from perdure.store.sqlfiles import load_migrations, load_statements
+from perdure.store.statements import load_migrations, load_statements
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Migration, SchemaStatus

@@ -28,7 +28,7 @@ from uuid import UUID
 
 import perdure
 from perdure.app import App, run
-from perdure.cli.demoview import View
+from perdure.cli.demo_view import View
 from perdure.cli.errors import told
 from perdure.config import load_settings
 from perdure.model.errors import Fail, PerdureError

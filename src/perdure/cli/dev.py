@@ -12,12 +12,12 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from perdure.cli import jobtable
+from perdure.cli import job_table as jobtable
+from perdure.cli.context import Cli, run_async
+from perdure.cli.format import approving, one_line
 from perdure.cli.options import command, group
 from perdure.cli.output import laid_out
-from perdure.cli.session import Cli, run_async
-from perdure.cli.watching import REFRESH, state_line
-from perdure.cli.words import approving, one_line
+from perdure.cli.watch import REFRESH, state_line
 from perdure.config import BY_NAME, shown
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Job
@@ -47,7 +47,7 @@ def dev(
     cli.more_flags = {"concurrency": concurrency, "queues": queues}
     own = cli.own_app
     if own is None:
-        from perdure.cli.devapp import app as sample
+        from perdure.cli.dev_app import app as sample
 
         cli.adopt(sample)
     return run_async(Dev(cli, samples=own is None and not no_jobs).run(), fast=True)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from perdure import __version__
+from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
+from perdure.cli.format import clean_text, span
 from perdure.cli.options import command, group
-from perdure.cli.session import Cli
-from perdure.cli.words import clean_text, span
 from perdure.config import BY_NAME, shown
 from perdure.model.errors import PerdureError
 from perdure.model.states import LEASED, Status

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import traceback
 
-from perdure.cli.usage import Usage
+from perdure.cli.usage_error import Usage
 from perdure.model import errors
 
 
@@ -130,7 +130,7 @@ def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: 
 
 def told(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
     """What happened, why, what next, and where the error's page is, as a person reads it."""
-    from perdure.cli.words import clean_text
+    from perdure.cli.format import clean_text
 
     mark = f"\x1b[1;31m{word}:\x1b[0m" if color else f"{word}:"
     page = f"\x1b[2m[perdure help {code}]\x1b[0m" if color else f"[perdure help {code}]"

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
+from perdure.cli.format import bare, one_line
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode, as_dict
-from perdure.cli.session import Cli
-from perdure.cli.words import bare, one_line
-from perdure.model.checking import Finding
+from perdure.model.fsck_faults import Finding
 
 app = group("Prove that every job fits its log, and repair what is safe.", "perdure fsck")
 

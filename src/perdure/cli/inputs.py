@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure.cli.usage import Usage
+from perdure.cli.usage_error import Usage
 
 
 def read_text(value: str, option: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.cli import jobadd, jobexport, joblook, jobsteer
-from perdure.cli.joboptions import app
+from perdure.cli import job_control as jobsteer
+from perdure.cli import job_export as jobexport
+from perdure.cli import job_queries as joblook
+from perdure.cli import job_start as jobadd
+from perdure.cli.job_options import app
 
 __all__ = ["app", "jobadd", "jobexport", "joblook", "jobsteer"]

@@ -49,7 +49,7 @@ class Root(LazyGroup):
         "chaos": ("perdure.cli.chaos", "Kill workers by the thousand, and prove that nothing was lost"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),
-        "help": ("perdure.cli.explaining", "Explain a command, or an error or fault by its code"),
+        "help": ("perdure.cli.help_command", "Explain a command, or an error or fault by its code"),
     }
 
 
@@ -84,7 +84,7 @@ def run(args: list[str]) -> int:
     """Run one command line and return its exit code. An error is told on stderr."""
     _mend_streams()
     if shell := os.environ.get("_PERDURE_COMPLETE"):
-        from perdure.cli.completing import answer
+        from perdure.cli.completion import answer
 
         return answer(root(), shell, args)
     if args[:1] == ["--version"]:
@@ -127,7 +127,7 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 def _failed(error: Exception, args: list[str]) -> int:
     from perdure.cli.errors import report
-    from perdure.cli.usage import Usage
+    from perdure.cli.usage_error import Usage
 
     if hasattr(error, "format_message"):  # typer's own: the command line cannot be read
         context = getattr(error, "ctx", None)

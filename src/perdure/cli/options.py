@@ -127,7 +127,7 @@ def command(app: typer.Typer, name: str, *, example: str, hidden: bool = False) 
             own = own[1:]
 
         def run(ctx: typer.Context, **given: Any) -> Any:
-            from perdure.cli.session import Cli
+            from perdure.cli.context import Cli
 
             del ctx
             cli = Cli(Flags(**{o.field: given.pop(o.field) for o in GLOBALS}))

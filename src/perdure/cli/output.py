@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 from uuid import UUID
 
-from perdure.cli.usage import Usage
-from perdure.cli.words import ICONS, TimeFormat, Times, iso, one_line, safe_json
+from perdure.cli.format import ICONS, TimeFormat, Times, iso, one_line, safe_json
+from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval, ApprovalStatus
 from perdure.model.states import Status
 

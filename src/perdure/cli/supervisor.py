@@ -9,8 +9,8 @@ import time
 from asyncio.subprocess import PIPE, Process
 from typing import TYPE_CHECKING
 
+from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
-from perdure.cli.session import Cli
 
 if TYPE_CHECKING:
     from perdure.app import App
@@ -32,7 +32,7 @@ def check_ports(app: App, processes: int) -> None:
     if first is None:
         return
     first.close()
-    from perdure.observe.serving import StatusServer
+    from perdure.observe.status_server import StatusServer
 
     host, port = app.settings["metrics_host"], app.settings["metrics_port"]
     for other in range(1, processes if port else 1):

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli import inputs
+from perdure.cli.context import Cli, run_async
 from perdure.cli.errors import Exit, NobodyWorks
+from perdure.cli.format import Times
 from perdure.cli.options import command, group
 from perdure.cli.output import Cell, Column
-from perdure.cli.session import Cli, run_async
-from perdure.cli.usage import Usage
-from perdure.cli.words import Times
+from perdure.cli.usage_error import Usage
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 
 if TYPE_CHECKING:
-    from perdure.observe.serving import StatusServer
+    from perdure.observe.status_server import StatusServer
 
 app = group("Run jobs; see and stop workers.", "perdure worker start --app agents:app")
 
@@ -105,7 +105,7 @@ def start(
         options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
         check_ports(cli.app, processes)
         return run_async(Supervisor(cli, processes, options, once=once).run())
-    from perdure.runtime.process import devoted
+    from perdure.runtime.gc_tuning import devoted
 
     with devoted():
         return run_async(_work(cli, once=once, supervised=supervised), fast=True)

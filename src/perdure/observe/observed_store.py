@@ -4,17 +4,44 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.model.errors import JobLeased, LeaseLost, PerdureError, StoreError, VersionMismatch
-from perdure.store.protocol import Store
+from perdure.store.protocol import (
+    ApprovalStore,
+    CheckStore,
+    FigureStore,
+    HintStore,
+    JobStore,
+    LeaseStore,
+    RetentionStore,
+    SchemaStore,
+    Store,
+    WorkerStore,
+)
 
 if TYPE_CHECKING:
     from perdure.observe.metrics import Metrics
 
-OPERATIONS = tuple(name for name, member in inspect.getmembers(Store) if inspect.iscoroutinefunction(member))
-"""Every call of the protocol that is awaited."""
+ROLES: tuple[tuple[str, type], ...] = (
+    ("schema", SchemaStore),
+    ("jobs", JobStore),
+    ("leases", LeaseStore),
+    ("approvals", ApprovalStore),
+    ("workers", WorkerStore),
+    ("retention", RetentionStore),
+    ("figures", FigureStore),
+    ("checks", CheckStore),
+    ("hints", HintStore),
+)
+"""The roles of a store by the name of their attribute."""
+
+
+def operations(role: type) -> tuple[str, ...]:
+    """Every call of a role that is awaited."""
+    return tuple(name for name, member in inspect.getmembers(role) if inspect.iscoroutinefunction(member))
+
 
 CONFLICTS = (VersionMismatch, JobLeased, LeaseLost)
 
@@ -27,14 +54,26 @@ def observed(store: Store, metrics: Metrics) -> Store:
 class _Observed:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
-        self._metrics = metrics
         self.tenant, self.clock = store.tenant, store.clock  # asked for often
-        more: dict[str, Callable[..., None]] = {"heartbeat": self._heartbeat, "reap": self._reap}
-        for op in OPERATIONS:
-            setattr(self, op, self._timed(op, getattr(store, op), more.get(op)))
+        for name, role in ROLES:
+            setattr(self, name, _ObservedRole(getattr(store, name), operations(role), metrics))
+        own = _ObservedRole(store, operations(Store), metrics)
+        self.now, self.close = own.now, own.close
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class _ObservedRole:
+    def __init__(self, role: Any, operations: Sequence[str], metrics: Metrics) -> None:
+        self._role = role
+        self._metrics = metrics
+        more: dict[str, Callable[..., None]] = {"heartbeat": self._heartbeat, "reap": self._reap}
+        for op in operations:
+            setattr(self, op, self._timed(op, getattr(role, op), more.get(op)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._role, name)
 
     def _timed(self, op: str, call: Callable[..., Any], heard: Callable[..., None] | None) -> Callable[..., Any]:
         metrics = self._metrics

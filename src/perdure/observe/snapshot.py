@@ -82,7 +82,7 @@ class Snapshot(Collector):
                 return
             try:
                 async with asyncio.timeout(PATIENCE):
-                    figures, workers = await store.figures(), await store.list_workers()
+                    figures, workers = await store.figures.snapshot(), await store.workers.list_workers()
                     await self._count_decisions(store, figures.at)
                 self._figures, self._workers, longest = figures, workers, float("inf")
             except (PerdureError, TimeoutError) as error:
@@ -96,7 +96,7 @@ class Snapshot(Collector):
             self._counted_from = now
             return
         since = self._counted_from
-        for decided in await store.decided(since, limit=MOST_DECISIONS):
+        for decided in await store.figures.decided(since, limit=MOST_DECISIONS):
             if decided.approval_id not in self._counted:
                 self._counted[decided.approval_id] = decided.at
                 self._decisions.labels(decided.status, self._door(decided.door or "unknown")).inc()

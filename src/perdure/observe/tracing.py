@@ -145,7 +145,7 @@ class Tracing:
         event = NewEvent(TRACED, json.dumps(_carrier(segment.span)))
         try:
             async with asyncio.timeout(PATIENCE):
-                await store.record(claimed.lease, [event])
+                await store.leases.record(claimed.lease, [event])
         except (PerdureError, TimeoutError) as error:  # the end of the attempt will find out
             log.warning("the next attempt will not be linked to this one", error=str(error) or "no answer")
 
@@ -265,7 +265,7 @@ async def _past_of(claimed: ClaimedJob, store: Store) -> _Past:
         async with asyncio.timeout(PATIENCE):
             while True:
                 limit, types = (1, None) if first else (_PAGE, _TELLING)
-                events = await store.list_events(claimed.id, after=after, limit=limit, types=types)
+                events = await store.jobs.list_events(claimed.id, after=after, limit=limit, types=types)
                 for event in events:
                     past.read(event)
                     after = event.version

@@ -47,7 +47,7 @@ class Chores:
                 log.warning("a chore failed", worker=self._worker_id, error=str(error))
 
     async def _reap(self) -> None:
-        while reaped := await self._store.reap(worker_id=self._worker_id, limit=BATCH):
+        while reaped := await self._store.leases.reap(worker_id=self._worker_id, limit=BATCH):
             for job in reaped:
                 tell = log.error if job.status is Status.DEADLETTER else log.warning
                 tell(
@@ -61,5 +61,5 @@ class Chores:
                 break
 
     async def _expire(self) -> None:
-        while await self._store.expire(limit=BATCH) >= BATCH:
+        while await self._store.leases.expire(limit=BATCH) >= BATCH:
             pass

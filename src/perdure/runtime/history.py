@@ -83,7 +83,7 @@ async def load_history(store: Store, job_id: UUID) -> History:
     """Read the replay events of a job, page by page."""
     history, after = History(), 0
     types = sorted(REPLAY_TYPES)
-    while events := await store.list_events(job_id, after=after, limit=_PAGE, types=types):
+    while events := await store.jobs.list_events(job_id, after=after, limit=_PAGE, types=types):
         history.read(events)
         after = events[-1].version
         if len(events) < _PAGE:

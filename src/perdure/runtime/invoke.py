@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 from typing import Any
 
-from perdure.runtime.blocking import BlockingContext
-from perdure.runtime.context import JobContext
+from perdure.runtime.context.blocking import BlockingContext
+from perdure.runtime.context.context import JobContext
 from perdure.runtime.registry import in_thread
 from perdure.runtime.run import Run
 

@@ -78,7 +78,7 @@ class LeaseKeeper:
         asked_at = self._clock.monotonic()
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
-        kept = await self._store.heartbeat(leases, ttl=self._ttl, started=started)
+        kept = await self._store.leases.heartbeat(leases, ttl=self._ttl, started=started)
         alive = []
         for held in some:
             if held.claimed.id in kept:
@@ -108,13 +108,13 @@ class LeaseKeeper:
 
     async def watch_cancels_forever(self) -> None:
         """Stop runs whose jobs somebody cancels: asked once a second, and at every hint."""
-        async with self._store.listen("work") as hints:
+        async with self._store.hints.listen("work") as hints:
             while True:
                 await hints.wait(CANCEL_POLL)
                 if not self.held:
                     continue
                 try:
-                    for lease in await self._store.cancel_requests(self._worker_id):
+                    for lease in await self._store.leases.cancel_requests(self._worker_id):
                         self._cancel(lease)
                 except PerdureError as error:
                     log.warning("asking for cancels failed", worker=self._worker_id, error=str(error))

@@ -20,10 +20,10 @@ from perdure.model.errors import JobNotFound, StoreError
 from perdure.model.ids import first_id_of
 from perdure.model.retention import ENDS, Prunable, PruneFilter
 from perdure.model.states import Status
-from perdure.runtime.archive import Archive
-from perdure.runtime.records import line_of, records_of
+from perdure.runtime.export_file import Archive
+from perdure.runtime.export_records import line_of, records_of
 from perdure.store.protocol import Store
-from perdure.store.retention import LOOKED_AT
+from perdure.store.protocol.retention import LOOKED_AT
 
 log = structlog.get_logger("perdure.retention")
 
@@ -95,12 +95,12 @@ class Pruning:
         if not self._between:
             return False
         after, before = self._between[0]
-        page = await self._store.list_prunable(self._wanted, after=after, before=before, limit=self._size)
+        page = await self._store.retention.list_prunable(self._wanted, after=after, before=before, limit=self._size)
         jobs = _affordable(page.jobs)
         safe = jobs if self._path is None else await self._export(jobs)
         if safe:
             began = time.monotonic()
-            self.pruned += await self._store.prune([job.id for job in safe], keep_logs=self._keep_logs)
+            self.pruned += await self._store.retention.prune([job.id for job in safe], keep_logs=self._keep_logs)
             self._resize(time.monotonic() - began)
         next_after = jobs[-1].id if len(jobs) < len(page.jobs) else page.next_after
         if self._hurried:
@@ -163,7 +163,7 @@ async def count(store: Store, wanted: PruneFilter) -> int:
     found = 0
     after: UUID | None = None
     while True:
-        page = await store.list_prunable(wanted, after=after, limit=LOOKED_AT)
+        page = await store.retention.list_prunable(wanted, after=after, limit=LOOKED_AT)
         found += len(page.jobs)
         if (after := page.next_after) is None:
             return found
@@ -203,7 +203,7 @@ class RetentionChore:
         """Go on for about a second, if it is this worker's turn. Raises what the store raises; the next call goes on."""
         if self._pass is None and time.monotonic() < self._not_before:
             return
-        if not await self._store.lead("retention", holder=self._worker_id, ttl=self._every):
+        if not await self._store.retention.lead("retention", holder=self._worker_id, ttl=self._every):
             self._pass = None
             self._not_before = time.monotonic() + self._every * random.uniform(0.25, 0.5)
             return
@@ -213,7 +213,7 @@ class RetentionChore:
         while await self._pass.step():
             if time.monotonic() >= until:
                 return
-        forgotten = await self._store.forget_workers(max(self._retention.older_than, FORGOTTEN))
+        forgotten = await self._store.retention.forget_workers(max(self._retention.older_than, FORGOTTEN))
         if self._pass.pruned or forgotten:
             log.info("pruned", worker=self._worker_id, jobs=self._pass.pruned, workers=forgotten)
         self._pass = None

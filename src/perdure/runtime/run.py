@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 import structlog
 
-from perdure.model.current import attempt_ids
+from perdure.model.current_attempt import attempt_ids
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Outcome, StatePatch, Wait
@@ -196,7 +196,7 @@ class Run:
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)
-        job = await self.store.get_job(self.claimed.id)
+        job = await self.store.jobs.get_job(self.claimed.id)
         self.last_checkpoint = job.state.checkpoint
 
     async def _invoke_in_time(self, arguments: tuple[Any, ...]) -> Any:
@@ -340,7 +340,7 @@ class Run:
         if self.over is not None:
             raise Suspended(self.over)
         try:
-            return await self.store.record(self.lease, events, **beside)
+            return await self.store.leases.record(self.lease, events, **beside)
         except LeaseLost:
             self.lose()
             raise Suspended("lease lost") from None
@@ -384,7 +384,7 @@ class Run:
 
     async def _write_progress(self, patch: StatePatch) -> None:
         try:
-            await self.store.record(self.lease, (), state=patch)
+            await self.store.leases.record(self.lease, (), state=patch)
         except LeaseLost:
             self.lose()
         except PerdureError as error:  # progress is a courtesy; the outcome that follows is not

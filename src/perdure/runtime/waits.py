@@ -123,8 +123,8 @@ class Waits:
         """Wait until an approval is decided or has expired."""
         store = self._run.store
         # opened first: suspended by another branch's wait while this one still connects, the job must show who is asked
-        async with self._opened(key, None), store.listen("news") as news:
-            approval = await store.get_approval(approval_id)
+        async with self._opened(key, None), store.hints.listen("news") as news:
+            approval = await store.approvals.get_approval(approval_id)
             if approval.pending:
                 approval = await self._poll_decision(news, approval_id)
         await self.leave_waiting()
@@ -135,7 +135,7 @@ class Waits:
             await news.wait(DECISION_POLL)
             if self._run.over is not None:
                 raise Suspended(self._run.over)
-            approval = await self._run.store.get_approval(approval_id)
+            approval = await self._run.store.approvals.get_approval(approval_id)
             if not approval.pending:
                 return approval
 
@@ -179,7 +179,7 @@ class Waits:
         if not asks_somebody and self._run.seconds_until(min(timers)) <= self._linger:
             async with self._status_lock:
                 if self._open and not self._run.is_busy and self._run.over is None:
-                    await self._run.store.set_waiting(self._run.lease, True)
+                    await self._run.store.leases.set_waiting(self._run.lease, True)
                     self.waiting = True
             return
         status = Status.WAITING_FOR_APPROVAL if asks_somebody else Status.PARKED
@@ -191,7 +191,7 @@ class Waits:
             if not self.waiting:
                 return
             try:
-                await self._run.store.set_waiting(self._run.lease, False)
+                await self._run.store.leases.set_waiting(self._run.lease, False)
             except LeaseLost:
                 self._run.lose()
                 raise Suspended("lease lost") from None

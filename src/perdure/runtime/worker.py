@@ -22,13 +22,13 @@ from typing import Any
 
 import structlog
 
-from perdure.model.current import attempt_ids, current_attempt
+from perdure.model.current_attempt import attempt_ids, current_attempt
 from perdure.model.errors import PerdureError
 from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.runtime.chores import EVERY, Chores
-from perdure.runtime.endings import write_end
+from perdure.runtime.finish import write_end
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import Held, LeaseKeeper
 from perdure.runtime.observer import Observer
@@ -117,14 +117,14 @@ class Worker:
         """
         self._only_once = once
         info = self._info(await self._store.now())
-        await self._store.register_worker(info)
+        await self._store.workers.register_worker(info)
         self.working = True
         self._tell("worker started", queues=self.options.queues, kinds=info.kinds)
         upkeep = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
         if once:
             await upkeep.run_once()  # nobody else may be there to take over what a dead worker left
         async with AsyncExitStack() as stack:
-            hints = await stack.enter_async_context(self._store.listen("work"))
+            hints = await stack.enter_async_context(self._store.hints.listen("work"))
             background = [
                 asyncio.create_task(c)
                 for c in (
@@ -196,7 +196,7 @@ class Worker:
         pause = POLL * random.uniform(0.75, 0.95)  # what nobody hinted at, as after a caller's commit, starts within it
         self._moved.clear()
         try:
-            due = await self._store.next_due(self.options.queues)
+            due = await self._store.leases.next_due(self.options.queues)
         except PerdureError as error:
             log.warning("asking for the next job failed", worker=self.id, error=str(error))
             due = None
@@ -216,7 +216,9 @@ class Worker:
     async def _claim(self, queue: str, limit: int) -> int:
         asked_at = self._store.clock.monotonic()
         try:
-            claimed = await self._store.claim(worker_id=self.id, queue=queue, limit=limit, ttl=self.options.lease)
+            claimed = await self._store.leases.claim(
+                worker_id=self.id, queue=queue, limit=limit, ttl=self.options.lease
+            )
         except PerdureError as error:
             log.warning("claim failed", worker=self.id, queue=queue, error=str(error))
             await asyncio.sleep(POLL)
@@ -409,7 +411,7 @@ class Worker:
             await asyncio.sleep(REPORT)
             state = WorkerState.DRAINING if self._stopping.is_set() else WorkerState.RUNNING
             try:
-                command = await self._store.beat_worker(self.id, state=state)
+                command = await self._store.workers.beat_worker(self.id, state=state)
             except PerdureError as error:
                 log.warning("worker heartbeat failed", worker=self.id, error=str(error))
                 continue
@@ -423,7 +425,7 @@ class Worker:
 
     async def _leave(self) -> None:
         try:
-            await self._store.beat_worker(self.id, state=WorkerState.STOPPED)
+            await self._store.workers.beat_worker(self.id, state=WorkerState.STOPPED)
         except PerdureError as error:
             log.warning("leaving without saying so", worker=self.id, error=str(error))
         self._tell("worker stopped")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar, Unpack, overload
 from perdure.app import App
 from perdure.model.errors import ConfigError, InvalidInput
 from perdure.model.timing import Duration
-from perdure.runtime.client.enqueueing import EnqueueOptions
+from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler
 from perdure.testing.clock import ManualClock
 from perdure.testing.crash import CrashCheck, CrashReport, Decide

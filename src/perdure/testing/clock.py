@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from perdure.model.errors import InvalidInput
 from perdure.model.timing import Duration
-from perdure.runtime.checks import check_moment, check_seconds
+from perdure.runtime.validation import check_moment, check_seconds
 
 sleeper: contextvars.ContextVar[object] = contextvars.ContextVar("perdure_sleeper", default=None)
 """On whose account this code sleeps: `ManualClock.asleep` counts by it."""

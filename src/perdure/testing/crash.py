@@ -14,10 +14,10 @@ from perdure.model.approvals import Approval
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Job
 from perdure.model.states import Status
-from perdure.runtime.client.enqueueing import EnqueueOptions
+from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler
+from perdure.testing.attempt_monitor import Watch
 from perdure.testing.memory import MemoryApp
-from perdure.testing.watch import Watch
 
 Decide = Callable[[App, Approval], Awaitable[object]]
 """Decides a pending approval in the place of a person: `await app.approve(approval.id, ...)` or `app.deny`."""

@@ -22,17 +22,17 @@ from perdure.model.jobs import DEFAULT_QUEUE, Job
 from perdure.model.states import Status
 from perdure.model.steps import Step, steps_of
 from perdure.model.timing import MAX_DURATION, Duration
-from perdure.runtime.checks import check_seconds
 from perdure.runtime.chores import Chores
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.enqueueing import EnqueueOptions
+from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler, Registry
+from perdure.runtime.validation import check_seconds
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
+from perdure.testing.attempt_monitor import Watch
 from perdure.testing.clock import BACKGROUND, ManualClock, sleeper
-from perdure.testing.mortal import Fate, MortalStore, StrangersStore
-from perdure.testing.watch import Watch
+from perdure.testing.killable_store import Fate, MortalStore, StrangersStore
 
 SETTLE = 0.02
 """Seconds of real time without any activity before a sleeping attempt counts as asleep: lets parallel branches begin."""
@@ -134,7 +134,7 @@ class MemoryApp(App):
         loop = asyncio.get_running_loop()
         if self._home is None:
             store = await open_store("memory:", clock=self.clock)
-            await store.migrate()
+            await store.schema.migrate()
             with self._home_lock:
                 if self._home is None:
                     self._home = loop, store
@@ -153,7 +153,7 @@ class MemoryApp(App):
     async def enqueue_as(self, job_id: UUID, job: Handler[Any, Any], input: Any, options: EnqueueOptions) -> None:
         """As `enqueue`, under an id that is given."""
         new = self._form(job, options).filled_in(input)
-        await (await self.open()).enqueue(new._replace(id=job_id))
+        await (await self.open()).jobs.enqueue(new._replace(id=job_id))
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class MemoryApp(App):
     async def _wait_beside_worker(self, job_id: UUID, until: datetime | None) -> bool:
         """While a worker runs already (somebody else waits as well, or the caller is run by it), wait for what it does. True
         where that was enough: the job is finished, or the time is up."""
-        async with (await self.open()).listen("news") as news:
+        async with (await self.open()).hints.listen("news") as news:
             while self._working.locked():
                 left = None if until is None else (until - self.clock.now()).total_seconds()
                 try:

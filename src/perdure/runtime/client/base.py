@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from perdure.model.errors import ConfigError
-from perdure.runtime.checks import check_text
 from perdure.runtime.observer import Observer
 from perdure.runtime.registry import Registry
+from perdure.runtime.validation import check_text
 from perdure.store.protocol import Store
 
 JobId: TypeAlias = UUID | str
@@ -37,7 +37,7 @@ class Base:
         return self._store
 
     async def _id(self, job_id: JobId) -> UUID:
-        return job_id if isinstance(job_id, UUID) else await (await self.open()).find_job(job_id)
+        return job_id if isinstance(job_id, UUID) else await (await self.open()).jobs.find_job(job_id)
 
     def _note(self, reason: str | None, **more: str) -> str:
         note: dict[str, Any] = {"actor": self.actor, "door": self.door, **more}

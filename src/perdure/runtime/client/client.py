@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.runtime.client.approving import Approving
-from perdure.runtime.client.checking import Checking
-from perdure.runtime.client.forking import Forking
-from perdure.runtime.client.retaining import Retaining
+from perdure.runtime.client.approvals import Approving
+from perdure.runtime.client.fork import Forking
+from perdure.runtime.client.fsck import Checking
+from perdure.runtime.client.retention import Retaining
 
 
 class Client(Forking, Approving, Retaining, Checking):

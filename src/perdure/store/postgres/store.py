@@ -12,29 +12,44 @@ from perdure.model.errors import MalformedUrl
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import SYSTEM_CLOCK, Clock
 from perdure.model.urls import bears_secret
-from perdure.store.batcher import Batcher
-from perdure.store.postgres import enqueueing, finishing, leases, recording
-from perdure.store.postgres.approvals import Approvals
-from perdure.store.postgres.changes import Changes
-from perdure.store.postgres.checking import Checking
-from perdure.store.postgres.connections import HotConnection, Pool, open_pool
-from perdure.store.postgres.enqueueing import Enqueueing, EnqueueWriter
-from perdure.store.postgres.explaining import Explaining
-from perdure.store.postgres.figures import Counting
-from perdure.store.postgres.finishing import CompletionWriter, EndingWriter, Finishing
-from perdure.store.postgres.foreign import Foreign
-from perdure.store.postgres.hints import Bell
-from perdure.store.postgres.jobs import Jobs
-from perdure.store.postgres.leases import Leases
-from perdure.store.postgres.recording import EntryWriter, EventWriter, Recording
-from perdure.store.postgres.retention import Retention
-from perdure.store.postgres.schema import PACKAGE, Schema
-from perdure.store.postgres.transactions import Database
-from perdure.store.postgres.troubles import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
-from perdure.store.postgres.vacuum import Vacuum
-from perdure.store.postgres.workers import Workers
-from perdure.store.protocol import Listener, Topic
-from perdure.store.sqlfiles import load_statements
+from perdure.store.group_commit.batcher import Batcher
+from perdure.store.postgres.approvals.approvals import Approvals
+from perdure.store.postgres.checks.checks import Checking
+from perdure.store.postgres.engine.connections import HotConnection, Pool, open_pool
+from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
+from perdure.store.postgres.engine.transactions import Database
+from perdure.store.postgres.engine.vacuum import Vacuum
+from perdure.store.postgres.figures.figures import Counting
+from perdure.store.postgres.hints.notifier import Bell
+from perdure.store.postgres.jobs import enqueue as enqueueing
+from perdure.store.postgres.jobs.control import Changes
+from perdure.store.postgres.jobs.enqueue import Enqueueing, EnqueueWriter
+from perdure.store.postgres.jobs.explain import Explaining
+from perdure.store.postgres.jobs.read import Jobs
+from perdure.store.postgres.leases import finish as finishing
+from perdure.store.postgres.leases import leases
+from perdure.store.postgres.leases import record as recording
+from perdure.store.postgres.leases.finish import CompletionWriter, EndingWriter, Finishing
+from perdure.store.postgres.leases.leases import Leases
+from perdure.store.postgres.leases.record import EntryWriter, EventWriter, Recording
+from perdure.store.postgres.retention.retention import Retention
+from perdure.store.postgres.schema.schema import PACKAGE, Schema
+from perdure.store.postgres.tx_enqueue.tx_enqueue import Foreign
+from perdure.store.postgres.workers.workers import Workers
+from perdure.store.protocol import (
+    ApprovalStore,
+    CheckStore,
+    FigureStore,
+    HintStore,
+    JobStore,
+    LeaseStore,
+    Listener,
+    RetentionStore,
+    SchemaStore,
+    Topic,
+    WorkerStore,
+)
+from perdure.store.statements import load_statements
 
 POOL_SIZE = 4
 """Connections for everything that is not hot; with the hot ones and the bell a busy store holds eleven."""
@@ -91,6 +106,51 @@ class PostgresStore(
         self._place = None
         self._trusted = WeakSet()
         self._closing: asyncio.Future[None] | None = None
+
+    @property
+    def schema(self) -> SchemaStore:
+        """The schema."""
+        return self
+
+    @property
+    def jobs(self) -> JobStore:
+        """What clients do with jobs."""
+        return self
+
+    @property
+    def leases(self) -> LeaseStore:
+        """What workers do with jobs."""
+        return self
+
+    @property
+    def approvals(self) -> ApprovalStore:
+        """Questions to people."""
+        return self
+
+    @property
+    def workers(self) -> WorkerStore:
+        """Workers as rows."""
+        return self
+
+    @property
+    def retention(self) -> RetentionStore:
+        """Deleting finished jobs."""
+        return self
+
+    @property
+    def figures(self) -> FigureStore:
+        """Counts for dashboards and alerts."""
+        return self
+
+    @property
+    def checks(self) -> CheckStore:
+        """What fsck reads and repairs."""
+        return self
+
+    @property
+    def hints(self) -> HintStore:
+        """Hints between processes."""
+        return self
 
     @classmethod
     async def open(cls, url: str, *, tenant: str = DEFAULT_TENANT) -> PostgresStore:

@@ -9,22 +9,34 @@ from functools import partial
 
 from perdure.model.timing import SYSTEM_CLOCK, Clock, SettableClock
 from perdure.store.hints import LocalHints
-from perdure.store.protocol import Listener, Topic
-from perdure.store.sqlite.approvals import Approvals
-from perdure.store.sqlite.attempts import Attempts
-from perdure.store.sqlite.checking import Checking
-from perdure.store.sqlite.database import Readers, apart, check_engine, check_place, peek
-from perdure.store.sqlite.doorbell import Doorbell
-from perdure.store.sqlite.enqueueing import Enqueueing
-from perdure.store.sqlite.explaining import Explaining
-from perdure.store.sqlite.figures import Counting
-from perdure.store.sqlite.foreign import Foreign
-from perdure.store.sqlite.jobs import Jobs
-from perdure.store.sqlite.leases import Leases
-from perdure.store.sqlite.retention import Retention
-from perdure.store.sqlite.schema import Schema, check_fits, check_not_foreign
-from perdure.store.sqlite.workers import Workers
-from perdure.store.sqlite.writer import NEWS, WORK, Writer
+from perdure.store.protocol import (
+    ApprovalStore,
+    CheckStore,
+    FigureStore,
+    HintStore,
+    JobStore,
+    LeaseStore,
+    Listener,
+    RetentionStore,
+    SchemaStore,
+    Topic,
+    WorkerStore,
+)
+from perdure.store.sqlite.approvals.approvals import Approvals
+from perdure.store.sqlite.checks.checks import Checking
+from perdure.store.sqlite.engine.database import Readers, apart, check_engine, check_place, peek
+from perdure.store.sqlite.engine.writer import NEWS, WORK, Writer
+from perdure.store.sqlite.figures.figures import Counting
+from perdure.store.sqlite.hints.notifier import Doorbell
+from perdure.store.sqlite.jobs.enqueue import Enqueueing
+from perdure.store.sqlite.jobs.explain import Explaining
+from perdure.store.sqlite.jobs.read import Jobs
+from perdure.store.sqlite.leases.attempts import Attempts
+from perdure.store.sqlite.leases.leases import Leases
+from perdure.store.sqlite.retention.retention import Retention
+from perdure.store.sqlite.schema.schema import Schema, check_fits, check_not_foreign
+from perdure.store.sqlite.tx_enqueue.tx_enqueue import Foreign
+from perdure.store.sqlite.workers.workers import Workers
 
 _TOPICS: tuple[tuple[int, Topic], ...] = ((WORK, "work"), (NEWS, "news"))
 
@@ -43,6 +55,51 @@ class SqliteStore(
         self._readers = None if path is None else Readers(path)
         self._hints = LocalHints()
         self._bell = None if path is None else Doorbell(path, self._hints.ring)
+
+    @property
+    def schema(self) -> SchemaStore:
+        """The schema."""
+        return self
+
+    @property
+    def jobs(self) -> JobStore:
+        """What clients do with jobs."""
+        return self
+
+    @property
+    def leases(self) -> LeaseStore:
+        """What workers do with jobs."""
+        return self
+
+    @property
+    def approvals(self) -> ApprovalStore:
+        """Questions to people."""
+        return self
+
+    @property
+    def workers(self) -> WorkerStore:
+        """Workers as rows."""
+        return self
+
+    @property
+    def retention(self) -> RetentionStore:
+        """Deleting finished jobs."""
+        return self
+
+    @property
+    def figures(self) -> FigureStore:
+        """Counts for dashboards and alerts."""
+        return self
+
+    @property
+    def checks(self) -> CheckStore:
+        """What fsck reads and repairs."""
+        return self
+
+    @property
+    def hints(self) -> HintStore:
+        """Hints between processes."""
+        return self
 
     @classmethod
     async def open(

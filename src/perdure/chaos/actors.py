@@ -1,0 +1,180 @@
+"""Those who use the database meanwhile: one enqueues, one answers, one changes her mind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from perdure.app import App
+from perdure.chaos.report import Report
+from perdure.chaos.script import requests
+from perdure.model.approvals import Approval
+from perdure.model.errors import Conflict, NotPermitted, PerdureError, StoreUnreachable
+from perdure.model.states import Status
+from perdure.runtime.client.enqueue import Request
+
+OPEN = tuple(status for status in Status if not status.terminal)
+LATELY = 60
+"""So many of the newest jobs are picked from."""
+
+
+class Books:
+    """What was acknowledged to them, and what they asked for."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, UUID] = {}
+        """Acknowledged jobs, by goal."""
+        self.unsure: set[str] = set()
+        """Goals of jobs whose enqueue was not acknowledged: they may be there."""
+        self.cancelled: set[UUID] = set()
+        """Jobs somebody tried to cancel."""
+
+    @property
+    def latest(self) -> list[UUID]:
+        """The newest jobs."""
+        return list(itertools.islice(reversed(self.jobs.values()), LATELY))
+
+
+class Producer:
+    """Enqueues, singly and together, with and without a key; a key is sometimes used twice."""
+
+    def __init__(self, app: App, books: Books, report: Report, seed: int) -> None:
+        self._app = app
+        self._books = books
+        self._report = report
+        self._requests = requests(seed)
+        self._rng = Random(f"{seed} producer")
+
+    async def keep(self, most: int) -> None:
+        """Keep about so many jobs open, until cancelled."""
+        while True:
+            try:
+                self._report.open = len((await self._app.list(status=OPEN, limit=most)).items)
+            except StoreUnreachable:
+                self._report.done["refused"] += 1
+                continue
+            if self._report.open < most:
+                await self.enqueue(min(most - self._report.open, self._rng.randint(1, 8)))
+            else:
+                await asyncio.sleep(0.1)
+
+    async def enqueue(self, number: int) -> None:
+        """Enqueue the next jobs."""
+        batch = list(itertools.islice(self._requests, number))
+        self._report.enqueued += number
+        if self._rng.random() < 0.5:
+            await self._together(batch)
+        else:
+            await asyncio.gather(*(self._together([request]) for request in batch))
+
+    async def _together(self, batch: Sequence[Request]) -> None:
+        goals = [(request.options or {}).get("goal", "") for request in batch]
+        self._books.unsure.update(goals)  # also where this is cancelled on its way
+        try:
+            handles = await self._app.enqueue_many(batch) if len(batch) > 1 else [await self._one(batch[0])]
+        except StoreUnreachable:
+            self._report.done["refused"] += 1
+            return
+        self._books.unsure.difference_update(goals)
+        for goal, handle in zip(goals, handles, strict=True):
+            self._books.jobs[goal] = handle.id
+
+    async def _one(self, request: Request) -> Any:
+        options = request.options or {}
+        handle = await self._app.enqueue(request.job, request.input, **options)
+        if "idempotency_key" in options and self._rng.random() < 0.3:
+            again = await self._app.enqueue(request.job, request.input, **options)
+            if again.id != handle.id or again.created:
+                self._report.faults.append(f"the key '{options['idempotency_key']}' made two jobs")
+        return handle
+
+
+class Clerk:
+    """Answers what jobs ask, always the same to the same question: by id, by the link's token, and sometimes twice."""
+
+    def __init__(self, app: App, report: Report, place: Path) -> None:
+        self._app = app
+        self._report = report
+        self._place = place
+
+    async def answer_all(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                asked = (await self._app.approvals(limit=500)).items
+                await asyncio.gather(*(self._answer(approval) for approval in asked))
+            except StoreUnreachable:
+                self._report.done["refused"] += 1
+            await asyncio.sleep(0.1)
+
+    async def _answer(self, asked: Approval) -> None:
+        if asked.job_status not in ("WAITING_FOR_APPROVAL", "PARKED"):
+            return
+        if asked.kind == "approval" and asked.payload["says"] == "nothing":
+            return
+        chance = asked.id.int
+        try:
+            await self._decide(asked, chance, by="clerk")
+        except (Conflict, LookupError):
+            return  # decided, expired or cancelled this moment
+        except NotPermitted as error:
+            self._report.faults.append(f"approval {asked.id} of job {asked.job_id}, by its last link: {error.message}")
+            return
+        if chance % 5:
+            return
+        try:
+            await self._decide(asked, chance, by="another clerk")
+        except Conflict:
+            return
+        self._report.faults.append(f"approval {asked.id} of job {asked.job_id} was decided twice")
+
+    async def _decide(self, asked: Approval, chance: int, *, by: str) -> None:
+        if asked.kind == "question":
+            outcome = "happened" if chance % 2 else "retry"
+            await self._app.approve(asked.id, by=by, edited={"outcome": outcome, "result": asked.payload["tool"]})
+            return
+        who: dict[str, Any] = {"approval_id": asked.id}
+        link = self._place / f"token-{asked.id}"
+        if chance % 3 and link.exists() and (token := link.read_text()):
+            who = {"token": token}
+        match asked.payload["says"]:
+            case "no":
+                await self._app.deny(by=by, **who)
+            case "edit":
+                changed = {**asked.payload, "value": f"{asked.payload['value']} edited"}
+                await self._app.approve(by=by, edited=changed, **who)
+            case _:
+                await self._app.approve(by=by, **who)
+
+
+class Meddler:
+    """Cancels jobs, and hurries those that wait for another try."""
+
+    def __init__(self, app: App, books: Books, report: Report) -> None:
+        self._app = app
+        self._books = books
+        self._report = report
+
+    async def meddle(self, what: str, choice: float) -> None:
+        """`cancel`, `force` or `hurry` one of the newest jobs."""
+        jobs = self._books.latest
+        if not jobs:
+            return
+        id = jobs[int(choice * len(jobs))]
+        try:
+            if what == "hurry":
+                await self._app.retry_now(id, "chaos")
+                self._report.done["hurries"] += 1
+                return
+            self._books.cancelled.add(id)  # before it is known whether it was done
+            await self._app.cancel(id, "chaos", force=what == "force")
+            self._report.done["cancels"] += 1
+        except Conflict:
+            return  # it has ended, or waits for something else
+        except PerdureError:
+            self._report.done["refused"] += 1

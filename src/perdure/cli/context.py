@@ -1,0 +1,290 @@
+"""One run of a command: its settings, its App, its output, its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.cli.errors import Declined, Interrupted, NotConfirmed, pipe_closed, report
+from perdure.cli.flags import OUTPUTS, Flags, Paging
+from perdure.cli.output import Column, Mode, Output
+from perdure.cli.usage_error import Usage
+
+if TYPE_CHECKING:
+    from perdure.app import App
+    from perdure.config import Settings
+    from perdure.model.jobs import Page
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Cli:
+    """What a command is given: flags, output, and the way to the database."""
+
+    def __init__(self, flags: Flags) -> None:
+        self.flags = flags
+        mode = "json" if flags.json else flags.output or os.environ.get("PERDURE_OUTPUT") or "table"
+        if mode not in OUTPUTS:
+            raise Usage(f"PERDURE_OUTPUT is '{mode}', which is none of {', '.join(OUTPUTS)}")
+        self.out = Output(
+            mode=Mode(mode),
+            fields=flags.fields,
+            color=flags.color,
+            time_format=flags.time_format,
+            quiet=flags.quiet,
+        )
+        self.more_flags: dict[str, Any] = {}
+        """Settings that are options of this command only: queues, concurrency, ..."""
+        self._settings: Settings | None = None
+        self._app: App | None = None
+
+    # -- settings and app --------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """Flags, environment, files, defaults; with --app, what its App was made with comes right after the flags.
+
+        Raises ConfigError, AppNotFound.
+        """
+        if self._settings is None:
+            self._settings = self._resolve()
+        return self._settings
+
+    def _resolve(self) -> Settings:
+        from perdure.config import load_settings
+
+        given = {"database_url": self.flags.db, "tenant": self.flags.tenant, "app": self.flags.app, **self.more_flags}
+        own = load_settings(given)
+        if not own["app"]:
+            return own
+        from perdure.cli.app_loading import load_app, settings_of
+
+        self._app = load_app(own["app"])
+        return settings_of(self._app, own, [name for name, value in given.items() if value is not None])
+
+    @property
+    def app(self) -> App:
+        """The user's App, configured with the settings; a plain one where no --app is set."""
+        settings = self.settings
+        if self._app is None:
+            from perdure.app import App
+
+            self._app = App(settings=settings)
+        elif self._app.settings is not settings:
+            self._app.configure(settings)
+        self._app.door = "cli"
+        return self._app
+
+    @property
+    def own_app(self) -> App | None:
+        """The user's App, or None where no --app is set."""
+        return self.app if self.settings["app"] else None
+
+    def adopt(self, app: App) -> None:
+        """Use this App where the user names none."""
+        self._app = app
+
+    def next(self, command: str) -> str:
+        """A command to type next, on the same database. A URL with a password in it is left out: it is not for the screen."""
+        import shlex
+
+        from perdure.model.urls import bears_secret
+
+        db = self.flags.db
+        given = {"--db": None if db is None or bears_secret(db) else db, "--tenant": self.flags.tenant}
+        more = "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
+        return f"perdure {command}{more}"
+
+    @asynccontextmanager
+    async def client(self, *, creates: bool = False, works: bool = False) -> AsyncIterator[App]:
+        """The App, open. An embedded database that does not exist is made only by a command that `creates` something;
+        to the others it is an empty one. What `works` tells so in its log. Raises what `App.open` raises."""
+        from perdure.cli.logs import configure_logs
+
+        configure_logs(self.settings, self.flags, works=works)
+        self._note_about_place(creates)
+        app = self.app
+        await app.open()
+        try:
+            yield app
+        finally:
+            await app.close()
+
+    @asynccontextmanager
+    async def existing(self) -> AsyncIterator[App]:
+        """An App over a database that is there and is ours: any other is refused and left as it is. It has no handlers."""
+        from perdure.app import App
+        from perdure.cli.logs import configure_logs
+
+        configure_logs(self.settings, self.flags)
+        async with App(settings=self.settings, migrate=False, door="cli") as app:
+            yield app
+
+    def _note_about_place(self, creates: bool) -> None:
+        url = self.settings["database_url"].strip()
+        if url == "memory:":
+            self.out.warn("memory: is empty at the start of every command and forgotten at its end")
+        elif not creates and (missing := self.missing_file()):
+            self.out.warn(
+                f"there is no database at {missing} yet; perdure dev, worker start or jobs start make it, --db names another"
+            )
+            self.use("memory:")
+
+    def use(self, url: str) -> None:
+        """Go on with another database."""
+        self._settings = replace(self.settings, values={**self.settings.values, "database_url": url})
+
+    def missing_file(self) -> Path | None:
+        """The file of the embedded database, if it does not exist."""
+        url = self.settings["database_url"].strip()
+        if not url.startswith("sqlite:///") or len(url) <= 10:
+            return None
+        path = Path(url.removeprefix("sqlite:///"))
+        return None if path.exists() else path
+
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[App]:
+        """The App, closed: for commands about the database, which may have no schema or one that does not fit."""
+        from perdure.cli.logs import configure_logs
+
+        configure_logs(self.settings, self.flags)
+        app = self.app
+        try:
+            yield app
+        finally:
+            await app.close()
+
+    # -- running -----------------------------------------------------------------------------------------------------------
+
+    def run(self, fn: Callable[..., Any], given: dict[str, Any]) -> int:
+        """Run the command's function and return its exit code."""
+        try:
+            result = fn(self, **given)
+            if inspect.iscoroutine(result):
+                result = run_async(result)
+        except Interrupted as interrupted:
+            return interrupted.exit_code
+        except BrokenPipeError:
+            return pipe_closed()
+        return int(result or 0)
+
+    async def each(self, ids: Sequence[str], act: Callable[[str], Awaitable[R]]) -> tuple[list[R], int]:
+        """Do something with every id. An id that fails is told and the others go on; the exit code is the first failure's."""
+        from perdure.model.errors import PerdureError
+
+        done: list[R] = []
+        code = 0
+        for id in ids:
+            try:
+                done.append(await act(id))
+            except PerdureError as error:
+                if len(ids) == 1:
+                    raise
+                code = code or self.failed(error)
+        return done, code
+
+    def failed(self, error: Exception) -> int:
+        """Tell an error without ending the command; return its exit code."""
+        sys.stdout.flush()
+        as_json = self.out.for_programs
+        return report(error, as_json=as_json, verbose=self.flags.verbose, color=self.out.error_color)
+
+    # -- lists -------------------------------------------------------------------------------------------------------------
+
+    async def list(
+        self,
+        page: Paging,
+        fetch: Callable[[int, str | None], Awaitable[Page[T]]],
+        columns: Sequence[Column[T]],
+        *,
+        id: Callable[[T], Any],
+        plain: Callable[[T], dict[str, Any]] | None = None,
+        nothing: str,
+    ) -> list[T]:
+        """Fetch as many pages as were asked for and print them; jsonl and ids as they come."""
+        out = self.out
+        shown: list[T] = []
+        streamed = out.mode in (Mode.JSONL, Mode.ID)
+        cursor, left = page.cursor, None if page.all else page.limit
+        while True:
+            found = await fetch(min(left or 500, 500), cursor)
+            cursor = found.next_cursor
+            shown += found.items
+            if streamed:
+                out.rows(found.items, columns, id=id, plain=plain)
+            left = None if left is None else left - len(found.items)
+            if cursor is None or left == 0:
+                break
+        if not streamed:
+            out.rows(shown, columns, id=id, plain=plain, next_cursor=cursor)
+        if not shown and out.for_people:
+            out.note(nothing)
+        elif cursor is not None and out.mode is not Mode.JSON:
+            out.note(f"more with --all, or --cursor {cursor}")
+        return shown
+
+    # -- asking ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def may_ask(self) -> bool:
+        """True where a person sits at the terminal."""
+        silenced = self.flags.no_input or os.environ.get("CI", "") not in ("", "0", "false")
+        return not silenced and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str) -> None:
+        """Go on only after a yes. Raises NotConfirmed where nobody can be asked, Declined."""
+        if self.flags.yes:
+            return
+        if not self.may_ask:
+            raise NotConfirmed(f"{question} This needs a yes, and nobody can be asked here", hint="add --yes (-y)")
+        sys.stdout.flush()
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Declined("nothing was done: the answer was not yes")
+
+
+def run_async(coroutine: Coroutine[Any, Any, T], *, fast: bool = False) -> T:
+    """Run it to its end, `fast` on uvloop. SIGINT and SIGTERM cancel it and raise Interrupted; a second signal does not wait."""
+    received: list[int] = []
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: int) -> None:
+            if received:
+                if sys.stdout.isatty():
+                    os.write(1, b"\x1b[?25h")  # a live view may have hidden the cursor
+                os._exit(128 + number)
+            received.append(number)
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal, number)
+        return await coroutine
+
+    try:
+        with asyncio.Runner(loop_factory=_uvloop() if fast else None) as runner:
+            return runner.run(main())
+    except asyncio.CancelledError:
+        if received:
+            raise Interrupted(received[0]) from None
+        raise
+
+
+def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop

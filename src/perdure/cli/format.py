@@ -1,0 +1,150 @@
+"""Values as people read them: text that cannot trick a terminal, statuses, times, durations, ids."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.cli.usage_error import Usage
+from perdure.model.approvals import Approval
+from perdure.model.states import Status
+from perdure.model.timing import seconds
+from perdure.model.timing import span as span  # noqa: PLC0414  shown by every command: these words offer it too
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_BEYOND_JSON = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+ICONS = {
+    Status.PENDING: ("○", ""),
+    Status.RUNNING: ("◐", "cyan"),
+    Status.RETRY: ("↻", "yellow"),
+    Status.WAITING: ("⏸", "blue"),
+    Status.PARKED: ("⏸", "blue"),
+    Status.WAITING_FOR_APPROVAL: ("✋", "magenta"),
+    Status.COMPLETED: ("✓", "green"),
+    Status.FAILED: ("✕", "red"),
+    Status.DEADLETTER: ("☠", "red"),
+    Status.CANCELLED: ("⊘", "dim"),
+}
+"""Icon and style of a status; the word always stands beside them."""
+
+
+def clean_text(text: str) -> str:
+    """Text with control and direction characters spelled out, so that nobody's data can move the cursor or hide words."""
+    return _CONTROL.sub(lambda m: _escaped(m[0]), text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The same on one line."""
+    return clean_text(" ".join(text.split()))
+
+
+def safe_json(text: str) -> str:
+    """JSON text, still JSON, without characters that a terminal would obey."""
+    return _BEYOND_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+
+
+def _escaped(char: str) -> str:
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def short(id: Any) -> str:
+    """`…43149ff1`: how an id is shown to people."""
+    return "…" + str(id).replace("-", "")[-8:]
+
+
+def approving(approval: Approval) -> str:
+    """The command that says yes to an approval, without `perdure`: a question takes an answer."""
+    command = f"approvals approve {approval.short_id}"
+    return command if approval.kind == "approval" else f"{command} --outcome happened --result JSON"
+
+
+def bare(id: Any) -> str:
+    """`43149ff1`: how an id is typed in a next command."""
+    return str(id).replace("-", "")[-8:]
+
+
+class TimeFormat(enum.StrEnum):
+    """How times are shown."""
+
+    RELATIVE = "relative"
+    ISO = "iso"
+    EPOCH = "epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Shows times in the format asked for; `now` is this machine's clock."""
+
+    format: TimeFormat
+    now: datetime
+
+    def show(self, moment: datetime | None) -> str:
+        """`3m ago`, `in 5m`, an ISO 8601 time in UTC, or seconds since 1970; empty for None."""
+        if moment is None:
+            return ""
+        match self.format:
+            case TimeFormat.ISO:
+                return iso(moment)
+            case TimeFormat.EPOCH:
+                return f"{moment.timestamp():.3f}"
+            case TimeFormat.RELATIVE:
+                away = (moment - self.now).total_seconds()
+                if abs(away) < 1:
+                    return "now"
+                return f"in {span(int(away))}" if away > 0 else f"{span(int(-away))} ago"
+
+    @property
+    def age_column(self) -> str:
+        """What a column of `age` is called."""
+        return "age" if self.format is TimeFormat.RELATIVE else "created"
+
+    def age(self, moment: datetime | None) -> str:
+        """As `show`, without the `ago` where a column's name says it."""
+        return self.show(moment).removesuffix(" ago")
+
+
+def iso(moment: datetime) -> str:
+    """`2026-11-20T16:44:21.359Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration(text: str, option: str) -> float:
+    """A duration typed by a person, in seconds. Raises Usage."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise Usage(f"{option}: {error}") from None
+
+
+_CLOCK = re.compile(r"(?:(today|tomorrow) +)?(\d{1,2}):(\d{2})(?::(\d{2}))?")
+
+
+def moment(text: str, option: str, *, past: bool) -> datetime:
+    """A moment typed by a person: ISO 8601, `HH:MM`, `today 18:00`, `tomorrow 09:00`, or a duration from now (backwards where
+    the option looks into the past). Without an offset it is local time. Raises Usage."""
+    typed = text.strip()
+    now = datetime.now(UTC)
+    try:
+        away = timedelta(seconds=seconds(typed.removeprefix("+")))
+        return now - away if past else now + away
+    except ValueError:
+        pass
+    if clock := _CLOCK.fullmatch(typed.lower()):
+        day = now.astimezone() + timedelta(days=clock[1] == "tomorrow")
+        try:
+            named = day.replace(hour=int(clock[2]), minute=int(clock[3]), second=int(clock[4] or 0), microsecond=0)
+        except ValueError as error:
+            raise Usage(f"{option}: '{text}' is no time: {error}") from None
+        return named.replace(tzinfo=None).astimezone(UTC)
+    try:
+        return datetime.fromisoformat(typed.replace(" ", "T", 1)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Usage(
+            f"{option}: '{text}' is neither a time nor a duration",
+            hint="write for example 2026-12-24T18:00Z, 18:00, tomorrow 09:00, or 90m",
+        ) from None

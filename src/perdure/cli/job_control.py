@@ -1,0 +1,160 @@
+"""Commands that steer jobs: cancel, retry-now, rerun, fork."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perdure.cli import inputs
+from perdure.cli.context import Cli
+from perdure.cli.format import bare, one_line, short
+from perdure.cli.job_options import Id, Ids, Reason, app
+from perdure.cli.job_start import follow_to_end, see_off
+from perdure.cli.options import command
+from perdure.cli.output import Column, Mode, laid_out, status_cell
+from perdure.model.jobs import Job
+from perdure.model.states import Status
+from perdure.model.steps import steps_of
+
+
+@command(
+    app,
+    "cancel",
+    example="""\
+perdure jobs cancel 43149ff1 --reason 'no longer needed'
+perdure jobs ls --kind research -o id | perdure jobs cancel - --yes""",
+)
+async def cancel(
+    cli: Cli,
+    ids: Ids,
+    reason: Reason = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait for the worker to stop it: fence it off at once")
+    ] = False,
+) -> int:
+    """Cancel jobs, in any state. A running one is stopped by its worker, within a second as a rule."""
+    chosen = inputs.ids_given(ids)
+    if len(chosen) > 1:
+        cli.confirm(f"Cancel {len(chosen)} jobs?")
+    async with cli.client() as client:
+
+        async def cancel_one(id: str) -> tuple[str, Status]:
+            job = await client.get(id)
+            return str(job.id), await client.cancel(job.id, reason, force=force)
+
+        done, code = await cli.each(chosen, cancel_one)
+    _print_statuses(cli, done)
+    if cli.out.for_people and any(not s.terminal for _, s in done):
+        cli.out.note("its worker was asked to stop it; after 10 s without an answer it is fenced off")
+    return code
+
+
+@command(app, "retry-now", example="perdure jobs retry-now 43149ff1")
+async def retry_now(cli: Cli, ids: Ids, reason: Reason = None) -> int:
+    """Make jobs due now that wait for their next try or for a delayed start."""
+    chosen = inputs.ids_given(ids)
+    async with cli.client() as client:
+
+        async def retry_one(id: str) -> tuple[str, Status]:
+            job = await client.get(id)
+            await client.retry_now(job.id, reason)
+            return str(job.id), (await client.get(job.id)).status
+
+        done, code = await cli.each(chosen, retry_one)
+    _print_statuses(cli, done)
+    return code
+
+
+@command(
+    app, "rerun", example="perdure jobs rerun 43149ff1\nperdure jobs ls --status failed -o id | perdure jobs rerun -"
+)
+async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
+    """Start new jobs with the same input and print their ids. The old ones stay as they are."""
+    chosen = inputs.ids_given(ids)
+    async with cli.client() as client:
+
+        async def rerun_one(id: str) -> Job:
+            job = await client.get((await client.rerun(id, reason)).id)
+            if cli.out.for_people:
+                print(job.id, flush=True)
+            return job
+
+        done, code = await cli.each(chosen, rerun_one)
+    if not cli.out.for_people:
+        cli.out.rows(done, [], id=lambda j: j.id)
+    else:
+        for job in done:
+            cli.out.note(
+                f"{short(job.id)} reruns {short(job.origin_id)}; watch it: {cli.next(f'jobs watch {bare(job.id)}')}"
+            )
+    return code
+
+
+@command(
+    app,
+    "fork",
+    example="""\
+perdure jobs fork 43149ff1
+perdure jobs fork 43149ff1 --from-step write --set 'input.tone:="short"' --follow
+perdure jobs fork 43149ff1 --from-step 3 --input @brief.json -o id""",
+)
+async def fork(
+    cli: Cli,
+    id: Id,
+    from_step: Annotated[
+        str | None,
+        typer.Option(
+            "--from-step",
+            metavar="STEP",
+            help="Run again from this step (name or number) on; without it nothing runs again",
+        ),
+    ] = None,
+    input: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="Another input: JSON, @file, or - for stdin")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a part of the input: input.a=text, input.a.0:=json"),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Wait for its end, and show every event meanwhile (on stderr)")
+    ] = False,
+    reason: Reason = None,
+) -> None:
+    """Start a new job that keeps the recorded steps of an old one before a step, and runs from there on.
+
+    The old job stays as it is. The new one has the same input unless you change it; a kept step that is then called with other
+    arguments fails the job. Steps and their numbers: `jobs steps ID -o wide`.
+    """
+    given = {} if input is None else {"input": inputs.read_json(input, "--input")}
+    async with cli.client() as client:
+        old = await client.get(id)
+        if changes:
+            given["input"] = inputs.changed_input(given.get("input", old.payload), changes)
+        handle = await client.fork(old.id, from_step, reason=reason, **given)
+        if cli.out.for_people or cli.out.mode is Mode.ID:
+            print(handle.id, flush=True)
+        if cli.out.for_people:
+            kept = [s for s in steps_of(await client.events(handle.id)) if s.kept]
+            point = f" from '{one_line(str(from_step))}' on" if from_step else ""
+            many = f"{len(kept)} step{'' if len(kept) == 1 else 's'}"
+            cli.out.note(f"{short(handle.id)} is {short(old.id)} again{point}; it keeps {many}")
+        if follow:
+            await follow_to_end(cli, client, handle.id, None, steps=True)
+        else:
+            await see_off(cli, client, handle.id)
+
+
+def _print_statuses(cli: Cli, done: list[tuple[str, Status]]) -> None:
+    columns: list[Column[tuple[str, Status]]] = [
+        Column("status", lambda d: status_cell(d[1])),
+        Column("job", lambda d: short(d[0])),
+    ]
+    rows, out = done, cli.out
+    if out.for_people:
+        if rows:
+            table = laid_out([[c.cell(r) for c in columns] for r in rows], columns, out.width)
+            out.print(table.split("\n")[1] if len(rows) == 1 else table)
+        return
+    out.rows(rows, columns, id=lambda d: d[0], plain=lambda d: {"id": d[0], "status": d[1]})

@@ -1,0 +1,116 @@
+"""`perdure jobs export`: jobs as lines of JSON, to read elsewhere or to keep."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli import inputs
+from perdure.cli.context import Cli
+from perdure.cli.format import safe_json
+from perdure.cli.job_options import Kinds, Queues, Search, Since, Statuses, Until, app, filters
+from perdure.cli.options import command
+from perdure.cli.output import Mode
+from perdure.cli.usage_error import Usage
+
+
+@command(
+    app,
+    "export",
+    example="""\
+perdure jobs export 43149ff1 --redact > job.jsonl
+perdure jobs export --status failed --since 7d --to failed.jsonl.gz
+perdure jobs export --all | jq -r 'select(.record == "event") | .type' | sort | uniq -c""",
+)
+async def export(
+    cli: Cli,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Jobs; - reads ids from stdin; none: those of the filters")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="FILE", help="Write this file, gzipped if it ends in .gz, instead of stdout"),
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Blot out payloads, results and people; their shape stays")
+    ] = False,
+    all: Annotated[bool, typer.Option("--all", help="Every job")] = False,
+    status: Statuses = None,
+    kind: Kinds = None,
+    queue: Queues = None,
+    since: Since = None,
+    until: Until = None,
+    search: Search = None,
+) -> None:
+    """Print jobs with all that is known of them, as JSON lines.
+
+    The job, its runs, approvals and events, and an end. It streams: memory does not grow with the number of jobs or events.
+    A file appears when it is complete.
+    """
+    to = None if to == "-" else to
+    wanted = filters(status, kind, queue, since, until, search)
+    some = any(wanted.values())
+    if (bool(ids) + some + all) != 1:
+        raise Usage("which jobs? Name them by their ids, or by filters, or say --all: one of the three")
+    if to is None and cli.out.mode in (Mode.JSON, Mode.ID):
+        raise Usage("an export is made of lines, whatever -o says", hint="leave -o out, or write a file with --to")
+    chosen = inputs.ids_given(ids) if ids else []
+    if ids and not chosen:
+        return
+    if to is not None:
+        _may_be_written(cli, Path(to))
+    async with cli.client() as client:
+        records = client.export(*chosen, redact=redact, **(wanted if some else {}))
+        if to is None:
+            await _to_stdout(cli, records)
+            return
+        jobs = await _to_file(records, Path(to))
+    said = "1 job" if jobs == 1 else f"{jobs} jobs"
+    if cli.out.for_people:
+        cli.out.note(f"{said} in {to}")
+    else:
+        cli.out.rows([{"file": to, "jobs": jobs}], [], id=lambda r: r["file"], plain=dict)
+
+
+async def _to_stdout(cli: Cli, records: Any) -> None:
+    from perdure.runtime.export_records import line_of
+
+    async for record in records:
+        if cli.out.mode is not Mode.NONE:
+            sys.stdout.write(safe_json(line_of(record)) + "\n")
+
+
+def _may_be_written(cli: Cli, file: Path) -> None:
+    if file.is_dir():
+        raise Usage(f"--to: {file} is a directory")
+    if not file.parent.is_dir():
+        raise Usage(f"--to: there is no directory {file.parent}")
+    if file.exists():
+        cli.confirm(f"Overwrite {file}?")
+
+
+async def _to_file(records: Any, file: Path) -> int:
+    """Write a new file beside it and put that in its place, so that nobody finds half of one. Returns the number of jobs."""
+    from perdure.runtime.export_file import Archive
+    from perdure.runtime.export_records import line_of
+
+    jobs = 0
+    part = file.with_name(f".{os.getpid()}-{file.name}")
+    try:
+        with Archive(part) as archive:
+            async for record in records:
+                archive.add(line_of(record))
+                jobs += record["record"] == "end"
+            archive.save()
+        part.replace(file)
+    except OSError as error:
+        raise Usage(f"--to: cannot write {file}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+    return jobs

@@ -1,0 +1,255 @@
+"""The page of `jobs get`: one job, everything that answers "why is it here, and what would move it"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from perdure.cli import event_table as eventtable
+from perdure.cli import step_table as steps
+from perdure.cli.format import Times, approving, clean_text, one_line, short, span
+from perdure.cli.job_table import bar, tries
+from perdure.cli.output import Column, as_dict, laid_out, status_cell
+from perdure.model.approvals import Approval
+from perdure.model.events import Event
+from perdure.model.jobs import Job, RunRecord
+from perdure.model.states import FAILURES, Status
+from perdure.model.steps import steps_of
+
+if TYPE_CHECKING:
+    from perdure.runtime.client.client import Client
+
+PARTS = ("payload", "result", "error", "waits", "checkpoint", "steps", "runs", "events")
+BOUND = 20
+"""Lines of a payload, result or checkpoint on the page; --show prints all of them."""
+LAST_EVENTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A job and what belongs to it."""
+
+    job: Job
+    events: Sequence[Event]
+    runs: Sequence[RunRecord]
+    approvals: Sequence[Approval]
+    head: int | None = None
+    """Where the job stands now, if this is a story of its past."""
+
+    def as_json(self, parts: Iterable[str]) -> dict[str, Any]:
+        """The job's fields, and those of the parts that are not on the job itself."""
+        value = as_dict(self.job)
+        if "events" in parts:
+            value["events"] = [eventtable.as_json(e) for e in self.events]
+        if "steps" in parts:
+            value["steps"] = steps_of(self.events)
+        if "runs" in parts:
+            value["runs"] = self.runs
+        return value
+
+
+async def story_of(client: Client, id: str) -> Story:
+    """A job as it stands."""
+    job = await client.get(id)
+    approvals = (await client.approvals(job_id=job.id)).items if job.waits else ()
+    return Story(job, await client.events(job.id), await client.runs(job.id), approvals)
+
+
+async def past_of(client: Client, id: str, at: int) -> Story:
+    """A job as it was at a version of its log."""
+    job = await client.get(id, at=at)
+    events = await client.events(job.id)
+    runs = [r for r in await client.runs(job.id) if r.attempt < job.attempt or not job.status.leased]
+    return Story(job, events[:at], [r for r in runs if r.attempt <= job.attempt], (), events[-1].version)
+
+
+class JobPage:
+    """Lays a story out for people."""
+
+    def __init__(self, story: Story, times: Times, width: int | None) -> None:
+        self._story = story
+        self._job = story.job
+        self._times = times
+        self._width = width
+        self._text = Text()
+
+    def whole(self) -> Text:
+        """Everything, long values cut."""
+        self._head()
+        self._facts()
+        for part in ("waits", "error", "payload", "result", "checkpoint", "runs", "events"):
+            self._part(part, bound=BOUND)
+        return self._text
+
+    def only(self, parts: Sequence[str]) -> Text:
+        """These parts in full."""
+        self._head()
+        for part in parts:
+            self._part(part, bound=None, empty=True)
+        return self._text
+
+    def _head(self) -> None:
+        job = self._job
+        word, style = status_cell(job.status)
+        self._text.append(word, f"bold {style}")
+        self._text.append(f"  {one_line(job.kind)}  ", "bold")
+        self._text.append(f"{job.id}\n", "dim")
+        if job.goal:
+            self._text.append(f"{clean_text(job.goal)}\n")
+
+    def _facts(self) -> None:
+        job, show = self._job, self._times.show
+        if self._story.head is not None:
+            self._fact("as of", f"version {job.version} of {self._story.head}, {show(self._story.events[-1].at)}")
+        self._fact("queue", f"{job.queue}, priority {job.priority}" + _other_tenant(job))
+        claims = f", claimed {job.attempt} times" if job.attempt > tries(job) else ""
+        self._fact("try", f"{tries(job)} of {job.max_retries + 1}{claims}")
+        took = ""
+        if job.started_at and job.finished_at:
+            took = f" (took {span((job.finished_at - job.started_at).total_seconds())})"
+        self._fact("created", show(job.created_at))
+        self._fact("started", show(job.started_at))
+        self._fact("finished", show(job.finished_at) + took if job.finished_at else "")
+        if job.status is Status.RETRY:
+            self._fact("next try", show(job.next_retry_at))
+            self._fact("because", str(job.note.get("error") or job.note.get("reason") or ""))
+        elif job.due_at is not None:
+            due = job.due_at <= self._times.now
+            self._fact("due", f"{show(job.due_at)}{', waits for a worker' if due else ''}")
+        self._fact("pruned", f"{show(job.pruned_at)}: payload, result, checkpoint" if job.pruned_at else "")
+        self._fact("deadline", show(job.deadline))
+        self._fact("key", job.idempotency_key or "")
+        if job.origin_id is not None:
+            self._fact("origin", f"{job.origin_kind} of {short(job.origin_id)}")
+        if job.lease is not None:
+            left = (job.lease.expires_at - self._times.now).total_seconds()
+            lease = f"lease {span(left)} left" if left > 0 else "lease has run out: it will be taken over"
+            self._fact("worker", f"{job.lease.worker_id}, {lease}")
+            self._fact("asked to stop", show(job.lease.cancel_requested_at))
+        elif job.status.leased:
+            self._fact("worker", str(job.note.get("worker") or ""))
+        if job.status is Status.CANCELLED:
+            self._fact("cancelled by", ", ".join(str(job.note[k]) for k in ("actor", "reason") if job.note.get(k)))
+        state = job.state
+        if state.progress is not None:
+            self._fact(
+                "progress", f"{bar(state.progress, 20)} {state.progress:.0%} {state.progress_text or ''}".rstrip()
+            )
+        self._fact("last step", state.cursor or "")
+        if state.tokens or state.cost:
+            self._fact("used", f"{state.tokens} tokens, cost {state.cost:.4f}")
+
+    def _fact(self, name: str, value: str) -> None:
+        if value:
+            self._text.append(f"  {name:<14}", "dim")
+            self._text.append(one_line(value) + "\n")
+
+    def _part(self, part: str, *, bound: int | None, empty: bool = False) -> None:
+        job = self._job
+        match part:
+            case "waits":
+                self._waits()
+            case "error" if job.status in FAILURES:
+                self._heading(f"Error ({job.error_kind})")
+                self._lines(clean_text(job.error_message or ""), bound, "red")
+            case "payload" if job.payload is not None or empty:
+                self._value("Payload", job.payload, bound)
+            case "result" if (job.status is Status.COMPLETED and job.pruned_at is None) or empty:
+                self._value("Result", job.result, bound)
+            case "checkpoint" if job.state.checkpoint is not None or empty:
+                self._value("Checkpoint", job.state.checkpoint, bound)
+            case "steps":
+                self._table("Steps", steps_of(self._story.events), steps.columns(self._times))
+            case "runs" if len(self._story.runs) > 1 or empty:
+                self._table("Attempts", self._story.runs, self._run_columns())
+            case "events":
+                shown = self._story.events if bound is None else self._story.events[-LAST_EVENTS:]
+                more = len(self._story.events) - len(shown)
+                heading = f"Events ({more} earlier: perdure jobs events {job.short_id})" if more else "Events"
+                self._table(heading, shown, eventtable.columns(self._times))
+            case _:
+                pass
+
+    def _waits(self) -> None:
+        job, show = self._job, self._times.show
+        asked = {a.id: a for a in self._story.approvals}
+        if not job.waits:
+            return
+        self._heading("Waits for")
+        for wait in job.waits:
+            approval = asked.get(wait.approval_id) if wait.approval_id else None
+            if approval is None:
+                until = f", until {show(wait.until)}" if wait.until else ""
+                self._text.append(f"  {wait.kind} '{one_line(wait.key)}'{until}\n")
+                continue
+            left = f", expires {show(approval.expires_at)} (then: {approval.on_expiry})" if approval.expires_at else ""
+            who = f", from {', '.join(approval.assignees)}" if approval.assignees else ""
+            self._text.append(f"  {wait.kind} {short(approval.id)}: {one_line(approval.title)}{who}{left}\n")
+
+    def _run_columns(self) -> list[Column[RunRecord]]:
+        show = self._times.show
+        return [
+            Column("attempt", lambda r: str(r.attempt), right=True),
+            Column("ended", lambda r: status_cell(r.outcome)),
+            Column("started", lambda r: show(r.started_at), right=True),
+            Column("took", lambda r: span((r.finished_at - r.started_at).total_seconds()), right=True),
+            Column("worker", lambda r: r.worker_id),
+            Column("error", lambda r: r.error_message or "", flexible=True),
+        ]
+
+    def _heading(self, text: str) -> None:
+        self._text.append(f"\n{text}\n", "bold")
+
+    def _value(self, heading: str, value: Any, bound: int | None) -> None:
+        self._heading(heading)
+        self._lines(pretty(value), bound, "")
+
+    def _lines(self, text: str, bound: int | None, style: str) -> None:
+        lines = text.split("\n")
+        room = None if bound is None or self._width is None else max(20, self._width - 2)
+        for line in lines[:bound]:
+            cut = line if room is None or len(line) <= room else line[: room - 1] + "…"
+            self._text.append(f"  {cut}\n", style or None)
+        if bound is not None and len(lines) > bound:
+            self._text.append(f"  … {len(lines) - bound} more lines (--show prints all)\n", "dim")
+
+    def _table(self, heading: str, rows: Sequence[Any], columns: Sequence[Column[Any]]) -> None:
+        self._heading(heading)
+        if not rows:
+            self._text.append("  none\n", "dim")
+            return
+        shown = [c for c in columns if not c.wide]
+        table = laid_out(
+            [[c.cell(r) for c in shown] for r in rows], shown, None if self._width is None else self._width - 2
+        )
+        for line in table.split("\n"):
+            self._text.append("  ").append_text(line).append("\n")
+
+
+def pretty(value: Any) -> str:
+    """A JSON value on several lines; text of several lines is shown as it is."""
+    if isinstance(value, str) and "\n" in value:
+        return clean_text(value)
+    return clean_text(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def next_commands(job: Job, approvals: Sequence[Approval]) -> list[str]:
+    """What one would type next."""
+    id = job.short_id
+    if job.status is Status.WAITING_FOR_APPROVAL and approvals:
+        return [f"approvals get {approvals[0].short_id}", approving(approvals[0])]
+    if (job.status in FAILURES or job.status is Status.CANCELLED) and job.pruned_at is None:
+        return [f"jobs rerun {id}", f"jobs steps {id}"]
+    if job.status.terminal:
+        return [f"jobs steps {id}"]
+    if job.status is Status.RETRY:
+        return [f"jobs retry-now {id}", f"jobs cancel {id}"]
+    return [f"jobs watch {id}", f"jobs explain {id}", f"jobs cancel {id}"]
+
+
+def _other_tenant(job: Job) -> str:
+    return "" if job.tenant_id == "default" else f", tenant {job.tenant_id}"

@@ -1,0 +1,136 @@
+"""`perdure jobs start`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from perdure.cli import inputs
+from perdure.cli.context import Cli
+from perdure.cli.format import bare, duration, moment
+from perdure.cli.job_options import app
+from perdure.cli.options import command
+from perdure.cli.output import Mode
+from perdure.cli.usage_error import Usage
+from perdure.model.errors import UnknownHandler
+
+if TYPE_CHECKING:
+    from perdure.runtime.client.client import Client
+
+
+@command(
+    app,
+    "start",
+    example="""\
+perdure jobs start research -P topic=coffee -P limit:=3
+id=$(perdure jobs start research --input @brief.json -o id)
+perdure jobs start greet --input '"world"' --wait=30s --app agents:app""",
+)
+async def start(
+    cli: Cli,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The handler's name")],
+    params: Annotated[
+        list[str] | None,
+        typer.Option("-P", "--param", metavar="KEY=VALUE", help="A key of the input: k=text, k:=json, k=@file"),
+    ] = None,
+    input: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="The whole input: JSON, @file, or - for stdin")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key is the same job")
+    ] = None,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Start after this: 90s, 15m")] = None,
+    run_at: Annotated[
+        str | None, typer.Option("--run-at", metavar="TIME", help="Start then: 2026-12-24T18:00Z, tomorrow 09:00")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Fail if not done by then: a time, or 2h from now")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="1-9", help="9 is the most urgent; default 5")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Default: the handler's queue")] = None,
+    max_retries: Annotated[
+        int | None, typer.Option("--max-retries", metavar="N", help="0 to 100; default 3, or the handler's")
+    ] = None,
+    goal: Annotated[str | None, typer.Option("--goal", metavar="TEXT", help="A message or title for people")] = None,
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait for the end, and print the result")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Wait, and show every event meanwhile (on stderr)")
+    ] = False,
+    stop_on_approval: Annotated[
+        bool, typer.Option("--stop-on-approval", help="With --wait: end with exit code 9 once it asks somebody")
+    ] = False,
+    elsewhere: Annotated[
+        bool, typer.Option("--elsewhere", help="The handler is not in the App of --app: do not check KIND")
+    ] = False,
+) -> None:
+    """Start a job and print its id. Once the id is printed, the job is never lost.
+
+    With --app the kind and the input are checked against the handler, and its queue, priority and retries apply.
+    """
+    options: dict[str, Any] = {
+        "idempotency_key": key,
+        "delay": delay,
+        "run_at": None if run_at is None else moment(run_at, "--run-at", past=False),
+        "deadline": None if deadline is None else moment(deadline, "--deadline", past=False),
+        "priority": priority,
+        "queue": queue,
+        "max_retries": max_retries,
+        "goal": goal,
+        "elsewhere": elsewhere or None,
+    }
+    limit = duration(wait, "--wait") if wait else None
+    if stop_on_approval and wait is None and not follow:
+        raise Usage("--stop-on-approval goes with --wait or --follow")
+    value = inputs.job_input(input, params or [])
+    async with cli.client(creates=True) as client:
+        try:
+            handle = await client.enqueue(kind, value, **{k: v for k, v in options.items() if v is not None})
+        except UnknownHandler as error:
+            known = ", ".join(sorted(h.name for h in client.registry))
+            error.hint = f"{cli.settings['app']} has: {known}. Is it in another App? Add --elsewhere"
+            raise
+        if cli.out.for_people or cli.out.mode is Mode.ID:
+            print(handle.id, flush=True)
+        if not handle.created:
+            cli.out.note("this key was used before: the job is the one that was there")
+        if wait is None and not follow:
+            await see_off(cli, client, handle.id)
+        else:
+            await follow_to_end(cli, client, handle.id, limit, steps=follow, stop_on_approval=stop_on_approval)
+
+
+async def see_off(cli: Cli, client: Client, id: UUID) -> None:
+    """Say what a started job is, or how to watch it."""
+    if cli.out.for_programs:
+        await _print_job(cli, client, id)
+    elif cli.out.for_people:
+        cli.out.note(f"watch it: {cli.next(f'jobs watch {bare(id)}')}")
+
+
+async def follow_to_end(
+    cli: Cli, client: Client, id: UUID, limit: float | None, *, steps: bool, stop_on_approval: bool = False
+) -> None:
+    """Tell what a started job does, and its result. Raises as `Transcript.run`."""
+    from perdure.cli.watch import Transcript
+
+    transcript = Transcript(client, cli, id, steps=steps, stop_on_approval=stop_on_approval)
+    try:
+        job = await transcript.run(limit)
+    finally:
+        if cli.out.for_programs:
+            await _print_job(cli, client, id)
+    if cli.out.for_people:
+        from perdure.cli.job_page import pretty
+
+        print(pretty(job.result))
+
+
+async def _print_job(cli: Cli, client: Client, id: UUID) -> None:
+    job = await client.get(id)
+    cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)

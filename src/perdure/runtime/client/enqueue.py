@@ -1,0 +1,290 @@
+"""The client's enqueueing: checks what a job is made of, then stores it; a rerun is a new job."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+from uuid import UUID
+
+from perdure.model.errors import InvalidInput, JobPruned
+from perdure.model.ids import uuid7
+from perdure.model.jobs import Enqueued, Job, NewJob
+from perdure.model.timing import Duration
+from perdure.runtime import codec
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.control import Steering
+from perdure.runtime.client.queries import Looking
+from perdure.runtime.handle import Handle
+from perdure.runtime.observer import Sending
+from perdure.runtime.registry import Handler, Policy
+from perdure.runtime.validation import (
+    check_delay,
+    check_kind,
+    check_moment,
+    check_priority,
+    check_queue,
+    check_retries,
+    check_text,
+)
+from perdure.store.tx_enqueue.caller_connection import Joined
+
+I = TypeVar("I")  # noqa: E741  the handler's input
+O = TypeVar("O")  # noqa: E741  the handler's output
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """How a job is enqueued; what is absent comes from the handler's policy.
+
+    priority: 1-9, 9 is the most urgent. delay: seconds or text. run_at, deadline: timezone-aware. deadline: after it the job
+    fails instead of starting or going on. idempotency_key: unique per kind; the same key with the same payload gives the same
+    job. goal: a title or message for people. elsewhere: True if the handler lives in another process.
+    """
+
+    queue: str
+    priority: int
+    max_retries: int
+    delay: Duration
+    run_at: datetime
+    deadline: datetime
+    idempotency_key: str
+    goal: str
+    elsewhere: bool
+
+
+_OPTIONS = frozenset(EnqueueOptions.__annotations__)
+_NO_ID = UUID(int=0)
+_REST = NewJob._fields.index("queue")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One job of an `enqueue_many`. options: a dict of what `enqueue` takes as keywords: {"priority": 7, "delay": "5m"}."""
+
+    job: Handler[Any, Any] | str
+    input: Any = None
+    options: EnqueueOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A job to be enqueued, checked, but for its input: the same for all jobs of one kind without options of their own."""
+
+    kind: str
+    handler: Handler[Any, Any] | None
+    rest: tuple[Any, ...]
+    """The fields of a NewJob from `queue` on."""
+
+    @property
+    def output_type(self) -> Any:
+        """What its handler is annotated to return, None where that is unknown."""
+        return self.handler.output_type if self.handler else None
+
+    def filled_in(self, input: Any) -> NewJob:
+        """The job with this input. Raises NotJson, TooLarge, InvalidInput."""
+        return NewJob(uuid7(), self.kind, payload_of(self.kind, self.handler, input), *self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
+
+    joined: Joined
+    sending: Sending
+    handles: Callable[[Sequence[Enqueued]], list[Handle[Any]]]
+
+    def now(self) -> list[Handle[Any]]:
+        """Do it in this thread."""
+        with self.sending:
+            return self.handles(self.sending.stored(self.joined.now()))
+
+    async def soon(self) -> list[Handle[Any]]:
+        """Do it in this event loop."""
+        with self.sending:
+            return self.handles(self.sending.stored(await self.joined.soon()))
+
+
+class Enqueueing(Looking, Steering):
+    """See `client.Client`."""
+
+    @overload
+    async def enqueue(
+        self, job: Handler[None, O], /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
+    @overload
+    async def enqueue(
+        self, job: Handler[I, O], input: I, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
+    @overload
+    async def enqueue(
+        self, job: str, input: Any = None, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]: ...
+    async def enqueue(
+        self,
+        job: Handler[Any, Any] | str,
+        input: Any = None,
+        /,
+        *,
+        tx: object = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Handle[Any]:
+        """Store a job; once this returns it is never lost.
+
+        tx: a connection, cursor or session of yours (psycopg 3, asyncpg, SQLAlchemy 2, sqlite3, aiosqlite) in the App's
+        database. The job is then stored by your transaction: it exists once you have committed, and never if you roll back.
+        A sqlite3 connection keeps the event loop waiting for its statement. Errors of your connection are its driver's own.
+
+        Raises UnknownHandler, NotJson, TooLarge (over 1 MiB), InvalidPriority, NegativeDelay, InvalidInput,
+        IdempotencyConflict, StoreUnreachable; with tx also UnsupportedTransaction, NoTransaction, OtherDatabase. Whatever it
+        raises, nothing was written.
+        """
+        if tx is not None:
+            [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
+            return joined
+        form = self._form(job, options) if options else self._plain(job)
+        stored = await self._send(form.filled_in(input), (await self.open()).jobs.enqueue)
+        return Handle(self, stored.id, form.output_type, created=stored.created)
+
+    async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
+        """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
+        if tx is not None:
+            return await (await self.joining(requests, tx)).soon()
+        store, asked = await self.open(), list(requests)
+        handles: list[Handle[Any]] = []
+
+        def built() -> Iterator[NewJob]:
+            for new, output in self._built(asked):
+                handles.append(Handle(self, new.id, output))  # here, while the database is at work on those before
+                yield new
+
+        stored: Sequence[Enqueued]
+        if self.observer is None:
+            stored = await store.jobs.enqueue_many(built())
+        else:
+            with Sending(self.observer, list(built())) as sending:
+                stored = sending.stored(await store.jobs.enqueue_many(sending.jobs))
+        for handle, acknowledged in zip(handles, stored, strict=True):
+            if not acknowledged.created:
+                handle.id, handle.created = acknowledged
+        return handles
+
+    async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
+        """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
+        in your thread. Raises as `enqueue`."""
+        built = list(self._built(requests))
+        store = await self.open()
+        with Sending(self.observer, [new for new, _ in built]) as sending:
+            joined = await store.jobs.join(tx, sending.jobs)
+        return Joining(joined, sending, lambda stored: self._handles(stored, [output for _, output in built]))
+
+    def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
+        """The jobs of some requests, and the types of their outputs. What many have in common is checked once."""
+        plain: dict[Handler[Any, Any] | str, _Form] = {}
+        for request in requests:
+            form = None if request.options else plain.get(request.job)
+            if form is None:
+                form = self._form(request.job, request.options or {})
+                if not request.options:
+                    plain[request.job] = form
+            yield form.filled_in(request.input), form.output_type
+
+    def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
+        return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
+
+    @cached_property
+    def _forms(self) -> dict[Handler[Any, Any], tuple[tuple[Policy, str, str], _Form]]:
+        """Of handlers' jobs without options, and what they were made from: to check one anew costs as much as to store it."""
+        return {}
+
+    def _plain(self, job: Handler[Any, Any] | str) -> _Form:
+        if isinstance(job, str):
+            return self._form(job, {})  # what a name stands for may change
+        made_from = (job.policy, self.door, self.actor)
+        kept = self._forms.get(job)
+        if kept is None or kept[0] != made_from:
+            kept = self._forms[job] = made_from, self._form(job, {})
+        return kept[1]
+
+    def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
+        if not options.keys() <= _OPTIONS:  # tx= in the wrong place must not enqueue outside of the transaction
+            unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+            raise InvalidInput(
+                f"unknown options of an enqueue: {unknown}", hint=f"known: {', '.join(sorted(_OPTIONS))}"
+            )
+        handler = job if isinstance(job, Handler) else self.registry.find(job)
+        if isinstance(job, Handler):
+            kind = job.name
+        else:
+            kind = job
+            if handler is None and len(self.registry) and not options.get("elsewhere"):
+                self.registry.get(job)  # raises, with the nearest name
+        policy = handler.policy if handler else Policy()
+        blank = NewJob(
+            id=_NO_ID,
+            kind=check_kind(kind),
+            payload="",
+            queue=check_queue(options.get("queue", policy.queue)),
+            goal=check_text(options.get("goal"), "goal", 2000),
+            priority=check_priority(options.get("priority", policy.priority)),
+            max_retries=check_retries(options.get("max_retries", policy.max_retries)),
+            delay=check_delay(options.get("delay", 0)),
+            run_at=check_moment(options.get("run_at"), "run_at"),
+            deadline=check_moment(options.get("deadline"), "deadline"),
+            idempotency_key=check_text(options.get("idempotency_key"), "idempotency_key", 500),
+            note=self._note(None),
+        )
+        if blank.run_at is not None and blank.delay:
+            raise InvalidInput("give either delay or run_at, not both")
+        return _Form(kind, handler, blank[_REST:])
+
+    async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
+        """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""
+        old = await self.get(job_id)
+        if old.pruned_at is not None:
+            raise JobPruned(old)
+        payload = codec.encode(old.payload, "the payload")
+        new = again(old, payload, "rerun", self._note(reason, origin=str(old.id)))
+        stored = await self._send(new, (await self.open()).jobs.enqueue)
+        handler = self.registry.find(old.kind)
+        return Handle(self, stored.id, handler.output_type if handler else None)
+
+    async def _send(self, new: NewJob, write: Callable[[NewJob], Awaitable[Enqueued]]) -> Enqueued:
+        if self.observer is None:
+            return await write(new)
+        with Sending(self.observer, [new]) as sending:
+            [job] = sending.jobs
+            [stored] = sending.stored([await write(job)])
+            return stored
+
+    def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
+        """A handle on a job by its full id; nothing is looked up."""
+        return Handle(self, job_id if isinstance(job_id, UUID) else UUID(job_id), output_type)
+
+
+def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
+    """An input as JSON text, checked against its handler where that is known. Raises NotJson, TooLarge, InvalidInput."""
+    if handler is not None and not handler.takes_input and input is not None:
+        raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
+    what = f"the payload of job '{kind}'"
+    payload = codec.encode(input, what)
+    if handler is not None and handler.input_type is not None:
+        handler.arguments(payload, what)
+    return payload
+
+
+def again(old: Job, payload: str, how: str, note: str) -> NewJob:
+    """A new job like an old one, linked to it; its idempotency key and deadline were the old one's alone."""
+    return NewJob(
+        id=uuid7(),
+        kind=old.kind,
+        payload=payload,
+        queue=old.queue,
+        goal=old.goal,
+        priority=old.priority,
+        max_retries=old.max_retries,
+        origin_id=old.id,
+        origin_kind=how,
+        note=note,
+    )

@@ -1,0 +1,45 @@
+"""The client's forks: a new job that keeps what an old one recorded before some step, and goes on from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.model.errors import JobPruned
+from perdure.runtime import codec
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.enqueue import Enqueueing, again, payload_of
+from perdure.runtime.fork import approvals_in, checkpoint_in, copied, step_named, taken_over
+from perdure.runtime.handle import Handle
+
+
+class Forking(Enqueueing):
+    """See `client.Client`."""
+
+    async def fork(
+        self, job_id: JobId, from_step: str | int | None = None, *, input: Any = ..., reason: str | None = None
+    ) -> Handle[Any]:
+        """A new job, linked to the old one, that keeps the steps recorded before `from_step` and runs from there on.
+
+        from_step: a step's name, or its number as `jobs steps` counts them; None keeps all that was recorded. input: another
+        input; a kept step that is now called with other arguments fails the job with StepChanged, as in any later attempt.
+        The old job may be in any state and stays as it is. All is written in one transaction. Raises StepNotFound,
+        JobNotFound, AmbiguousId, JobPruned (its input is gone: give one), InvalidInput, NotJson, TooLarge; whatever it raises,
+        nothing was written.
+        """
+        store = await self.open()
+        old = await self.get(job_id)
+        if old.pruned_at is not None and input is ...:
+            raise JobPruned(old, "give the fork an input of its own: input=, or --input JSON; ")
+        handler = self.registry.find(old.kind)
+        payload = codec.encode(old.payload, "the payload") if input is ... else payload_of(old.kind, handler, input)
+        events = await self.events(old.id)
+        step = step_named(old.id, events, from_step)
+        kept = taken_over(events, before=step.version if step else None)
+        answers = {id: await store.approvals.get_approval(id) for id in approvals_in(kept)}
+        told = {"origin": str(old.id), **({"from_step": step.key} if step else {})}
+        new = again(old, payload, "fork", self._note(reason, **told))
+        recorded = [copied(event, answers) for event in kept]
+        stored = await self._send(
+            new, lambda job: store.jobs.enqueue_recorded(job, recorded, checkpoint=checkpoint_in(kept))
+        )
+        return Handle(self, stored.id, handler.output_type if handler else None)

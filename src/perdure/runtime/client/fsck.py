@@ -1,0 +1,66 @@
+"""The client's fsck: prove that what is stored can be so, and repair what is safe."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import groupby
+from typing import Self
+
+from perdure.model.fsck_faults import Finding
+from perdure.runtime.client.base import Base
+from perdure.store.protocol import Store
+
+PAGE = 200
+
+
+class Fsck(AsyncIterator[Finding]):
+    """The findings of one check, as they come. `jobs` is how many jobs were examined so far."""
+
+    def __init__(self, open: Callable[[], Awaitable[Store]], *, fix: bool) -> None:
+        self.jobs = 0
+        self._open = open
+        self._fix = fix
+        self._after: str | None = None
+        self._found: deque[Sequence[Finding]] = deque()
+        self._told: deque[Finding] = deque()
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Finding:
+        while not self._told:
+            if self._found:
+                self._told += await self._mended(self._found.popleft())
+            elif self._over:
+                raise StopAsyncIteration
+            else:
+                page = await (await self._open()).checks.check(after=self._after, limit=PAGE)
+                self.jobs += page.jobs
+                self._after = page.next
+                self._over = page.next is None
+                # of the database as a whole, what can be repaired stands apart
+                together = groupby(page.findings, lambda f: (f.job_id, f.job_id is None and f.fixable))
+                self._found += [list(findings) for _, findings in together]
+        return self._told.popleft()
+
+    async def _mended(self, findings: Sequence[Finding]) -> Sequence[Finding]:
+        """What was found of one job, after what can be repaired was repaired."""
+        if not self._fix or not any(finding.fixable for finding in findings):
+            return findings
+        return await (await self._open()).checks.mend(findings[0].job_id)
+
+
+class Checking(Base):
+    """See `client.Client`."""
+
+    def fsck(self, *, fix: bool = False) -> Fsck:
+        """Prove that every job is what its log adds up to, that nothing around the jobs is missing or left over, and that the
+        schema is whole: `async for finding in client.fsck()`. A database in order gives nothing but notes (`finding.note`).
+
+        fix: repair what is safe, each repair in a transaction of its own; it is told with fixed=True once it is committed.
+        Costs time in proportion to the database, no memory, and disturbs nobody: workers may go on. It examines the jobs of
+        this client's tenant. Raises ForeignDatabase, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnreachable.
+        """
+        return Fsck(self.open, fix=fix)

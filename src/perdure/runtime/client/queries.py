@@ -1,0 +1,182 @@
+"""The client's reading: one job, lists, logs, and waiting for an end."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from perdure.model.comparison import JobDiff, compare
+from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned, PerdureError, WaitTimeout
+from perdure.model.events import Event
+from perdure.model.explanation import Explanation
+from perdure.model.fold import fold, job_at
+from perdure.model.jobs import Job, JobFilter, Page, RunRecord
+from perdure.model.states import FAILURES, Status, parse_status
+from perdure.model.timing import Duration
+from perdure.runtime import codec
+from perdure.runtime.client.base import Base, JobId
+from perdure.runtime.explain.explain import explain
+from perdure.runtime.validation import check_moment, check_seconds
+from perdure.store.follow import follow
+
+_PAGE = 1000
+
+
+class Looking(Base):
+    """See `client.Client`."""
+
+    async def get(self, job_id: JobId, *, at: int | None = None) -> Job:
+        """The job as it stands, or with `at` as it was at that version of its log. Raises JobNotFound, AmbiguousId.
+
+        What the log does not hold is None then: progress, the lease and the due time; `retry_count` and all that is recorded
+        are as they were, and what never changes (input, kind, limits, ...) is as it is. Raises InvalidInput for a version that
+        the log does not have.
+        """
+        store, id = await self.open(), await self._id(job_id)
+        job = await store.jobs.get_job(id)
+        if at is None:
+            return job
+        if type(at) is not int or not 1 <= at <= job.version:
+            raise InvalidInput(
+                f"job …{job.short_id} has no version {at!r}: its log goes from 1 to {job.version}",
+                hint=f"perdure jobs events {job.short_id} shows it",
+            )
+        events: list[Event] = []
+        while page := await store.jobs.list_events(id, after=len(events), limit=min(_PAGE, at - len(events))):
+            events += page
+        if len(events) < at:
+            await store.jobs.get_job(id)  # it was pruned meanwhile: raises
+        return job_at(job, fold(events))
+
+    async def list(
+        self,
+        *,
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+        idempotency_key: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """Jobs, newest first; filters are combined with AND, several values of one with OR. Raises InvalidInput."""
+        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key)
+        if not 1 <= limit <= 1000:
+            raise InvalidInput(f"limit must be between 1 and 1000, got {limit}")
+        return await (await self.open()).jobs.list_jobs(wanted, limit=limit, cursor=cursor)
+
+    async def count(self, *, by: Literal["status", "kind", "queue"] = "status", **filters: Any) -> dict[str, int]:
+        """How many jobs, grouped; filters as in `list`."""
+        names = ("status", "kind", "queue", "since", "until", "search", "idempotency_key")
+        if unknown := set(filters) - set(names):
+            raise InvalidInput(f"unknown filter {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+        defaults: dict[str, Any] = {"status": (), "kind": (), "queue": ()}
+        return await (await self.open()).jobs.count_jobs(
+            job_filter(*({**defaults, **filters}.get(n) for n in names)), by=by
+        )
+
+    async def runs(self, job_id: JobId) -> builtins.list[RunRecord]:
+        """The finished attempts, first to last."""
+        return await (await self.open()).jobs.list_runs(await self._id(job_id))
+
+    async def events(self, job_id: JobId, *, after: int = 0) -> builtins.list[Event]:
+        """All events with a version above `after`, in order. Raises JobNotFound."""
+        store, id = await self.open(), await self._id(job_id)
+        found: list[Event] = []
+        while page := await store.jobs.list_events(id, after=after):
+            found += page
+            after = page[-1].version
+        if not found and after == 0:
+            await store.jobs.get_job(id)  # a job has at least one event: raises if there is none
+        return found
+
+    async def explain(self, job_id: JobId) -> Explanation:
+        """Why the job is where it is, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
+        return explain(await (await self.open()).jobs.standing(await self._id(job_id)))
+
+    async def diff(self, a: JobId, b: JobId) -> JobDiff:
+        """What differs between two jobs: input, steps, result and outcome. Raises JobNotFound, AmbiguousId."""
+        one, other = await self.get(a), await self.get(b)
+        return compare(one, await self.events(one.id), other, await self.events(other.id))
+
+    async def watch(self, job_id: JobId, from_version: int = 0) -> AsyncIterator[Event]:
+        """The events after `from_version` as they are committed, none twice and none skipped, on every store and across
+        processes; ends after the event that finishes the job. Raises JobNotFound."""
+        async for event in follow(await self.open(), await self._id(job_id), after=from_version):
+            yield event
+
+    async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
+        """Wait until the job is finished and return it. Raises WaitTimeout; that does not touch the job."""
+        store, id = await self.open(), await self._id(job_id)
+        limit = None if timeout is None else check_seconds(timeout, "timeout")
+        try:
+            async with asyncio.timeout(limit), store.hints.listen("news") as news:
+                pause = 0.01
+                while not (job := await store.jobs.get_job(id)).status.terminal:
+                    pause = 0.01 if await news.wait(pause) else min(pause * 2, 0.5)
+                return job
+        except TimeoutError:
+            job = await store.jobs.get_job(id)
+            if job.status.terminal:
+                return job
+            late = f"job …{job.short_id} {job.kind} is still {job.status} after {limit:g} s"
+            why, hints = await self._why_pending(job)
+            hint = "\n".join([*hints, f"see why: perdure jobs explain {job.short_id}"])
+            raise WaitTimeout(f"{late}. {why}It is kept, not cancelled", hint=hint) from None
+
+    async def _why_pending(self, job: Job) -> tuple[str, builtins.list[str]]:
+        """Whether somebody is there for a job that nobody has taken, and what to do: who only enqueues hears of no worker."""
+        if job.status is not Status.PENDING:
+            return "", []
+        try:
+            found = await self.explain(job.id)
+        except PerdureError:
+            return "", []  # what has to be told is that the time is up
+        return f"{found.sentence} ", [f"{move.what}: {move.command}" for move in found.moves]
+
+    async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
+        """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout,
+        and InvalidInput where it does not fit its type."""
+        job = await self.wait(job_id, timeout=timeout)
+        if job.status in FAILURES:
+            raise JobFailed(job)
+        if job.status is Status.CANCELLED:
+            raise JobCancelled(job)
+        if job.pruned_at is not None:
+            raise JobPruned(job)
+        return codec.decode(json.dumps(job.result), output_type, f"the result of job …{job.short_id}")
+
+
+def job_filter(
+    status: Any,
+    kind: Any,
+    queue: Any,
+    since: Any = None,
+    until: Any = None,
+    search: Any = None,
+    idempotency_key: Any = None,
+) -> JobFilter:
+    """A filter from what a person wrote: single values or sequences, statuses in any spelling. Raises InvalidInput."""
+    try:
+        statuses = tuple(s if isinstance(s, Status) else parse_status(s) for s in _several(status))
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    return JobFilter(
+        statuses=statuses,
+        kinds=tuple(_several(kind)),
+        queues=tuple(_several(queue)),
+        since=check_moment(since, "since"),
+        until=check_moment(until, "until"),
+        search=search or None,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _several(value: Any) -> Iterable[Any]:
+    return (value,) if isinstance(value, str) else (value or ())

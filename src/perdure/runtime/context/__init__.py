@@ -1,0 +1,1 @@
+"""What a handler sees: the contexts, and what their calls do."""

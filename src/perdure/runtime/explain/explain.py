@@ -1,0 +1,333 @@
+"""Why a job is not moving, and what would move it: judged from one snapshot, without asking anything further."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from perdure.model.approvals import Approval
+from perdure.model.explanation import MOST_AHEAD, Explanation, Move, Standing, Why
+from perdure.model.jobs import LeaseInfo
+from perdure.model.states import FAILURES, Status
+from perdure.model.steps import steps_of
+from perdure.model.timing import span
+from perdure.model.workers import WorkerState
+from perdure.runtime.explain.workers import SOON, Reason, chores, count, named, seconds, takers, when, with_takers
+
+_PUT_ASIDE = timedelta(seconds=1)
+"""A queue row this much later than the job's own time was moved by a claim that failed."""
+
+_OVERDUE = timedelta(seconds=10)
+"""A job that has been next in line for longer, with a slot free for it, should have started."""
+
+_THEN = {
+    "fail": "then the job fails",
+    "deny": "then it counts as denied",
+    "continue": "then the job goes on without it",
+}
+
+
+def explain(seen: Standing) -> Explanation:
+    """The one reason that stands in front of the job at that moment, the facts behind it, and what would move it."""
+    job = seen.job
+    if job.status.terminal:
+        reason = _ended(seen)
+    elif job.lease is not None:
+        reason = _held(seen, job.lease)
+    else:
+        reason = _unheld(seen)
+    return Explanation(
+        job.id, job.kind, job.queue, job.status, seen.now, reason.code, reason.sentence, reason.details, reason.moves
+    )
+
+
+# -- no worker holds it -----------------------------------------------------------------------------------------------------
+
+
+def _unheld(seen: Standing) -> Reason:
+    job, now = seen.job, seen.now
+    if job.status.leased:
+        return _damaged(seen, f"It is {job.status}, but no lease says who holds it")
+    if job.deadline is not None and job.deadline <= now:
+        who, moves = chores(seen, "fails it")
+        sentence = f"Its deadline passed {when(job.deadline, now)}: {who}."
+        return Reason(Why.DEADLINE_PASSED, sentence, {"deadline": job.deadline}, moves)
+    if job.due_at is not None and job.due_at <= now:
+        return _due(seen)
+    if job.status in (Status.PENDING, Status.RETRY):
+        return _not_yet(seen)
+    return _suspended(seen)
+
+
+def _due(seen: Standing) -> Reason:
+    found = takers(seen)
+    details = {**found.details, "due_at": seen.job.due_at, "ahead": seen.ahead, "more_ahead": seen.ahead >= MOST_AHEAD}
+    sentence = f"{_why_due(seen)}{found.sentence}"
+    if seen.ahead:
+        many = f"at least {seen.ahead:,}" if seen.ahead >= MOST_AHEAD else f"{seen.ahead:,}"
+        sentence += f" {many} {'job is' if seen.ahead == 1 else 'jobs are'} ahead of it."
+    elif found.code is Why.QUEUED and seen.now - (seen.job.due_at or seen.now) > _OVERDUE:
+        sentence = sentence.replace(SOON, "it should have started by now: see the log of a worker.")
+        return Reason(Why.QUEUED, sentence, details, (Move("look for what is wrong", "perdure doctor"),))
+    elif found.code in (Why.QUEUED, Why.WORKERS_BUSY):
+        sentence += " It is the next in line."
+    return Reason(found.code, sentence, details, found.moves)
+
+
+def _why_due(seen: Standing) -> str:
+    job, now = seen.job, seen.now
+    assert job.due_at is not None
+    for approval in seen.approvals:
+        if not approval.pending and approval.decided_at is not None:
+            by = f" by {approval.decided_by}" if approval.decided_by else ""
+            word = approval.status.lower()
+            return f"'{approval.key}' was {word}{by} {when(approval.decided_at, now)}, "
+    over = [w for w in job.waits if w.until is not None and w.until <= now]
+    if over and job.status in (Status.PARKED, Status.WAITING_FOR_APPROVAL):
+        return f"Timer '{over[0].key}' ended {when(over[0].until, now)}, "
+    tried = "Its next try" if job.status is Status.RETRY else "It"
+    return f"{tried} has been due for {span(seconds(now - job.due_at))}, "
+
+
+def _not_yet(seen: Standing) -> Reason:
+    job, now = seen.job, seen.now
+    if job.due_at is None:
+        return _damaged(seen, f"It is {job.status}, but nothing in the queue would ever start it")
+    found = takers(seen)
+    note, at = job.note, when(job.due_at, now)
+    details: dict[str, Any] = {"due_at": job.due_at}
+    moves = (Move("run it now", f"perdure jobs retry-now {job.short_id}"),)
+    meant = job.run_at if job.status is Status.PENDING else job.next_retry_at
+    if meant is not None and job.due_at > meant + _PUT_ASIDE:
+        sentence = f"A worker tried to claim it, and the database refused; it is put aside and tried again {at}."
+        look = Move("see what is wrong with its log", f"perdure jobs events {job.short_id}")
+        return Reason(Why.PUT_ASIDE, sentence, details, (look, *moves))
+    if job.status is Status.PENDING:
+        reason = Reason(Why.DELAYED, f"It was enqueued to start {at}.", details, moves)
+    elif error := note.get("error"):
+        details |= {
+            "error": error,
+            "error_kind": note.get("error_kind"),
+            "retry": job.retry_count,
+            "max_retries": job.max_retries,
+        }
+        retry = f"retry {job.retry_count} of {job.max_retries}"
+        reason = Reason(
+            Why.BACKOFF, f"Its last attempt failed: {error}. {retry.capitalize()} is due {at}.", details, moves
+        )
+    elif found.code is Why.NO_HANDLER:  # handed back by a worker that does not know the kind
+        details |= found.details
+        sentence = f"It was handed back, {found.sentence} It is offered again {at}."
+        return Reason(Why.NO_HANDLER, sentence, details, found.moves)
+    else:
+        why = str(note.get("reason") or "no reason is known")
+        details["reason"] = why
+        reason = Reason(
+            Why.PUT_OFF, f"Its last attempt was put off ({why}), at no retry; it is due {at}.", details, moves
+        )
+    return with_takers(reason, found)
+
+
+def _suspended(seen: Standing) -> Reason:
+    job, now = seen.job, seen.now
+    open_ones = [a for a in seen.approvals if a.pending]
+    timers = sorted((w for w in job.waits if w.until is not None), key=lambda w: w.until or now)
+    if not open_ones and not timers:
+        return _damaged(seen, f"It is {job.status}, but it waits for nothing that could come")
+    if not open_ones and job.due_at is None:
+        key = timers[0].key
+        return _damaged(seen, f"It is {job.status}, but nothing in the queue would wake it when timer '{key}' ends")
+    details: dict[str, Any] = {"due_at": job.due_at}
+    slept = ""
+    if timers:
+        details["timers"] = [{"key": w.key, "until": w.until} for w in timers]
+        slept = f"timer '{timers[0].key}' ends {when(timers[0].until, now)}"
+        if len(timers) > 1:
+            slept += f" (the first of {len(timers)})"
+    asleep = Reason(Why.SLEEPING, f"It sleeps: {slept}.", details)
+    return with_takers(_asking(seen, open_ones, details, slept) if open_ones else asleep, takers(seen))
+
+
+def _asking(seen: Standing, open_ones: Sequence[Approval], details: dict[str, Any], slept: str) -> Reason:
+    now = seen.now
+    sentence, moves = "", list[Move]()
+    for approval in open_ones:
+        who = f" by {' or '.join(approval.assignees)}" if approval.assignees else ""
+        sentence += (
+            f"It waits for a person: '{approval.title}' ({approval.kind} …{approval.short_id}, asked "
+            f"{when(approval.requested_at, now)}) is to be decided{who}"
+        )
+        if approval.expires_at is None:
+            sentence += ". "
+        elif approval.expires_at <= now:
+            settled, more = chores(seen, "settles that")
+            sentence += f". It expired {when(approval.expires_at, now)}: {settled}. "
+            moves += more
+            continue
+        else:
+            sentence += f"; it expires {when(approval.expires_at, now)}, {_THEN[approval.on_expiry]}. "
+        moves += _decisions(approval)
+    details["approvals"] = [
+        {
+            "id": a.id,
+            "key": a.key,
+            "kind": a.kind,
+            "title": a.title,
+            "assignees": list(a.assignees),
+            "requested_at": a.requested_at,
+            "expires_at": a.expires_at,
+            "on_expiry": a.on_expiry,
+        }
+        for a in open_ones
+    ]
+    if slept:
+        sentence += f"Beside that, {slept}."
+    return Reason(Why.APPROVAL, sentence.strip(), details, tuple(moves))
+
+
+def _decisions(approval: Approval) -> list[Move]:
+    id = approval.short_id
+    by = f" --by {shlex.quote(approval.assignees[0])}" if approval.assignees else ""
+    if approval.kind == "question":
+        return [
+            Move("it happened", f"perdure approvals approve {id} --outcome happened --result JSON{by}"),
+            Move("run it again", f"perdure approvals approve {id} --outcome retry{by}"),
+            Move("fail the job", f"perdure approvals deny {id}{by}"),
+        ]
+    return [
+        Move("approve", f"perdure approvals approve {id}{by}"),
+        Move("deny", f"perdure approvals deny {id}{by}"),
+    ]
+
+
+# -- a worker holds it ------------------------------------------------------------------------------------------------------
+
+
+def _held(seen: Standing, lease: LeaseInfo) -> Reason:
+    job, now, holder = seen.job, seen.now, seen.holder
+    name = named(holder) if holder else f"worker {lease.worker_id}"
+    details: dict[str, Any] = {
+        "worker": lease.worker_id,
+        "host": holder.host if holder else None,
+        "pid": holder.pid if holder else None,
+        "attempt": lease.attempt,
+        "since": seen.claimed_at,
+        "lease_expires_at": lease.expires_at,
+        "heartbeat_at": holder.heartbeat_at if holder else None,
+    }
+    force = Move("cancel it without its worker", f"perdure jobs cancel {job.short_id} --force")
+    expires = when(lease.expires_at, now)
+    asked = lease.cancel_requested_at
+    if lease.expires_at <= now:
+        ends = "cancels it, as was asked for" if asked else "takes it over"
+        who, moves = chores(seen, ends)
+        return Reason(Why.LEASE_EXPIRED, f"The lease of {name} ran out {expires}: {who}.", details, moves)
+    if asked is not None:
+        details["cancel_requested_at"] = asked
+        by, reason = _canceller(seen)
+        details |= {"cancelled_by": by, "reason": reason}
+        after, moves = chores(seen, "fences it off")
+        sentence = (
+            f"It was asked to stop{f' by {by}' if by else ''} {when(asked, now)}{f': {reason}' if reason else ''}. "
+        )
+        sentence += f"{name[0].upper()}{name[1:]} has not stopped it yet; if it does not within 10s, {after}."
+        return Reason(Why.CANCELLING, sentence, details, (force, *moves))
+    if holder is None or not holder.alive:
+        details["takeover_at"] = lease.expires_at
+        heard = f"was last heard of {when(holder.heartbeat_at, now)}" if holder else "is not known here"
+        if holder is not None and holder.state is WorkerState.STOPPED:
+            heard = f"stopped {when(holder.heartbeat_at, now)}"
+        who, moves = chores(seen, "takes it over")
+        sentence = f"{name} holds it, but {heard}: it seems dead. When its lease ends, {expires}, {who}."
+        return Reason(Why.WORKER_SILENT, sentence[0].upper() + sentence[1:], details, (*moves, force))
+    if job.status is Status.WAITING:
+        timers = sorted((w for w in job.waits if w.until is not None), key=lambda w: w.until or now)
+        details["timers"] = [{"key": w.key, "until": w.until} for w in timers]
+        slept = f"timer '{timers[0].key}' ends {when(timers[0].until, now)}" if timers else "for a moment"
+        return Reason(Why.SLEEPING, f"It sleeps: {slept}; {name} waits with it.", details)
+    return _running(seen, name, details)
+
+
+def _running(seen: Standing, name: str, details: dict[str, Any]) -> Reason:
+    job, now = seen.job, seen.now
+    begun = [s for s in steps_of(seen.events) if s.status == "running"]
+    details |= {
+        "steps": [{"key": s.key, "kind": s.kind, "since": s.at} for s in begun],
+        "last_step": job.state.cursor,
+        "progress": job.state.progress,
+        "progress_text": job.state.progress_text,
+    }
+    since = f" for {span(seconds(now - seen.claimed_at))}" if seen.claimed_at else ""
+    sentence = f"It is running, attempt {job.attempt}, on {name}{since}"
+    if begun:
+        sentence += ": " + ", ".join(f"{s.kind} '{s.key}' for {span(seconds(now - s.at))}" for s in begun[:3])
+        sentence += f" and {len(begun) - 3} more" if len(begun) > 3 else ""
+    elif job.state.cursor:
+        sentence += f": after step '{job.state.cursor}'"
+    sentence += "."
+    if job.state.progress is not None:
+        sentence += (
+            f" {job.state.progress:.0%} done{f', {job.state.progress_text}' if job.state.progress_text else ''}."
+        )
+    if seen.holder is not None and (seen.holder.state is WorkerState.DRAINING or seen.holder.command is not None):
+        details["draining"] = True
+        sentence += " Its worker is draining and hands it back after this step."
+    return Reason(Why.RUNNING, sentence, details)
+
+
+def _canceller(seen: Standing) -> tuple[str | None, str | None]:
+    for event in reversed(seen.events):
+        if event.type == "cancel_requested" and isinstance(event.payload, dict):
+            return event.payload.get("actor"), event.payload.get("reason")
+    return None, None
+
+
+# -- it has ended -----------------------------------------------------------------------------------------------------------
+
+
+def _ended(seen: Standing) -> Reason:
+    job, now = seen.job, seen.now
+    at = when(job.finished_at, now)
+    details: dict[str, Any] = {"finished_at": job.finished_at, "started_at": job.started_at, "attempts": job.attempt}
+    moves = [Move("run it again from the start, as a new job", f"perdure jobs rerun {job.short_id}")]
+    if job.status in FAILURES:
+        details |= {"error": job.error_message, "error_kind": job.error_kind}
+        if job.state.cursor or steps_of(seen.events):
+            go_on = Move(
+                "go on where it ended, as a new job that keeps what was recorded", f"perdure jobs fork {job.short_id}"
+            )
+            moves.insert(0, go_on)
+    elif job.state.cursor:
+        again = f"perdure jobs fork {job.short_id} --from-step {shlex.quote(job.state.cursor)}"
+        moves.append(Move("run again from a step on, keeping those before it", again))
+    tries = count(job.attempt, "attempt", "attempts")
+    match job.status:
+        case Status.COMPLETED:
+            sentence = f"It completed {at}, after {tries}."
+        case Status.FAILED:
+            sentence = f"It failed for good {at} ({job.error_kind}): {job.error_message}"
+        case Status.DEADLETTER:
+            used = f"{job.retry_count} of {count(job.max_retries, 'retry', 'retries')} used"
+            sentence = f"It was given up {at}, {used} ({job.error_kind}): {job.error_message}"
+        case _:
+            details |= {"cancelled_by": job.note.get("actor"), "reason": job.note.get("reason")}
+            why = f": {details['reason']}" if details["reason"] else ""
+            by = f" by {details['cancelled_by']}" if details["cancelled_by"] else ""
+            sentence = f"It was cancelled{by} {at}{why}"
+    if job.pruned_at is not None:
+        details["pruned_at"] = job.pruned_at
+        sentence = f"{sentence.rstrip('.')}. Its input was pruned {when(job.pruned_at, now)}: it cannot be run again as it was."
+        moves = []
+    return Reason(Why(job.status.lower()), sentence, details, tuple(moves))
+
+
+# -- words ------------------------------------------------------------------------------------------------------------------
+
+
+def _damaged(seen: Standing, sentence: str) -> Reason:
+    details = {"version": seen.job.version}
+    repair = Move("write again what its log says is missing", "perdure fsck --fix")
+    moves = (repair, Move("end it", f"perdure jobs cancel {seen.job.short_id}"))
+    return Reason(Why.DAMAGED, f"{sentence}: its rows were changed by hand.", details, moves)

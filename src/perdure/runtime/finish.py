@@ -1,0 +1,95 @@
+"""Writing how an attempt ended, with patience while the database is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from perdure.model.errors import LeaseLost, PerdureError, StoreError
+from perdure.model.jobs import Outcome
+from perdure.model.states import Status
+from perdure.runtime.lease import Held
+from perdure.runtime.observer import Observer
+from perdure.runtime.outcomes import clean
+from perdure.store.protocol import Store
+
+log = structlog.get_logger("perdure.worker")
+
+
+def write_end(
+    store: Store, held: Held, outcome: Outcome, observer: Observer | None
+) -> Coroutine[Any, Any, Status | None]:
+    """Commit the outcome while the lease lasts; return the status that was committed, None where none was.
+
+    What the database refuses for good fails the job instead.
+    """
+    return _finish(store, held, outcome) if observer is None else _finish_observed(store, held, outcome, observer)
+
+
+async def _finish_observed(store: Store, held: Held, outcome: Outcome, observer: Observer) -> Status | None:
+    await observer.attempt_ending(held.claimed, outcome, store)
+    status = None
+    try:
+        status = await _finish(store, held, outcome)
+    finally:
+        observer.attempt_ended(held.claimed, outcome, status)
+    return status
+
+
+async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
+    lease = held.claimed.lease
+    pause = 0.1
+    while True:
+        try:
+            status = await store.leases.finish(lease, outcome)
+        except LeaseLost:
+            log.warning(
+                "the lease was lost before the end was written", job_id=str(lease.job_id), worker=lease.worker_id
+            )
+            return None
+        except StoreError as error:
+            if held.good_until <= store.clock.monotonic():
+                log.error(  # noqa: TRY400  the cause is in its message
+                    "the end of a job could not be written in time; it runs again",
+                    job_id=str(lease.job_id),
+                    worker=lease.worker_id,
+                    error=str(error),
+                )
+                return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2)
+        except PerdureError as error:
+            log.error(  # noqa: TRY400  as above
+                "the database refuses the end of a job",
+                job_id=str(lease.job_id),
+                worker=lease.worker_id,
+                error=str(error),
+            )
+            if outcome.error_kind == "refused":
+                return None
+            said = clean(f"its end could not be written: {error}")
+            outcome = Outcome(Status.FAILED, error=said, error_kind="refused", started=outcome.started)
+        else:
+            if outcome.error is not None:
+                _tell(held, outcome, status)
+            return status
+
+
+def _tell(held: Held, outcome: Outcome, status: Status) -> None:
+    lease = held.claimed.lease
+    about: dict[str, Any] = {
+        "job_id": str(lease.job_id),
+        "kind": held.claimed.kind,
+        "attempt": lease.attempt,
+        "worker": lease.worker_id,
+        "error": outcome.error,
+    }
+    if status is Status.RETRY:
+        log.warning("the attempt failed; the job runs again", **about, delay=round(outcome.delay, 1))
+    elif status in (Status.FAILED, Status.DEADLETTER):
+        if held.run is not None and held.run.traceback is not None:
+            about["exception"] = held.run.traceback
+        log.error("the job failed", **about, status=status.value)

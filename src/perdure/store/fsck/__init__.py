@@ -1,0 +1,1 @@
+"""Whether what is stored is consistent: what both dialects share."""

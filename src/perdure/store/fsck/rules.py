@@ -1,0 +1,374 @@
+"""Whether a job's rows fit each other and its log: what is wrong, and what would mend it. The same for both dialects.
+
+The log is the truth. Where the log itself or the job's own row is damaged, nothing that follows from them is mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from perdure.model.approvals import ApprovalStatus
+from perdure.model.jobs import lane_of
+from perdure.model.states import FAILURES, Status
+from perdure.model.wording import a
+from perdure.store.fsck.log_check import Log, OpenWait, status_of
+from perdure.store.rows import Row, Spelling
+
+OVERDUE = timedelta(minutes=5)
+"""A lease that ran out this long ago: no worker is about, or it would have been reaped within seconds."""
+SLACK = timedelta(seconds=5)
+"""What is due at once may be in the queue with a time slightly ahead: clocks of statements differ."""
+
+_DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.EXPIRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A named statement that both dialects have, and its arguments: ids as the dialect spells them, else texts, numbers,
+    UUIDs and datetimes."""
+
+    statement: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a job."""
+
+    code: str
+    text: str
+    repair: Repair | None = None
+
+
+PARTS = ("queue", "claims", "waits", "approvals", "state", "failures", "runs")
+"""What surrounds a job, each read by the statement `check_<part>`."""
+
+
+class Case:
+    """Everything the database says about one id, read in one snapshot. Rows are as the dialect spells them.
+
+    key: the id as the dialect spells it. job: its row, None where there is no job of this id.
+    """
+
+    def __init__(self, key: Any, now: datetime, spelling: Spelling, job: Row | None) -> None:
+        self.key = key
+        self.now = now
+        self.spelling = spelling
+        self.job = job
+        self.log = Log(inherits=job is not None and job["origin_kind"] == "fork")
+        self._rows: dict[str, list[Row]] = {}
+
+    def add(self, part: str, row: Row, tenant: str) -> None:
+        """A row of one of PARTS; where there is no job, those of other tenants are left out."""
+        if self.job is not None or part not in ("claims", "approvals") or row["tenant_id"] == tenant:
+            self._rows.setdefault(part, []).append(row)
+
+    def rows(self, part: str) -> Sequence[Row]:
+        """The rows of one of PARTS."""
+        return self._rows.get(part, ())
+
+    def row(self, part: str) -> Row | None:
+        """The row of one of PARTS of which there is one at most."""
+        rows = self._rows.get(part)
+        return rows[0] if rows else None
+
+    @property
+    def id(self) -> UUID | None:
+        """The id, if it is one: SQLite would keep any text in the tables around `jobs`."""
+        try:
+            return self.spelling.uuid(self.key)
+        except ValueError:
+            return None
+
+    def time(self, row: Row, name: str) -> datetime | None:
+        """A time of a row."""
+        return None if row[name] is None else self.spelling.time(row[name])
+
+
+def judge(case: Case) -> list[Fault]:
+    """Everything that is wrong with this job, its repairs in the order in which they belong."""
+    if case.job is None:
+        found = list(_without_a_job(case))
+        return found if case.id else [replace(f, text=f"{f.text}: '{case.key}'", repair=None) for f in found]
+    found = [Fault(code, text) for code, text in case.log.faults()] + list(_of_the_row(case, case.job))
+    sound = not any(fault.code.startswith(("log-", "row-")) for fault in found)
+    status = status_of(case.job["status"])
+    if status is None or case.job["odd"]:
+        return found
+    parts = (
+        _of_the_lane,
+        _of_the_claim,
+        _of_the_waits,
+        _of_the_approvals,
+        _of_the_queue,
+        _of_the_failure,
+        _of_the_state,
+        _of_the_runs,
+    )
+    found += [fault for part in parts for fault in part(case, case.job, status)]
+    return found if sound else [replace(fault, repair=None) for fault in found]
+
+
+def _without_a_job(case: Case) -> Iterator[Fault]:
+    kept = case.log.count > 0
+    if kept:
+        yield Fault("job-missing", f"a log of {case.log.count} events, and no job")
+    for what, part, statement in (
+        ("claim", "claims", "drop_claim"),
+        ("wait", "waits", "drop_waits"),
+        ("queue row", "queue", "drop_queue"),
+        ("failure row", "failures", "drop_failure"),
+        ("state row", "state", "drop_state"),
+        ("run row", "runs", None),
+        ("approval", "approvals", None),
+    ):
+        if case.rows(part):
+            mends = None if statement is None or kept else Repair(statement, (case.key,))
+            yield Fault("orphan", f"{a(what)} of a job that does not exist", mends)
+
+
+def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
+    """The job's own row is the fold of its log."""
+    log, status = case.log, status_of(job["status"])
+    if not log.count:
+        yield Fault("log-missing", f"it is {job['status']} and has no events")
+        return
+    if log.status is None or status is not log.status:
+        yield Fault("row-status", f"the row says {job['status']}, its log {log.status}")
+    head = log.moved if status is not None and status.leased else log.head
+    if job["version"] != head:
+        yield Fault("row-version", f"the row is at version {job['version']}, its log at {head}")
+    if job["attempt"] != log.attempt:
+        yield Fault("row-attempt", f"the row counts {job['attempt']} attempts, its log {log.attempt}")
+    if log.retries not in (None, job["retry_count"]):
+        yield Fault("row-retries", f"the row counts {job['retry_count']} retries, its log {log.retries}")
+    if job["odd"]:
+        yield Fault("row-time", "a time of the row lies beyond the years 2 to 9998, and cannot be read")
+        return
+    if log.created_at not in (None, job["created_at"]):
+        yield Fault(
+            "row-created",
+            f"the row was created {_shown(case, job['created_at'])}, its log {_shown(case, log.created_at)}",
+        )
+    if status is None:
+        return
+    for what, there, belongs in (
+        ("finished_at", job["finished_at"] is not None, status.terminal),
+        ("an error", bool(job["has_error"]), status in FAILURES),
+        ("next_retry_at", job["next_retry_at"] is not None, status is Status.RETRY),
+        ("pruned_at", job["pruned_at"] is not None, status.terminal and job["pruned_at"] is not None),
+    ):
+        if there != belongs:
+            yield Fault("row-shape", f"it is {status} {'with' if there else 'without'} {what}")
+    if job["has_result"] and status is not Status.COMPLETED:
+        yield Fault("row-shape", f"it is {status} with a result")
+    if not 0 <= job["retry_count"] <= job["max_retries"]:
+        yield Fault("row-shape", f"it counts {job['retry_count']} retries of at most {job['max_retries']}")
+
+
+def _of_the_lane(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """A job waits where the workers of its tenant and queue look."""
+    lane = lane_of(job["tenant_id"], job["queue"])
+    if not status.terminal and job["lane"] != lane:
+        text = f"it is of queue '{job['queue']}', and stands in lane '{job['lane']}', where no worker of that looks"
+        yield Fault("lane-differs", text, Repair("mend_lane", (case.key, lane)))
+
+
+def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """A claim exists iff a worker holds the job, and is the head of the log meanwhile."""
+    claim, log = case.row("claims"), case.log
+    if claim is None:
+        if status.leased:
+            lease = (case.key, job["tenant_id"], job["attempt"], log.head, log.began)
+            yield Fault("claim-missing", f"it is {status}, and nobody holds it", Repair("put_claim", lease))
+        return
+    if not status.leased:
+        yield Fault(
+            "claim-stale", f"{claim['worker_id']} holds it, and it is {status}", Repair("drop_claim", (case.key,))
+        )
+        return
+    told = (claim["tenant_id"], claim["attempt"], claim["version"])
+    follows = Repair("mend_claim", (case.key, job["tenant_id"], job["attempt"], log.head))
+    if told != (job["tenant_id"], log.attempt, log.head):
+        yield Fault(
+            "claim-differs",
+            f"the lease is of tenant {told[0]}, attempt {told[1]}, version {told[2]}, "
+            f"the job of tenant {job['tenant_id']}, attempt {log.attempt}, version {log.head}",
+            follows,
+        )
+    elif claim["endless"]:
+        yield Fault("claim-differs", f"the lease of {claim['worker_id']} lasts for longer than it may", follows)
+    expires = case.time(claim, "expires_at")
+    if expires is not None and expires < case.now - OVERDUE:
+        yield Fault("lease-overdue", f"the lease of {claim['worker_id']} ran out {expires:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """The waits that are kept are those that the log has seen begin and not end."""
+    del job
+    waits = case.rows("waits")
+    if status.terminal:
+        if waits:
+            yield Fault(
+                "wait-stale", f"it is {status} and waits for '{waits[0]['key']}'", Repair("drop_waits", (case.key,))
+            )
+        return
+    if case.log.blurred:
+        return
+    kept = {row["key"]: row for row in waits}
+    for key, wait in case.log.waits.items():
+        row = kept.pop(key, None)
+        rewrite = Repair("put_wait", (case.key, key, wait.kind, wait.until, wait.approval))
+        if row is None:
+            yield Fault("wait-missing", f"its log waits for '{key}', and nothing is kept of it", rewrite)
+        elif row["odd"] or _wait_of(case, row) != wait:
+            yield Fault("wait-differs", f"it waits for another time or approval under '{key}' than its log", rewrite)
+    for key in kept:
+        yield Fault(
+            "wait-unknown", f"it waits for '{key}', of which its log says nothing", Repair("drop_wait", (case.key, key))
+        )
+
+
+def _wait_of(case: Case, row: Row) -> OpenWait:
+    try:
+        approval = None if row["approval_id"] is None else case.spelling.uuid(row["approval_id"])
+    except ValueError:
+        approval = None
+    return OpenWait(row["kind"], case.time(row, "until"), approval)
+
+
+def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """Approvals are those that were asked for, decided iff the log says so, and none is open after the end."""
+    rows = {case.spelling.uuid(row["id"]): row for row in case.rows("approvals")}
+    if not case.log.blurred:
+        for id in sorted(case.log.asked - rows.keys()):
+            yield Fault("approval-missing", f"its log asked for approval {id}, which does not exist")
+    for id, row in rows.items():
+        decided = row["status"] in _DECIDED
+        if not case.log.blurred:
+            if id not in case.log.asked:
+                yield Fault("approval-unknown", f"approval {id} ('{row['key']}') was never asked for")
+            elif case.log.decided[id] != decided:
+                said = f"decided {case.log.decided[id]} times"
+                yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {said}")
+            elif decided and (told := case.log.decisions.get(id, row["status"])) != row["status"]:
+                yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {told}")
+        if row["tenant_id"] != job["tenant_id"]:
+            yield Fault("approval-differs", f"approval '{row['key']}' is of tenant {row['tenant_id']}, the job is not")
+        if status.terminal and row["status"] == ApprovalStatus.PENDING:
+            closed = Repair("close_approval", (row["id"],))
+            yield Fault("approval-stale", f"approval '{row['key']}' is open, and it is {status}", closed)
+
+
+def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """A queue row exists iff the job may start or wake by itself. One more or too early does no harm to a job that is
+    suspended: it looks what woke it."""
+    row = case.row("queue")
+    if status.leased or status.terminal:
+        if row is not None:
+            yield Fault("queue-stale", f"it is in the queue, and it is {status}", Repair("drop_queue", (case.key,)))
+        return
+    due, why, latest = _due(case, job, status)
+    if row is None:
+        if due is not None:
+            place = (case.key, job["lane"], job["priority"], due, case.time(job, "deadline"))
+            yield Fault("queue-missing", f"it is {status} and not in the queue: {why}", Repair("put_queue", place))
+        return
+    wrong = [name for name in ("lane", "priority", "deadline") if row[name] != job[name]]
+    run_at = case.time(row, "run_at")
+    exact = status in (Status.PENDING, Status.RETRY)
+    if run_at is None:
+        wrong.append("time")
+        due = due or case.now
+    elif due is not None and (run_at != due if exact else latest is not None and run_at > latest):
+        wrong.append("time")
+    else:
+        due = run_at
+    if wrong:
+        place = (case.key, job["lane"], job["priority"], due, case.time(job, "deadline"))
+        yield Fault(
+            "queue-differs", f"it is in the queue with another {' and '.join(wrong)}", Repair("put_queue", place)
+        )
+
+
+def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, datetime | None]:
+    """When the job may start or wake by itself, if it may; why; and the latest time that its queue row may say."""
+    if status in (Status.PENDING, Status.RETRY):
+        due = case.time(job, "run_at" if status is Status.PENDING else "next_retry_at")
+        return due, "it would never start", due
+    waits = case.rows("waits")
+    if not waits:
+        return case.now, "it waits for nothing, and would never wake", case.now + SLACK
+    decided = {row["id"]: row["status"] for row in case.rows("approvals") if row["status"] != ApprovalStatus.PENDING}
+    for wait in waits:
+        if wait["approval_id"] in decided:
+            return case.now, f"'{wait['key']}' is {decided[wait['approval_id']]}, and nobody told it", case.now + SLACK
+    times = [time for wait in waits if (time := case.time(wait, "until")) is not None]
+    latest = min(times, default=None)
+    deadline = case.time(job, "deadline")
+    return min([*times, deadline] if deadline else times, default=None), "it would sleep for ever", latest
+
+
+def _of_the_failure(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """The list of failures has exactly those that failed."""
+    row, failed = case.row("failures"), status in FAILURES
+    listed = Repair("put_failure", (case.key, status.value, case.time(job, "finished_at")))
+    if row is None:
+        if failed:
+            yield Fault("failure-missing", f"it is {status}, and no list of failures shows it", listed)
+    elif not failed:
+        yield Fault(
+            "failure-stale", f"it is listed as {row['status']}, and it is {status}", Repair("drop_failure", (case.key,))
+        )
+    elif row["status"] != status:
+        yield Fault("failure-differs", f"it is listed as {row['status']}, and it is {status}", listed)
+
+
+def _of_the_state(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """Checkpoint, tokens and cost are what the log adds up to; but a checkpoint may have been pruned while the log was kept."""
+    del status
+    log, row = case.log, case.row("state")
+    if log.blurred:
+        return
+    checkpoint = log.checkpoint if job["pruned_at"] is None else None
+    rebuilt = Repair("put_state", (case.key, checkpoint, log.tokens, log.cost))
+    if row is None:
+        if log.kept:
+            yield Fault("state-missing", "its log has a checkpoint or usage, and nothing is kept of it", rebuilt)
+        return
+    close = abs(row["cost"] - log.cost) <= 1e-6 * max(1.0, abs(log.cost))  # added up in another order
+    if row["tokens"] != log.tokens or not close:
+        told = f"{row['tokens']} tokens at {row['cost']:g}, its log {log.tokens} at {log.cost:g}"
+        yield Fault("state-differs", f"it is said to have used {told}", rebuilt)
+    if bool(row["has_checkpoint"]) != (checkpoint is not None):
+        yield Fault(
+            "state-differs",
+            f"a checkpoint is {'kept' if row['has_checkpoint'] else 'not kept'}, unlike its log",
+            rebuilt,
+        )
+    elif row["another_checkpoint"]:
+        yield Fault("state-differs", "another checkpoint is kept than the last one of its log", rebuilt)
+
+
+def _of_the_runs(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """A run row is of an attempt that has ended, and ended as it did; one that wrote something has a row."""
+    del job, status
+    for attempt in sorted(case.log.ran - {row["attempt"] for row in case.rows("runs")}):
+        yield Fault("run-missing", f"attempt {attempt} ran and ended, and there is no run row of it")
+    for row in case.rows("runs"):
+        end = case.log.ends.get(row["attempt"])
+        if end is None:
+            gone = Repair("drop_run", (case.key, row["attempt"]))
+            yield Fault("run-unknown", f"there is a run row of attempt {row['attempt']}, which has not ended", gone)
+        elif row["outcome"] != end:
+            yield Fault(
+                "run-differs", f"attempt {row['attempt']} is said to have ended {row['outcome']}, its log says {end}"
+            )
+
+
+def _shown(case: Case, value: Any) -> str:
+    return case.spelling.time(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")

@@ -1,0 +1,158 @@
+"""How a check goes, over both dialects: judge a page, look again at what seems wrong, repair one thing at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from perdure.model.fsck_faults import FAULTS, CheckPage, Finding
+from perdure.store.fsck.rules import Case, Fault, Repair, judge
+
+SECOND_LOOK = 0.05
+"""Seconds between the two looks at a job that seems damaged."""
+MOST_REPAIRS = 1000
+"""Repairs of one job before something must be wrong with the repairs."""
+
+INDISPENSABLE = ("table ", "view clock", "function db_now")
+"""Without them there is nothing to ask: how the text of their loss begins."""
+
+log = structlog.get_logger("perdure.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An id, as the dialect spells it and (if it is one) as a UUID, and what is wrong there."""
+
+    key: Any
+    id: UUID | None
+    faults: Sequence[Fault]
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A page of ids: how many jobs of our own were among them, those in doubt, and the last id (None: the end)."""
+
+    jobs: int
+    doubtful: Sequence[Judged]
+    last: str | None
+
+
+class NotMended(Exception):
+    """A repair was refused or did not help, and its transaction left nothing. `fault` is None where the job could not even be
+    locked."""
+
+    def __init__(self, fault: Fault | None, why: str = "the repair did not help") -> None:
+        super().__init__(why)
+        self.fault = fault
+        self.why = why
+
+
+class Checker(ABC):
+    """See `fsck.CheckStore`. The dialects give the looks and the repairs."""
+
+    @abstractmethod
+    async def check_schema(self) -> None:
+        """See `protocol.SchemaStore.check_schema`."""
+
+    @abstractmethod
+    async def _schema_faults(self) -> list[Fault]:
+        """What is wrong with tables and triggers."""
+
+    @abstractmethod
+    async def _look(self, after: str | None, limit: int) -> Portion:
+        """Judge the next ids in one snapshot."""
+
+    @abstractmethod
+    async def _look_again(self, keys: Sequence[Any]) -> list[Judged]:
+        """Judge these ids in one snapshot."""
+
+    @abstractmethod
+    async def _mend_one(self, key: Any, given_up: Collection[str]) -> Fault | None:
+        """In one transaction, under the job's locks: judge, make the first repair whose code is not given up, and judge again;
+        return the fault that is gone. Raises NotMended; other errors mean that the database is out of reach."""
+
+    @abstractmethod
+    async def _mend_schema(self) -> None:
+        """Remove marks of a pruning that is not under way."""
+
+    @abstractmethod
+    def _key_of(self, id: UUID) -> Any:
+        """An id as the dialect spells it."""
+
+    async def check(self, *, after: str | None = None, limit: int = 200) -> CheckPage:
+        """See `fsck.CheckStore.check`."""
+        findings: list[Finding] = []
+        if after is None:
+            await self.check_schema()
+            faults = await self._schema_faults()
+            blind = any(fault.code == "schema-lost" and fault.text.startswith(INDISPENSABLE) for fault in faults)
+            findings += [_finding(None, fault, more=": no job was examined" if blind else "") for fault in faults]
+            if blind:
+                return CheckPage(tuple(findings), 0, None)
+        portion = await self._look(after, limit)
+        if portion.doubtful:
+            await asyncio.sleep(SECOND_LOOK)
+            seen = {judged.key: {fault.code for fault in judged.faults} for judged in portion.doubtful}
+            for judged in await self._look_again(list(seen)):
+                findings += [_finding(judged.id, fault) for fault in judged.faults if fault.code in seen[judged.key]]
+        return CheckPage(tuple(findings), portion.jobs, portion.last)
+
+    async def mend(self, job_id: UUID | None) -> list[Finding]:
+        """See `fsck.CheckStore.mend`."""
+        if job_id is None:
+            before = [fault for fault in await self._schema_faults() if fault.repair]
+            if not before:
+                return []
+            await self._mend_schema()
+            left = set(await self._schema_faults())
+            return [_finding(None, fault, fixed=fault not in left) for fault in before]
+        key = self._key_of(job_id)
+        findings: list[Finding] = []
+        reasons: dict[str, str] = {}
+        while len(findings) < MOST_REPAIRS:
+            try:
+                fault = await self._mend_one(key, reasons)
+            except NotMended as failed:
+                if failed.fault is None:
+                    reasons = dict.fromkeys(FAULTS, failed.why)
+                    break
+                reasons[failed.fault.code] = failed.why
+                continue
+            if fault is None:
+                break
+            log.info("repaired", job_id=str(job_id), fault=fault.code, was=fault.text)
+            findings.append(_finding(job_id, fault, fixed=True))
+        for judged in await self._look_again([key]):
+            for fault in judged.faults:
+                why = reasons.get(fault.code) if fault.repair else None
+                findings.append(_finding(job_id, fault, more=f" (not repaired: {why})" if why else ""))
+        return findings
+
+
+def _finding(job_id: UUID | None, fault: Fault, *, fixed: bool = False, more: str = "") -> Finding:
+    return Finding(fault.code, job_id, fault.text + more, fault.repair is not None, fixed)
+
+
+def first_repair(faults: Sequence[Fault], given_up: Collection[str]) -> tuple[Fault, Repair] | None:
+    """What is to be repaired next, if anything."""
+    for fault in faults:
+        if fault.repair is not None and fault.code not in given_up:
+            return fault, fault.repair
+    return None
+
+
+def judged_case(case: Case) -> Judged:
+    """What is wrong with a case that has been read to its end."""
+    return Judged(case.key, case.id, judge(case))
+
+
+def prune_left(jobs: int) -> Fault:
+    """Marks that no pruning will remove: it would have done so in its own transaction."""
+    text = f"{jobs} jobs are marked for deletion, and nobody is pruning"
+    return Fault("prune-left", text, Repair("drop_prune_marks", ()))

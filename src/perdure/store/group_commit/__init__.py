@@ -1,0 +1,1 @@
+"""Group commit: calls that arrive while a write is in progress share the next one."""

@@ -1,0 +1,27 @@
+"""Ending sessions from the outside, as an operator does in an emergency and the chaos harness does on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.store.postgres.engine.connections import COMMON, close_quietly, connect
+from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
+from perdure.store.postgres.schema.schema import PACKAGE
+from perdure.store.statements import load_statements
+
+
+async def end_backends(url: str, pids: Sequence[int]) -> int:
+    """End those of these backends that are perdure's, of this user and in this database; return how many there were.
+
+    Raises StoreUnreachable.
+    """
+    try:
+        connection = await connect(url, COMMON)
+    except CLIENT_LIBRARY_ERRORS as error:
+        raise cannot_connect(where_is(url), error) from error
+    try:
+        return len(await connection.fetch(load_statements(PACKAGE)["end_backends"], list(pids)))
+    except CLIENT_LIBRARY_ERRORS as error:
+        raise cannot_connect(where_is(url), error) from error
+    finally:
+        await close_quietly(connection)

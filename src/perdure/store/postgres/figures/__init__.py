@@ -1,0 +1,1 @@
+"""Counts for dashboards and alerts."""

@@ -1,0 +1,1 @@
+"""What workers do with jobs: claim, renew, record, finish, reap."""

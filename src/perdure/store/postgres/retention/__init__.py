@@ -1,0 +1,1 @@
+"""Deleting finished jobs."""

@@ -1,0 +1,140 @@
+"""The schema, time, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from perdure.model.errors import MigrationChanged
+from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
+from perdure.store.errors import check_schema_version, foreign_schema
+from perdure.store.postgres.engine.connections import COMMON, Connection, close_quietly, connect
+from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
+from perdure.store.postgres.engine.hot_writer import Base
+from perdure.store.postgres.schema.schema_check import expected
+from perdure.store.protocol import Migration, SchemaStatus
+from perdure.store.statements import load_migrations
+
+PACKAGE = "perdure.store.postgres"
+
+
+class Schema(Base):
+    """See `protocol.SchemaStore`."""
+
+    _url: str
+    _where: str
+
+    async def schema_status(self) -> SchemaStatus:
+        """See `protocol.SchemaStore.schema_status`."""
+        # Before the record of migrations: tables that a migrator makes meanwhile come together with theirs.
+        strangers = await self._db.rows("strangers")
+        version = await self._db.row("server_version")
+        exists = await self._db.row("has_schema")
+        rows = await self._db.rows("applied_migrations") if exists and exists["has_migrations"] else []
+        applied = [Migration(row["number"], row["name"], row["checksum"], "", row["applied_at"]) for row in rows]
+        if strangers and not applied:
+            raise foreign_schema([row["name"] for row in strangers], self._where)
+        known = load_migrations(PACKAGE)
+        return SchemaStatus(
+            current=max((m.number for m in applied), default=0),
+            needed=len(known),
+            server=f"PostgreSQL {version['version'] if version else 'of an unknown version'}",
+            migrations=_side_by_side(known, applied),
+        )
+
+    async def check_schema(self) -> None:
+        """See `protocol.SchemaStore.check_schema`."""
+        status = await self.schema_status()
+        check_schema_version(status.current, status.needed, self._where)
+        _check_unchanged(status.migrations, self._where)
+
+    async def migrate(self, *, beside: bool = True) -> list[Migration]:  # noqa: ARG002  ours is a schema of its own
+        """See `protocol.SchemaStore.migrate`."""
+        try:
+            connection = await connect(self._url, COMMON)
+        except CLIENT_LIBRARY_ERRORS as error:
+            raise cannot_connect(self._where, error) from error
+        try:
+            await connection.execute(self._db.statements["lock_migrations"])  # freed with the connection
+            status = await self.schema_status()
+            if status.current > status.needed:
+                check_schema_version(status.current, status.needed, self._where)
+            _check_unchanged(status.migrations, self._where)
+            return [await self._apply(connection, m) for m in status.migrations if m.applied_at is None]
+        except CLIENT_LIBRARY_ERRORS as error:
+            raise translated(error) from error
+        finally:
+            await close_quietly(connection)
+
+    async def _apply(self, connection: Connection, migration: Migration) -> Migration:
+        statements = self._db.statements
+        async with connection.transaction():
+            exists = await connection.fetchrow(statements["has_schema"])
+            if not exists or not exists["has_schema"]:
+                await connection.execute("create schema perdure")
+            if not exists or not exists["has_migrations"]:
+                await connection.execute(statements["create_migrations"])
+            await connection.execute(migration.sql)
+            row = await connection.fetchrow(
+                statements["record_migration"], migration.number, migration.name, migration.checksum
+            )
+        return replace(migration, applied_at=row["applied_at"] if row else None)
+
+    async def other_tables(self) -> list[str]:
+        """See `protocol.SchemaStore.other_tables`."""
+        ours = [thing.name for thing in expected() if thing.kind in ("table", "view")]
+        return [row["name"] for row in await self._db.rows("other_tables", ours)]
+
+    async def kinds(self) -> list[str]:
+        """See `protocol.SchemaStore.kinds`."""
+        return [row["kind"] for row in await self._db.rows("list_kinds")]
+
+    async def now(self) -> datetime:
+        """See `protocol.SchemaStore.now`."""
+        row = await self._db.row("db_now")
+        assert row is not None
+        now: datetime = row["now"]
+        return now
+
+    async def sizes(self) -> StoreSizes:
+        """See `protocol.SchemaStore.sizes`."""
+        indexes: dict[str, list[IndexSize]] = {}
+        for row in await self._db.rows("index_sizes"):
+            indexes.setdefault(row["tbl_name"], []).append(IndexSize(row["name"], row["bytes"]))
+        tables = [
+            TableSize(
+                row["name"],
+                row["rows"],
+                dead_rows=row["dead"],
+                bytes=row["bytes"],
+                indexes=tuple(sorted(indexes.get(row["name"], ()), key=lambda i: -i.bytes)),
+            )
+            for row in await self._db.rows("table_sizes")
+        ]
+        return StoreSizes(by_size(tables), sum((t.bytes or 0) + (t.index_bytes or 0) for t in tables))
+
+
+def _side_by_side(known: Sequence[Migration], applied: Sequence[Migration]) -> tuple[Migration, ...]:
+    """What is shipped, marked where it was applied with the checksum it had then; and what a newer perdure applied."""
+    done = {m.number: m for m in applied}
+    numbers = {m.number for m in known}
+    return (
+        *(
+            replace(m, applied_at=done[m.number].applied_at, checksum=done[m.number].checksum)
+            if m.number in done
+            else m
+            for m in known
+        ),
+        *(m for m in applied if m.number not in numbers),
+    )
+
+
+def _check_unchanged(migrations: Sequence[Migration], where: str) -> None:
+    shipped = {m.number: m.checksum for m in load_migrations(PACKAGE)}
+    for migration in migrations:
+        if shipped.get(migration.number, migration.checksum) != migration.checksum:
+            raise MigrationChanged(
+                f"{where}: migration {migration.number:04d}_{migration.name} was applied in another form than shipped here",
+                hint="install the perdure that created the schema, or compare the two with perdure db migrate --dump-sql",
+            )

@@ -1,0 +1,42 @@
+"""The contract of a store, by role. Every method's docstring is its specification; `tests/conformance` holds
+each store to it.
+
+Promises common to all methods
+- A method that changes anything has committed when it returns, and has changed nothing when it raises. The one exception
+  is said where it matters: a connection lost during commit is resolved by looking, never by guessing.
+- One transaction per transition: status, event, lease, queue row, run row, waits and approvals move together.
+- Times are database time, UTC. Durations are seconds. JSON travels as text and is stored as that exact text.
+- A store serves one tenant; rows of other tenants do not exist for it.
+- Writes of a worker carry its `Lease` in their WHERE; if the lease is not the live one they raise `LeaseLost`.
+- `note` is JSON text saying who, through which door and why: {"actor": ..., "door": ..., "reason": ...}.
+"""
+
+from __future__ import annotations
+
+from perdure.store.protocol.approvals import ApprovalStore
+from perdure.store.protocol.checks import CheckStore
+from perdure.store.protocol.figures import FigureStore
+from perdure.store.protocol.hints import HintStore, Listener, Topic
+from perdure.store.protocol.jobs import JobStore
+from perdure.store.protocol.leases import LeaseStore
+from perdure.store.protocol.retention import RetentionStore
+from perdure.store.protocol.schema import Migration, SchemaStatus, SchemaStore
+from perdure.store.protocol.store import Store
+from perdure.store.protocol.workers import WorkerStore
+
+__all__ = [
+    "ApprovalStore",
+    "CheckStore",
+    "FigureStore",
+    "HintStore",
+    "JobStore",
+    "LeaseStore",
+    "Listener",
+    "Migration",
+    "RetentionStore",
+    "SchemaStatus",
+    "SchemaStore",
+    "Store",
+    "Topic",
+    "WorkerStore",
+]

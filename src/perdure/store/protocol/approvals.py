@@ -1,0 +1,59 @@
+"""Questions to people. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
+from perdure.model.jobs import Lease, Page
+
+
+class ApprovalStore(Protocol):
+    """Questions to people."""
+
+    async def request_approval(self, lease: Lease, approval: NewApproval) -> Approval:
+        """Store the approval, its wait and its `approval_requested` event, fenced by the lease. If the job already has an
+        approval of this key, that one is returned and nothing is written. Raises `LeaseLost`."""
+        ...
+
+    async def replace_token(self, approval_id: UUID, token_hash: str) -> Approval:
+        """Give a PENDING approval another token; the former stops working. Raises `ApprovalNotFound`, `AlreadyDecided`,
+        `ApprovalExpired`."""
+        ...
+
+    async def get_approval(self, approval_id: UUID) -> Approval:
+        """Raises `ApprovalNotFound`."""
+        ...
+
+    async def find_approval(self, text: str) -> UUID:
+        """As `find_job`, for approvals; a job's id means its one PENDING approval, or without any the latest it asked for.
+        Raises `ApprovalNotFound`, `AmbiguousId`."""
+        ...
+
+    async def list_approvals(
+        self,
+        *,
+        statuses: Sequence[ApprovalStatus] = (),
+        job_id: UUID | None = None,
+        assignee: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Approval]:
+        """Approvals that match, newest first. `assignee` shows those the person may decide: unassigned or naming them."""
+        ...
+
+    async def decide(self, decision: Decide) -> Approval:
+        """Decide once, by database time; the first commit wins.
+
+        - By id: ApprovalNotFound. By token: `WrongToken` if no approval has (or had, before a decision) that token.
+        - Decided before: `AlreadyDecided`, also for a used token. Past expires_at: `ApprovalExpired`.
+        - Approving a `question` takes an edited payload that is an object whose `outcome` is `happened` or `retry`:
+          otherwise `InvalidInput`.
+        - expected_digest given and different: `ApprovalChanged`. By id, with assignees that do not name `by`: `NotAssigned`.
+        - Writes status, who, when, why, door and the edited payload, and an `approval_decided` event that never holds a token.
+        - Denied with on_deny `fail` on a job suspended without a lease: FAILED (`denied`) in the same transaction. A job
+          suspended on it otherwise gets a queue row that is due now and shows as WAITING_FOR_APPROVAL until claimed.
+        """
+        ...

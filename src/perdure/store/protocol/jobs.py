@@ -1,0 +1,125 @@
+"""What clients do with jobs. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
+from uuid import UUID
+
+from perdure.model.events import Event, NewEvent
+from perdure.model.explanation import Standing
+from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.states import Status
+from perdure.store.tx_enqueue.caller_connection import Joined
+
+
+class JobStore(Protocol):
+    """What clients do with jobs."""
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """Store a job as PENDING at version 1 with its `job_created` event and its queue row.
+
+        - With an idempotency key already used for this (tenant, kind): the same payload returns the existing job's id with
+          created=False and writes nothing; another payload raises `IdempotencyConflict` and writes nothing. Payloads are the
+          same if they are equal as JSON, however they are spelled; an equal payload_hash says so at once.
+        - Concurrent calls share one commit (batched); each returns only after its own commit.
+        - A connection lost during the commit is resolved by the job's id: the call succeeds once, never twice.
+        """
+        ...
+
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        """As `enqueue` for all of them in one transaction, in the given order: all are stored or none.
+
+        The jobs are read once, the later ones while the earlier ones are written. What reading them raises, this raises, and
+        nothing is stored.
+        Two jobs of one call may share an idempotency key: with equal payloads they are one job.
+        """
+        ...
+
+    async def enqueue_recorded(
+        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
+    ) -> Enqueued:
+        """As `enqueue`, for a job that begins with things recorded elsewhere: a fork.
+
+        - In one transaction: the job, PENDING; its log with `job_created` and then `events`, in order, as versions 2, 3, ... of
+          attempt 0; and the checkpoint (JSON text) in its state.
+        - Its version is the head of that log. The first claim writes `run_started` behind it.
+        - Repeating a call whose job is there already writes nothing.
+        """
+        ...
+
+    async def join(self, tx: object, jobs: Sequence[NewJob]) -> Joined:
+        """Prepare `enqueue_many` in the open transaction of a caller's connection; what is returned does it, in the thread or
+        event loop that the connection belongs to, and gives the acknowledgements.
+
+        - Rolled back (the transaction, or a savepoint around it): never enqueued. Committed: enqueued, claimable at the next
+          poll. No hint is sent: nobody but the caller knows when he commits.
+        - It begins and ends no transaction, with one exception: where the driver would begin one by itself before an insert,
+          one is begun.
+        - `UnsupportedTransaction`: perdure cannot join this. `NoTransaction`: the driver would commit at once.
+          `OtherDatabase`: the connection leads elsewhere than this store. Those and `IdempotencyConflict` write nothing and
+          leave the transaction as it was. Errors of the connection are its driver's own.
+        """
+        ...
+
+    async def get_job(self, job_id: UUID) -> Job:
+        """The job with its state, live lease, open waits and due time. Raises `JobNotFound`."""
+        ...
+
+    async def find_job(self, text: str) -> UUID:
+        """The id a person means: a full UUID, or 6 or more last hex digits that no other job shares (a leading `…` is
+        ignored). Raises `JobNotFound`, `AmbiguousId`."""
+        ...
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
+        """Jobs that match, newest first (by id). A cursor continues exactly where its page ended. Raises `InvalidInput`
+        for a cursor that is none. Lists of live or failed jobs cost what they show, not what history holds."""
+        ...
+
+    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
+        """How many jobs match, grouped; groups without jobs are absent. Counts of live or failed jobs do not read history."""
+        ...
+
+    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
+        """The finished attempts of a job, first to last."""
+        ...
+
+    async def append(self, job_id: UUID, expected_version: int, event: NewEvent) -> int:
+        """Append one event to an unleased job's log if its head is `expected_version`; return the new version.
+
+        Raises `JobNotFound`; `JobLeased` while a claim exists; `IllegalTransition` on a terminal job; `VersionMismatch` if
+        the head differs. Repeating a call whose event_id is already in the log returns that event's version.
+        """
+        ...
+
+    async def list_events(
+        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        """Events with a version greater than `after`, in order, at most `limit`. An unknown job has none."""
+        ...
+
+    async def standing(self, job_id: UUID) -> Standing:
+        """The job and everything that decides whether it moves, in one snapshot. Raises `JobNotFound`.
+
+        - ahead: due jobs of its lane that a claim would take before it (higher priority, or earlier due, or lower id), counted
+          up to MOST_AHEAD, at a cost that does not grow with the queue; 0 where the job is not due.
+        - workers: all of the tenant that have not stopped. holder and claimed_at: of its lease, if there is one.
+        - approvals: those that its open waits name. events: its newest EVENTS_LOOKED_AT, in order.
+        """
+        ...
+
+    async def cancel(self, job_id: UUID, *, note: str, force: bool = False) -> Status:
+        """Cancel a job in any state; return its status afterwards.
+
+        - Unleased and not terminal: CANCELLED in this transaction.
+        - Leased: `cancel_requested` is set and written to the log once (a hint wakes the holder); the status stays RUNNING
+          or WAITING until the holder, or after 10 s any worker's reaper, commits CANCELLED.
+        - Leased with force=True, or with an expired lease: fenced and CANCELLED in this transaction.
+        - CANCELLED already: returned as it is. Another terminal state: `IllegalTransition`.
+        """
+        ...
+
+    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+        """Make a RETRY job, or a PENDING job with a delay, due now; writes `made_due`. Raises `IllegalTransition` in any
+        other state (a job already due is left as it is, without an event)."""
+        ...

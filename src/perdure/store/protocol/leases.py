@@ -1,0 +1,100 @@
+"""What workers do with jobs. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from perdure.model.events import NewEvent
+from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, StatePatch, Wait
+from perdure.model.states import Status
+
+
+class LeaseStore(Protocol):
+    """What workers do with jobs."""
+
+    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
+        """Take up to `limit` due jobs of `queue`, in one statement.
+
+        - Priority 9 first, then the earliest due time, then id.
+        - Claimable: PENDING, RETRY, PARKED, WAITING_FOR_APPROVAL with a queue row that is due.
+        - Each becomes RUNNING with attempt + 1, a claim that expires in `ttl` seconds, and a `run_started` event.
+        - Two claimers never get the same job; a job locked by somebody else is skipped, not waited for.
+        """
+        ...
+
+    async def next_due(self, queues: Sequence[str]) -> float | None:
+        """Seconds until the next job of these queues may start or wake by itself; 0 if one is due, None if there is none."""
+        ...
+
+    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+        """Renew the leases that are still live (same worker and attempt, not expired) to `ttl` seconds from now; return
+        the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code.
+
+        A lease whose row another session has locked is returned as well while it is live, though it is not renewed (nor
+        marked): it is renewed by the first heartbeat after the lock is gone. It keeps no other lease from being renewed.
+        """
+        ...
+
+    async def record(
+        self,
+        lease: Lease,
+        events: Sequence[NewEvent],
+        *,
+        state: StatePatch | None = None,
+        open_waits: Sequence[Wait] = (),
+        close_waits: Sequence[str] = (),
+    ) -> int:
+        """Append the holder's events in order, patch `job_state`, open and close waits, in one commit shared with other
+        callers; the database assigns dense versions, renews the lease, and marks the claim started.
+
+        Returns the version of the last event. With no events only the state and waits change (progress).
+        Raises `LeaseLost`, and then nothing was written. A connection lost during commit is resolved by the events' ids.
+        """
+        ...
+
+    async def set_waiting(self, lease: Lease, waiting: bool) -> None:
+        """RUNNING -> WAITING or back, keeping the claim. Raises `LeaseLost`."""
+        ...
+
+    async def finish(self, lease: Lease, outcome: Outcome) -> Status:
+        """End the attempt: delete the claim, move the job, write the event and (if outcome.started) the run row; return
+        the status that was committed. Calls are batched.
+
+        - RETRY: next_retry_at = now + delay; uses_retry adds one to retry_count. If uses_retry and retry_count has reached
+          max_retries the job becomes DEADLETTER instead, with the outcome's error, error_kind as given or `exhausted`,
+          and without an increment.
+        - PARKED and WAITING_FOR_APPROVAL: the queue row is derived from the open waits (`job_waits`): due at the earliest
+          `until` or deadline; due now if an awaited approval is already decided, or if there is no wait at all; no row where
+          only an answer can wake it. Decisions made meanwhile are never missed.
+        - COMPLETED and the other terminal states close open waits and cancel open approvals.
+        - A pending cancel request does not stop a terminal outcome: the first commit wins. An outcome that is no end (RETRY,
+          PARKED, WAITING_FOR_APPROVAL) becomes CANCELLED, so that no request is lost. CANCELLED takes the canceller's note.
+        Raises `LeaseLost`, and then nothing was written.
+        """
+        ...
+
+    async def cancel_requests(self, worker_id: str) -> list[Lease]:
+        """The live leases of this worker whose jobs somebody asked to cancel."""
+        ...
+
+    async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
+        """Take jobs away from expired leases, skipping what others are working on; return what became of each.
+
+        - cancel requested: CANCELLED.
+        - started: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
+        - never started: RETRY due now at no cost, or DEADLETTER (`lease_lost`) at the 20th such loss.
+        Also commits CANCELLED for live leases whose cancel request is older than 10 s. Writes the run row with the lost
+        worker's id. A job whose rows were damaged by hand is logged and left, and so it is by `claim` and `expire`.
+        """
+        ...
+
+    async def expire(self, *, limit: int = 100) -> int:
+        """The deadlines of things that no worker holds; return how many were settled, at most `limit` of each sort.
+
+        - Jobs PENDING, RETRY, PARKED or WAITING_FOR_APPROVAL past their deadline: FAILED (`timeout`).
+        - Approvals past expires_at: EXPIRED with an `approval_decided` event; on_expiry `fail` fails a job that is suspended
+          on it, its wait still open (`expired`); otherwise the job is woken to find out.
+        """
+        ...

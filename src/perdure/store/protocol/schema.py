@@ -1,0 +1,63 @@
+"""The schema of the database. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered schema change and whether it has been applied (UTC)."""
+
+    number: int
+    name: str
+    checksum: str
+    sql: str
+    applied_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """What the database has and what this version of perdure needs; `current` is 0 where there is no schema."""
+
+    current: int
+    needed: int
+    server: str
+    """The engine and its version, for people."""
+    migrations: tuple[Migration, ...]
+
+
+class SchemaStore(Protocol):
+    """The schema and the database itself."""
+
+    async def schema_status(self) -> SchemaStatus:
+        """Compare the schema with what is needed; works on an empty database and on a newer schema.
+
+        Raises `ForeignDatabase` where something of somebody else is in the way of ours.
+        """
+        ...
+
+    async def migrate(self, *, beside: bool = True) -> list[Migration]:
+        """Apply what is missing, in order, under a lock that admits one migrator at a time; return what was applied.
+
+        beside: also in a SQLite file that has tables of others and no schema of ours; PostgreSQL keeps ours in one of its own.
+        Raises `ForeignDatabase` where something of somebody else is in the way, `SchemaTooNew`, or `MigrationChanged` if an
+        applied migration's checksum differs. A failing migration leaves nothing of itself.
+        """
+        ...
+
+    async def check_schema(self) -> None:
+        """Raise `SchemaMissing`, `ForeignDatabase`, `SchemaOutdated`, `SchemaTooNew` or `MigrationChanged` unless the schema fits
+        exactly."""
+        ...
+
+    async def other_tables(self) -> list[str]:
+        """Tables and views of the database that are not ours; PostgreSQL's with their schemas, without those of extensions."""
+        ...
+
+    async def kinds(self) -> list[str]:
+        """Every kind of job in the database, of all tenants: the one look beyond the store's own. It costs a look at an index
+        for each kind, however many jobs there are. The order is the database's own."""
+        ...

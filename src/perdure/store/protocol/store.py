@@ -1,0 +1,78 @@
+"""All roles of a store together: what `open_store` returns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from perdure.model.timing import Clock
+from perdure.store.protocol.approvals import ApprovalStore
+from perdure.store.protocol.checks import CheckStore
+from perdure.store.protocol.figures import FigureStore
+from perdure.store.protocol.hints import HintStore
+from perdure.store.protocol.jobs import JobStore
+from perdure.store.protocol.leases import LeaseStore
+from perdure.store.protocol.retention import RetentionStore
+from perdure.store.protocol.schema import SchemaStore
+from perdure.store.protocol.workers import WorkerStore
+
+
+class Store(Protocol):
+    """One tenant's view of a database, as one object per role. Views share connections; a view is cheap and immutable."""
+
+    @property
+    def schema(self) -> SchemaStore:
+        """The schema."""
+        ...
+
+    @property
+    def jobs(self) -> JobStore:
+        """What clients do with jobs."""
+        ...
+
+    @property
+    def leases(self) -> LeaseStore:
+        """What workers do with jobs."""
+        ...
+
+    @property
+    def approvals(self) -> ApprovalStore:
+        """Questions to people."""
+        ...
+
+    @property
+    def workers(self) -> WorkerStore:
+        """Workers as rows."""
+        ...
+
+    @property
+    def retention(self) -> RetentionStore:
+        """Deleting finished jobs."""
+        ...
+
+    @property
+    def figures(self) -> FigureStore:
+        """Counts for dashboards and alerts."""
+        ...
+
+    @property
+    def checks(self) -> CheckStore:
+        """What fsck reads and repairs."""
+        ...
+
+    @property
+    def hints(self) -> HintStore:
+        """Hints between processes."""
+        ...
+
+    tenant: str
+    clock: Clock
+    """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
+
+    async def now(self) -> datetime:
+        """Database time, UTC: the clock by which leases, timers, backoff and expiry are judged."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was acknowledged, then release every connection. Calling it twice is fine."""
+        ...

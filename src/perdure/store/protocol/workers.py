@@ -1,0 +1,27 @@
+"""Workers as rows. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+
+
+class WorkerStore(Protocol):
+    """Workers as rows, so that people can see and steer them."""
+
+    async def register_worker(self, info: WorkerInfo) -> None:
+        """Insert the worker's row, heartbeat now."""
+        ...
+
+    async def beat_worker(self, worker_id: str, *, state: WorkerState) -> WorkerCommand | None:
+        """Renew the worker's row and return what an operator asks of it, if anything. A missing row is not an error."""
+        ...
+
+    async def list_workers(self, *, include_stopped: bool = False) -> list[WorkerInfo]:
+        """Workers, newest first, with their live leases counted. A worker not heard of for 15 s is shown with alive=False."""
+        ...
+
+    async def command_worker(self, worker_id: str, command: WorkerCommand) -> None:
+        """Ask a worker to drain or stop; a suffix of 6+ characters is accepted. Raises `WorkerNotFound`, `AmbiguousId`."""
+        ...

@@ -1,0 +1,1 @@
+"""Approvals: requested by a job, decided by a person."""

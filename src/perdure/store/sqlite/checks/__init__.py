@@ -1,0 +1,1 @@
+"""What fsck reads and repairs."""

@@ -1,0 +1,1 @@
+"""Connections, transactions, values, driver errors and migrations."""

@@ -1,0 +1,1 @@
+"""Hints between processes: work may be due, events were committed."""

@@ -1,0 +1,63 @@
+"""What decides whether a job moves, as of one moment."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from uuid import UUID
+
+from perdure.model.explanation import EVENTS_LOOKED_AT, MOST_AHEAD, Standing
+from perdure.store.errors import job_not_found
+from perdure.store.rows import approval_of, event_of, job_of, worker_of
+from perdure.store.sqlite.engine.base import SQL, Base
+from perdure.store.sqlite.engine.database import SPELLING
+
+
+class Explaining(Base):
+    """See `protocol.JobStore`."""
+
+    async def standing(self, job_id: UUID) -> Standing:
+        """See `protocol.JobStore.standing`."""
+        return await self._read(lambda conn: _look(conn, str(job_id), self.tenant))
+
+
+def _look(conn: sqlite3.Connection, id: str, tenant: str) -> Standing:
+    row = conn.execute(SQL["get_job"], (id, tenant)).fetchone()
+    if row is None:
+        raise job_not_found(id)
+    job = job_of(row, SPELLING)
+    lease = conn.execute(SQL["lease_holder"], (id,)).fetchone()
+    log = {
+        "tenant": tenant,
+        "job_id": id,
+        "after": max(0, job.version - EVENTS_LOOKED_AT),
+        "limit": EVENTS_LOOKED_AT,
+        "types": None,
+    }
+    workers = conn.execute(SQL["list_workers"], {"tenant": tenant, "include_stopped": False})
+    return Standing(
+        now=SPELLING.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
+        job=job,
+        workers=tuple(worker_of(w, SPELLING) for w in workers),
+        holder=None if lease is None or lease["id"] is None else worker_of(lease, SPELLING),
+        claimed_at=None if lease is None else SPELLING.time(lease["claimed_at"]),
+        approvals=tuple(approval_of(a, SPELLING) for a in conn.execute(SQL["approvals_awaited"], (id,))),
+        events=tuple(event_of(e, SPELLING) for e in conn.execute(SQL["list_events"], log)),
+        ahead=_ahead(conn, id),
+    )
+
+
+def _ahead(conn: sqlite3.Connection, id: str) -> int:
+    place = conn.execute(SQL["place_in_queue"], (id,)).fetchone()
+    if place is None or not place["due"]:
+        return 0
+    where = {
+        "lane": place["lane"],
+        "higher": json.dumps(list(range(place["priority"] + 1, 10))),
+        "priority": place["priority"],
+        "run_at": place["run_at"],
+        "job_id": id,
+        "most": MOST_AHEAD,
+    }
+    counted: int = conn.execute(SQL["jobs_ahead"], where).fetchone()["n"]
+    return min(counted, MOST_AHEAD)

@@ -1,0 +1,1 @@
+"""The schema: migrations, checks, sizes, database time."""

@@ -1,0 +1,206 @@
+"""The schema and the database itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from perdure.model.errors import MigrationChanged, StoreError
+from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
+from perdure.store.errors import check_schema_version, foreign_file
+from perdure.store.protocol import Migration, SchemaStatus
+from perdure.store.sqlite.engine.base import SQL, Base, singly
+from perdure.store.sqlite.engine.database import SPELLING
+from perdure.store.sqlite.engine.writer import NOTHING
+from perdure.store.sqlite.schema.schema_check import names_of_ours
+from perdure.store.statements import load_migrations
+
+_MIGRATIONS = load_migrations("perdure.store.sqlite")
+
+COUNT_UP_TO = 100_000
+"""Rows of a table that are counted for its size."""
+
+DBSTAT_UP_TO = 256 * 1024 * 1024
+"""Bytes of a file that is read through to tell its tables apart."""
+
+
+def _applied(conn: sqlite3.Connection) -> dict[int, Migration]:
+    if conn.execute(SQL["has_migrations"]).fetchone() is None:
+        return {}
+    rows = conn.execute(SQL["applied_migrations"])
+    return {
+        r["number"]: Migration(r["number"], r["name"], r["checksum"], "", SPELLING.time(r["applied_at"])) for r in rows
+    }
+
+
+def _check_unchanged(applied: dict[int, Migration], where: str) -> None:
+    for shipped in _MIGRATIONS:
+        found = applied.get(shipped.number)
+        if found is not None and found.checksum != shipped.checksum:
+            raise MigrationChanged(
+                f"migration {shipped.number} ({shipped.name}) of {where} is not the one this perdure ships: "
+                "its checksum differs",
+                hint="use the perdure that made it, or start a new database",
+            )
+
+
+def check_not_foreign(conn: sqlite3.Connection, where: str, *, beside: bool) -> None:
+    """Raise ForeignDatabase where there is no schema of ours, but something of somebody else; beside: only where it has a name
+    that ours needs."""
+    if not _applied(conn):
+        strangers = conn.execute(SQL["strangers"]).fetchall()
+        taken = names_of_ours(strangers) if strangers else []
+        if taken or (strangers and not beside):
+            raise foreign_file(_tables(strangers), taken, where)
+
+
+def _tables(things: Iterable[sqlite3.Row]) -> list[str]:
+    return [thing["name"] for thing in things if thing["kind"] in ("table", "view")]
+
+
+def check_fits(conn: sqlite3.Connection, where: str) -> None:
+    """Raise unless the database has exactly the schema that this perdure ships; see `protocol.SchemaStore.check_schema`."""
+    check_not_foreign(conn, where, beside=False)
+    applied = _applied(conn)
+    check_schema_version(max(applied, default=0), len(_MIGRATIONS), where)
+    _check_unchanged(applied, where)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script; sqlite3's own executescript would commit our transaction first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if line.rstrip().endswith(";") and sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
+
+
+class Schema(Base):
+    """See `protocol.SchemaStore`."""
+
+    @property
+    def _place(self) -> str:
+        return self._path or "the database in memory"
+
+    async def schema_status(self) -> SchemaStatus:
+        """See `protocol.SchemaStore.schema_status`."""
+
+        def read(conn: sqlite3.Connection) -> SchemaStatus:
+            check_not_foreign(conn, self._place, beside=True)
+            applied = _applied(conn)
+            shipped = [
+                dataclasses.replace(m, applied_at=applied[m.number].applied_at) if m.number in applied else m
+                for m in _MIGRATIONS
+            ]
+            newer = [m for number, m in applied.items() if number > len(_MIGRATIONS)]
+            server = f"SQLite {conn.execute(SQL['server_version']).fetchone()['version']}"
+            return SchemaStatus(max(applied, default=0), len(_MIGRATIONS), server, (*shipped, *newer))
+
+        return await self._read(read)
+
+    async def migrate(self, *, beside: bool = True) -> list[Migration]:
+        """See `protocol.SchemaStore.migrate`."""
+        # Looking takes no lock: whoever opens the store may be writing to the file himself.
+        applied = await self._read(_applied)
+        if max(applied, default=0) == len(_MIGRATIONS):
+            _check_unchanged(applied, self._place)
+            return []
+
+        def once(conn: sqlite3.Connection, now: int) -> Migration | None:
+            check_not_foreign(conn, self._place, beside=beside)
+            return self._migrate_once(conn, now)
+
+        done: list[Migration] = []
+        while (migration := await self._write(once, NOTHING)) is not None:
+            done.append(migration)
+        return done
+
+    def _migrate_once(self, conn: sqlite3.Connection, now: int) -> Migration | None:
+        """Apply the next migration, if there is one; the writer's lock admits one process at a time."""
+        applied = _applied(conn)
+        current = max(applied, default=0)
+        if current > len(_MIGRATIONS):
+            check_schema_version(current, len(_MIGRATIONS), self._place)
+        _check_unchanged(applied, self._place)
+        if current == len(_MIGRATIONS):
+            return None
+        migration = _MIGRATIONS[current]
+        try:
+            # The writer takes rows for changes: of tables that were made, it would not know that there is something to undo.
+            with singly(conn):
+                conn.execute(SQL["create_migrations"])
+                for statement in _statements(migration.sql):
+                    conn.execute(statement)
+                conn.execute(SQL["record_migration"], (migration.number, migration.name, migration.checksum, now))
+        except sqlite3.OperationalError as error:
+            raise StoreError(
+                f"migration {migration.number} ({migration.name}) of {self._place} failed: {error}",
+                hint="if a table of yours has a name that perdure needs, rename it or use another file",
+            ) from error
+        return dataclasses.replace(migration, applied_at=SPELLING.time(now))
+
+    async def check_schema(self) -> None:
+        """See `protocol.SchemaStore.check_schema`."""
+        await self._read(lambda conn: check_fits(conn, self._place))
+
+    async def other_tables(self) -> list[str]:
+        """See `protocol.SchemaStore.other_tables`."""
+
+        def read(conn: sqlite3.Connection) -> list[str]:
+            things = conn.execute(SQL["strangers"]).fetchall()
+            ours = set(names_of_ours(things))
+            return [name for name in _tables(things) if name not in ours]
+
+        return await self._read(read)
+
+    async def kinds(self) -> list[str]:
+        """See `protocol.SchemaStore.kinds`."""
+        return [row["kind"] for row in await self._rows("list_kinds")]
+
+    async def now(self) -> datetime:
+        """See `protocol.SchemaStore.now`."""
+        row = await self._row("db_now")
+        assert row is not None
+        return SPELLING.time(row["now"])
+
+    async def sizes(self) -> StoreSizes:
+        """See `protocol.SchemaStore.sizes`."""
+
+        def read(conn: sqlite3.Connection) -> StoreSizes:
+            file = conn.execute(SQL["file_sizes"]).fetchone()
+            bytes_of = _object_sizes(conn) if file["total"] <= DBSTAT_UP_TO else {}
+            indexes: dict[str, list[IndexSize]] = {}
+            for row in conn.execute(SQL["index_sizes"]):
+                if row["name"] in bytes_of:
+                    indexes.setdefault(row["tbl_name"], []).append(IndexSize(row["name"], bytes_of[row["name"]]))
+            tables = []
+            for row in conn.execute(SQL["table_sizes"], {"bound": COUNT_UP_TO + 1}):
+                name, rows = row["name"], min(row["rows"], COUNT_UP_TO)
+                more = row["rows"] > COUNT_UP_TO
+                of_it = tuple(sorted(indexes.get(name, ()), key=lambda i: -i.bytes))
+                tables.append(TableSize(name, rows, not more, more, bytes=bytes_of.get(name), indexes=of_it))
+            return StoreSizes(by_size(tables), file["total"], file["free"], self._wal_bytes())
+
+        return await self._read(read)
+
+    def _wal_bytes(self) -> int | None:
+        if self._path is None:
+            return None
+        try:
+            return Path(self._path + "-wal").stat().st_size
+        except OSError:
+            return 0
+
+
+def _object_sizes(conn: sqlite3.Connection) -> dict[str, int]:
+    """Bytes by table and index; nothing where this SQLite was built without dbstat."""
+    try:
+        return {row["name"]: row["pgsize"] for row in conn.execute(SQL["object_sizes"])}
+    except sqlite3.OperationalError:
+        return {}

@@ -1,0 +1,1 @@
+"""Enqueueing inside a transaction of the caller: what both dialects share."""
