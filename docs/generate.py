@@ -26,7 +26,7 @@ from perdure.model import errors
 from perdure.model.errors import PerdureError
 from perdure.model.events import EVENT_TYPES, REPLAY_TYPES, RESERVED_TYPES, EventClass
 from perdure.model.fsck_faults import FAULTS
-from perdure.model.states import CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
+from perdure.model.states import CAUSES, CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
 from perdure.runtime.client.client import Client
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.handle import Handle
@@ -46,13 +46,13 @@ PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 
 
 def states_diagram() -> Iterator[str]:
-    """The state machine as Mermaid draws it."""
+    """The state machine in Mermaid's language; each arrow says what causes it."""
     yield "```mermaid"
     yield "stateDiagram-v2"
-    yield "    [*] --> PENDING"
+    yield "    [*] --> PENDING : enqueue"
     for old, targets in TRANSITIONS.items():
         for new in (s for s in Status if s in targets):
-            yield f"    {old} --> {new}"
+            yield f"    {old} --> {new} : {CAUSES[old, new]}"
     for status in Status:
         if status in TERMINAL:
             yield f"    {status} --> [*]"
@@ -60,13 +60,13 @@ def states_diagram() -> Iterator[str]:
 
 
 def states_table() -> Iterator[str]:
-    """Every transition with the event it writes."""
-    yield from row("From", "To", "Event")
-    yield RULE * 3 + "|"
-    yield from row("(enqueue)", "PENDING", f"`{transition_event(None, Status.PENDING)}`")
+    """Every transition with its cause and the event it writes."""
+    yield from row("From", "To", "Cause", "Event")
+    yield RULE * 4 + "|"
+    yield from row("", "PENDING", "enqueue", f"`{transition_event(None, Status.PENDING)}`")
     for old, targets in TRANSITIONS.items():
         for new in (s for s in Status if s in targets):
-            yield from row(old, new, f"`{transition_event(old, new)}`")
+            yield from row(old, new, CAUSES[old, new], f"`{transition_event(old, new)}`")
 
 
 def states_kinds() -> Iterator[str]:
@@ -190,7 +190,12 @@ def raised_by(name: str) -> list[str]:
 
 def commands() -> Iterator[str]:
     """The whole command tree, with every option and example."""
-    yield from ("## Global options", "", "They may stand before or after the command.", "")
+    yield from (
+        "## Global options",
+        "",
+        "Every command takes these, before or after its name; below, each command lists only its own.",
+        "",
+    )
     yield from row("Option", "What it does")
     yield RULE * 2 + "|"
     for option in GLOBALS:
@@ -213,7 +218,9 @@ def command_group(group: Any, path: str, level: int) -> Iterator[str]:
         if hasattr(command, "list_commands"):
             yield from command_group(command, f"{path} {name}", level + 1)
             continue
+        shared = {name for option in GLOBALS for name in option.names}
         own = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
+        own = [p for p in own if shared.isdisjoint(p.opts)]
         arguments = [p for p in own if p.param_type_name == "argument"]
         usage = " ".join(argument_word(p) for p in arguments)
         yield from ("```text", f"{path} {name} [OPTIONS] {usage}".rstrip(), "```", "")

@@ -19,7 +19,7 @@ import pytest
 from perdure import App, Worker
 from perdure.runtime.worker import WorkerOptions
 from perdure.store.open import open_store
-from tests.docs.pages import PAGES, Block, blocks, name
+from tests.docs.pages import PAGES, ROOT, Block, blocks, name
 
 OTHERWISE = ("README.md", "testing.md", "transactions.md", "sync.md")  # done as they say by tests of their own
 WITH_PYTHON = [page for page in PAGES if page.name not in OTHERWISE and blocks(page, "python")]
@@ -90,6 +90,18 @@ def program(page: Path) -> Iterator[dict[str, Any]]:
 async def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PERDURE_DATABASE_URL", URL)
+    await run_page(page)
+
+
+async def test_the_quickstart_runs_twice_on_one_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERDURE_DATABASE_URL", URL)
+    for _ in range(2):
+        await run_page(ROOT / "docs" / "quickstart.md")
+
+
+async def run_page(page: Path) -> None:
+    """Run the blocks of a page in the current directory, with a worker beside them."""
     with program(page) as names:
         helping = asyncio.create_task(worker_for(names))
         try:

@@ -17,7 +17,7 @@ from perdure.cli.options import GLOBALS, leading
 from perdure.config import SETTINGS
 from perdure.model.events import EVENT_TYPES
 from perdure.model.explanation import Why
-from perdure.model.states import Status
+from perdure.model.states import CAUSES, TRANSITIONS, Status
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name, prose
 
 DOCS = ROOT / "docs"
@@ -86,6 +86,12 @@ def test_every_state_is_explained() -> None:
     assert [status for status in Status if f"\n| {status} | " not in text] == []
 
 
+def test_every_transition_says_what_causes_it() -> None:
+    text = (DOCS / "states.md").read_text(encoding="utf-8")
+    assert set(CAUSES) == {(old, new) for old, targets in TRANSITIONS.items() for new in targets}
+    assert [pair for pair, cause in CAUSES.items() if f"    {pair[0]} --> {pair[1]} : {cause}\n" not in text] == []
+
+
 def test_every_reason_of_explain_is_documented() -> None:
     text = (DOCS / "explain.md").read_text(encoding="utf-8")
     assert [why for why in Why if f"\n| `{why}` | " not in text] == []
@@ -127,6 +133,12 @@ def test_every_command_and_option_is_documented() -> None:
         shown = [p for p in command.params if p.param_type_name == "option" and not p.hidden and p.name != "help"]
         missing += [f"{path} {p.opts[0]}" for p in shown if f"`{p.opts[0]}`" not in text]
     assert not missing
+
+
+def test_global_options_are_listed_once() -> None:
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `-")]
+    assert [option.help for option in GLOBALS if sum(option.help in row for row in rows) != 1] == []
 
 
 def command_lines(page: Path) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli.main import root
 from tests.docs.pages import ROOT, blocks
 from tests.docs.support import ENVIRONMENT, a_worker
 
@@ -65,6 +66,23 @@ def test_the_readme_is_short_and_starts_with_code() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.split()) <= 900
     assert len(text.partition("```")[0].split()) <= 60
+
+
+def test_the_readme_begins_and_ends_with_what_works_in_a_clone() -> None:
+    shell = blocks(README, "sh")
+    assert (shell[0].text, shell[-1].text) == ("make demo\n", "make test\n")
+    assert "pip install" not in "".join(block.text for block in shell)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    table = README.read_text(encoding="utf-8").partition("| Command |")[2].partition("\n\n")[0]
+    tree = root()
+    words = [*tree.list_commands(None)]
+    for name in words.copy():
+        group = tree.get_command(None, name)
+        if hasattr(group, "list_commands"):
+            words += [word for word in group.list_commands(None) if not group.get_command(None, word).hidden]
+    assert [word for word in words if not re.search(rf"`(perdure )?{word}`", table)] == []
 
 
 def test_quickstart_and_readme_show_the_same_agent() -> None:

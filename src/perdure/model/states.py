@@ -50,6 +50,43 @@ TRANSITIONS: MappingProxyType[Status, frozenset[Status]] = MappingProxyType(
     }
 )
 
+CAUSES: MappingProxyType[tuple[Status, Status], str] = MappingProxyType(
+    {
+        (S.PENDING, S.RUNNING): "a worker claims it",
+        (S.PENDING, S.FAILED): "its deadline passed before it started",
+        (S.PENDING, S.CANCELLED): "cancelled before it started",
+        (S.RUNNING, S.COMPLETED): "the handler returned",
+        (S.RUNNING, S.FAILED): "a fatal error, a denial, an expired approval or the deadline",
+        (S.RUNNING, S.RETRY): "a failure with retries left, a lost lease, a snooze, or its worker stops",
+        (S.RUNNING, S.WAITING): "it waits for a timer that ends within the linger",
+        (S.RUNNING, S.PARKED): "it waits for a timer that ends later",
+        (S.RUNNING, S.WAITING_FOR_APPROVAL): "it waits for the answer of a person",
+        (S.RUNNING, S.CANCELLED): "cancelled while it ran",
+        (S.RUNNING, S.DEADLETTER): "a failure or a lost lease with no retry left",
+        (S.RETRY, S.RUNNING): "next_retry_at has come and a worker claims it",
+        (S.RETRY, S.FAILED): "its deadline passed",
+        (S.RETRY, S.CANCELLED): "cancelled before the retry",
+        (S.RETRY, S.DEADLETTER): "only by SQL",
+        (S.WAITING, S.RUNNING): "the timer ended",
+        (S.WAITING, S.RETRY): "a lost lease, a failure of a parallel branch, or its worker stops",
+        (S.WAITING, S.PARKED): "only by SQL",
+        (S.WAITING, S.FAILED): "its deadline passed, or a fatal error of a parallel branch",
+        (S.WAITING, S.CANCELLED): "cancelled while it waited",
+        (S.WAITING, S.DEADLETTER): "a lost lease or a failure with no retry left",
+        (S.PARKED, S.RUNNING): "its timer ended and a worker claims it",
+        (S.PARKED, S.FAILED): "its deadline passed",
+        (S.PARKED, S.CANCELLED): "cancelled while it was parked",
+        (S.PARKED, S.DEADLETTER): "only by SQL",
+        (
+            S.WAITING_FOR_APPROVAL,
+            S.RUNNING,
+        ): "it was answered, or a timer beside the question ended, and a worker claims it",
+        (S.WAITING_FOR_APPROVAL, S.FAILED): "denied, expired, or its deadline passed",
+        (S.WAITING_FOR_APPROVAL, S.CANCELLED): "cancelled while it waited for an answer",
+    }
+)
+"""What causes each transition, in the words of the diagram in the docs. "only by SQL": perdure itself never does this."""
+
 TERMINAL = frozenset(s for s, targets in TRANSITIONS.items() if not targets)
 LEASED = frozenset({S.RUNNING, S.WAITING})
 FAILURES = frozenset({S.FAILED, S.DEADLETTER})
