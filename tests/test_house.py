@@ -21,7 +21,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.~}-])/wor[k]/")
 def statements(dialect: str) -> dict[str, str]:
     """Every named statement of a dialect, as "file: name", with its text."""
     files = sorted((PACKAGE / "store" / dialect).glob("*/*.sql"))
-    return {f"{file.parent.name}/{file.name}: {name}": text for file in files for name, text in STATEMENT.findall(file.read_text())}
+    found = ((file, *named) for file in files for named in STATEMENT.findall(file.read_text()))
+    return {f"{file.parent.name}/{file.name}: {name}": text for file, name, text in found}
 
 
 def checked_in() -> list[Path]:
