@@ -29,11 +29,19 @@ class EventClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """One line of the taxonomy: its class, what it says, and the keys its payload always carries."""
+    """One line of the taxonomy: its class, what it says, the keys its payload always carries, and who may do what with it."""
 
     cls: EventClass
     says: str
     keys: tuple[str, ...] = ()
+    by_holder: bool = False
+    """Only the worker that holds the job writes it."""
+    replayed: bool = False
+    """A later attempt reads it to know what already happened."""
+    forked: bool = False
+    """A fork takes it over from the job it is made of."""
+    public: bool = False
+    """`append` and `ctx.emit` may write it."""
 
 
 _L, _S, _C, _R, _T = EventClass
@@ -41,51 +49,69 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
     {
         "job_created": EventType(_L, "the job was enqueued; always version 1"),
         "run_started": EventType(_L, "a worker claimed the job: a new attempt", ("worker",)),
-        "job_completed": EventType(_L, "the handler returned; the result stands on the job"),
-        "job_failed": EventType(_L, "a fatal error, a denial, or told to fail", ("error", "error_kind")),
+        "job_completed": EventType(_L, "the handler returned; the result is stored on the job"),
+        "job_failed": EventType(_L, "a fatal error, a denial, or an explicit Fail", ("error", "error_kind")),
         "job_cancelled": EventType(_L, "cancelled, by whom and why"),
         "job_deadlettered": EventType(_L, "retries used up", ("error", "error_kind")),
-        "job_retrying": EventType(_L, "will run again at next_retry_at; reason says why"),
+        "job_retrying": EventType(_L, "runs again at next_retry_at; reason says why"),
         "job_waiting": EventType(_L, "suspended while its worker keeps the lease"),
-        "job_resumed": EventType(_L, "went on after a short wait under the same lease"),
+        "job_resumed": EventType(_L, "resumed after a short wait under the same lease"),
         "job_parked": EventType(_L, "suspended without a worker; a timer or an answer wakes it"),
         "job_waiting_for_approval": EventType(_L, "suspended until a person decides"),
-        "plan_generated": EventType(_S, "an agent wrote down its plan"),
-        "node_started": EventType(_S, "a step began (written only for steps that take a while)", ("key",)),
-        "node_finished": EventType(_S, "a step returned; never runs again", ("key", "digest", "result")),
-        "tool_called": EventType(_S, "a side effect is about to happen; durable before it does", ("key", "digest")),
-        "tool_returned": EventType(_S, "the side effect's known outcome", ("key", "result")),
-        "tool_failed": EventType(_S, "the tool raised: a known outcome, it may be called again", ("key", "error")),
-        "wait_started": EventType(_C, "a timer, approval or question opened", ("key", "kind")),
-        "wait_completed": EventType(_C, "the wait is over and its answer recorded", ("key", "kind")),
-        "approval_requested": EventType(_C, "a person was asked", ("key", "approval")),
-        "approval_notified": EventType(_C, "the link was handed to the notifier", ("key", "approval")),
-        "approval_decided": EventType(_C, "approved, denied or expired: by whom, why, which door", ("approval",)),
+        "plan_generated": EventType(_S, "an agent recorded its plan", public=True),
+        "node_started": EventType(
+            _S, "a step began (written only for steps that take a while)", ("key",), by_holder=True
+        ),
+        "node_finished": EventType(
+            _S, "a step returned; never runs again", ("key", "digest", "result"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "tool_called": EventType(
+            _S, "a side effect is about to happen; committed before it does", ("key", "digest"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "tool_returned": EventType(
+            _S, "the side effect's known outcome", ("key", "result"), by_holder=True, replayed=True, forked=True
+        ),
+        "tool_failed": EventType(
+            _S, "the tool raised: a known outcome, it may be called again", ("key", "error"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "wait_started": EventType(
+            _C, "a wait opened, such as a timer", ("key", "kind"), by_holder=True, replayed=True, forked=True
+        ),
+        "wait_completed": EventType(
+            _C, "the wait is over and its answer recorded", ("key", "kind"), by_holder=True, replayed=True, forked=True
+        ),
+        "approval_requested": EventType(
+            _C, "a person was asked", ("key", "approval"), by_holder=True, replayed=True
+        ),
+        "approval_notified": EventType(
+            _C, "the link was passed to the notify function", ("key", "approval"), by_holder=True, replayed=True
+        ),
+        "approval_decided": EventType(_C, "approved, denied or expired: by whom, why, and via what", ("approval",)),
         "cancel_requested": EventType(_C, "a running job was asked to stop"),
-        "made_due": EventType(_C, "somebody asked for it to run now"),
-        "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",)),
-        "usage_recorded": EventType(_R, "tokens and cost were added", ("tokens", "cost")),
-        "step_failed": EventType(_T, "one try of a step raised", ("key", "error")),
-        "attempt_traced": EventType(_T, "an attempt that will go on later was traced; here", ("traceparent",)),
+        "made_due": EventType(_C, "the job was made due now"),
+        "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",), by_holder=True, forked=True),
+        "usage_recorded": EventType(_R, "tokens and cost were added", ("tokens", "cost"), by_holder=True),
+        "step_failed": EventType(_T, "one call of a step's function raised", ("key", "error"), by_holder=True),
+        "attempt_traced": EventType(_T, "the trace of an attempt that will be continued later", ("traceparent",)),
     }
-)
+)  # fmt: skip
+
+
+def _types(flag: str) -> frozenset[str]:
+    return frozenset(name for name, type in EVENT_TYPES.items() if getattr(type, flag))
+
 
 LIFECYCLE_TYPES = frozenset(name for name, t in EVENT_TYPES.items() if t.cls is EventClass.LIFECYCLE)
-REPLAY_TYPES = frozenset(
-    {
-        "node_finished",
-        "tool_called",
-        "tool_returned",
-        "tool_failed",
-        "wait_started",
-        "wait_completed",
-        "approval_requested",
-        "approval_notified",
-    }
-)
+REPLAY_TYPES = _types("replayed")
 """What a later attempt reads to know what already happened."""
-
-RESERVED_TYPES = frozenset(EVENT_TYPES) - {"plan_generated"}
+FORK_TYPES = _types("forked")
+"""What a fork takes over."""
+HOLDER_TYPES = _types("by_holder")
+"""What only the worker that holds a job writes; other types may also come from `append`."""
+RESERVED_TYPES = frozenset(EVENT_TYPES) - _types("public")
 """Types only perdure itself writes; the public `append` and `ctx.emit` refuse them."""
 
 

@@ -10,21 +10,10 @@ from uuid import UUID
 
 from perdure.model.approvals import Approval, as_record
 from perdure.model.errors import InvalidInput, StepNotFound
-from perdure.model.events import Event, NewEvent
+from perdure.model.events import FORK_TYPES, Event, NewEvent
 from perdure.model.ids import short_id
 from perdure.model.steps import COPIED, Step, steps_of
 
-_RECORDS = frozenset(
-    {
-        "node_finished",
-        "tool_called",
-        "tool_returned",
-        "tool_failed",
-        "wait_started",
-        "wait_completed",
-        "checkpoint_saved",
-    }
-)
 _CALLS = frozenset({"tool_called", "tool_returned", "tool_failed"})
 _MOST_NAMED = 20
 
@@ -55,7 +44,7 @@ def taken_over(events: Sequence[Event], *, before: int | None) -> list[Event]:
     begun anew. A tool that was being called then keeps the outcome that the call had; one that had none stays unknown.
     """
     point = events[-1].version + 1 if before is None else before
-    earlier = [e for e in events if e.version < point and e.type in _RECORDS and isinstance(e.payload, dict)]
+    earlier = [e for e in events if e.version < point and e.type in FORK_TYPES and isinstance(e.payload, dict)]
     answered = {_key(e) for e in earlier if e.type == "wait_completed"}
     checkpoint = max((e.version for e in earlier if e.type == "checkpoint_saved"), default=0)
     kept = [

@@ -11,12 +11,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from perdure.model.events import LIFECYCLE_TYPES, REPLAY_TYPES
+from perdure.model.events import HOLDER_TYPES, LIFECYCLE_TYPES
 from perdure.model.states import TRANSITIONS, Status, transition_event
 from perdure.store.rows import Row
-
-HOLDERS = REPLAY_TYPES | {"node_started", "step_failed", "checkpoint_saved", "usage_recorded"}
-"""What only the worker that holds a job writes. Other types may also come from `append`."""
 
 HEAD = 4000
 """Characters of a payload that are read."""
@@ -113,13 +110,13 @@ class Log:
             self._move(row)
         elif row["type"] in LIFECYCLE_TYPES:
             self._fault("log-type", f"version {version} is called {row['type']} and moves nothing")
-        elif row["type"] in HOLDERS and not inherited and self.status is not None and not self.status.leased:
+        elif row["type"] in HOLDER_TYPES and not inherited and self.status is not None and not self.status.leased:
             self._fault("log-unleased", f"version {version} ({row['type']}) was written while it was {self.status}")
         if row["attempt"] is not None and row["attempt"] != self.attempt and not inherited:
             self._fault(
                 "log-attempt", f"version {version} ({row['type']}) is of attempt {row['attempt']}, not {self.attempt}"
             )
-        self.began = self.began or row["type"] in HOLDERS
+        self.began = self.began or row["type"] in HOLDER_TYPES
         self._add_up(row["type"], version, row["head"] or "", inherited)
 
     def _fault(self, code: str, text: str) -> None:
