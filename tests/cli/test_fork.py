@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import Perdure, program, spawned
-from tests.doors.test_jobs import NOWHERE
+from tests.cli.conftest import Perdure, program, spawned
+from tests.cli.test_jobs import NOWHERE
 
 
 class TestFork:

@@ -11,7 +11,7 @@ import pytest
 from perdure import App
 from perdure.model.errors import ForeignDatabase
 from perdure.sync import Client
-from tests.doors.conftest import Perdure, spawned
+from tests.cli.conftest import Perdure, spawned
 from tests.postgres_server import PostgresServer, run_apart
 
 READING = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import Perdure
+from tests.cli.conftest import Perdure
 
 NOWHERE = "01900000-0000-7000-8000-000000000000"  # fixed: the workers of a parallel run must collect the same names
 

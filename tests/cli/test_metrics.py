@@ -18,9 +18,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from perdure import __version__
+from tests.cli.conftest import Perdure, line_of, spawned
+from tests.cli.test_worker import until
 from tests.docs.pages import ROOT
-from tests.doors.conftest import Perdure, line_of, spawned
-from tests.doors.test_worker import until
 
 START = ("worker", "start", "--app", "agents:app", "--log-format", "json")
 

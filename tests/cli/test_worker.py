@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import Perdure, line_of, program, spawned
+from tests.cli.conftest import Perdure, line_of, program, spawned
 
 APP = ("--app", "agents:app")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perdure.store.open import open_store
+from tests.cli.conftest import Perdure, program
 from tests.conformance.healthy import stronger
 from tests.conformance.shell import open_shell
-from tests.doors.conftest import Perdure, program
 from tests.postgres_server import run_apart
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.doors.conftest import PROGRAM, Perdure, line_of, spawned
+from tests.cli.conftest import PROGRAM, Perdure, line_of, spawned
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

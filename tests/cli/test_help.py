@@ -9,7 +9,7 @@ import pytest
 
 from perdure.cli.help import first_sentence
 from perdure.cli.main import root
-from tests.doors.conftest import Perdure, program
+from tests.cli.conftest import Perdure, program
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

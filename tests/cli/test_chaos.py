@@ -9,7 +9,7 @@ import pytest
 
 from perdure.chaos import harness
 from perdure.chaos.report import Report
-from tests.doors.conftest import Perdure
+from tests.cli.conftest import Perdure
 
 
 def test_a_run_and_its_summary(perdure: Perdure, place: Path) -> None:

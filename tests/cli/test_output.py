@@ -9,7 +9,7 @@ import pytest
 from perdure.cli.output import Column, Output, laid_out, status_cell
 from perdure.model.ids import uuid7
 from perdure.model.states import Status
-from tests.doors.conftest import Perdure, a_job, program
+from tests.cli.conftest import Perdure, a_job, program
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

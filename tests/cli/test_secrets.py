@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import pytest
 
 from perdure.model.urls import bears_secret, masked
-from tests.doors.conftest import Perdure
+from tests.cli.conftest import Perdure
 
 APP = ("--app", "agents:app")
 

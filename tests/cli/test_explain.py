@@ -4,8 +4,8 @@ import shlex
 import subprocess
 import sys
 
-from tests.doors.conftest import PROGRAM, Perdure, line_of, spawned
-from tests.doors.test_jobs import NOWHERE
+from tests.cli.conftest import PROGRAM, Perdure, line_of, spawned
+from tests.cli.test_jobs import NOWHERE
 
 
 def moves(perdure: Perdure, id: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.model.ids import uuid7
 from perdure.store.open import open_store
-from tests.doors.conftest import Perdure, program
+from tests.cli.conftest import Perdure, program
 
 
 def asked(perdure: Perdure, kind: str = "asks", *args: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.cli import completion as completing
-from tests.doors.conftest import Done, Perdure
+from tests.cli.conftest import Done, Perdure
 
 
 class Tab:

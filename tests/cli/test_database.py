@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from perdure.model.ids import uuid7
-from tests.doors.conftest import Perdure, spawned
+from tests.cli.conftest import Perdure, spawned
 from tests.postgres_server import PostgresServer, run_apart
 
 APP = ("--app", "agents:app")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import PROGRAM, Done, Perdure
+from tests.cli.conftest import PROGRAM, Done, Perdure
 
 
 def jobs_in(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from perdure.sync import Client
-from tests.doors.conftest import Done, Perdure, line_of, program, spawned
+from tests.cli.conftest import Done, Perdure, line_of, program, spawned
 
 APP = ("--app", "agents:app")
 

@@ -13,7 +13,7 @@ from perdure.cli.usage_error import Usage
 from perdure.model import errors
 from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import Status
-from tests.doors.conftest import Perdure, a_job
+from tests.cli.conftest import Perdure, a_job
 
 CODES: dict[type[errors.PerdureError], int] = {
     errors.PerdureError: 1,

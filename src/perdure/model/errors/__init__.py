@@ -1,0 +1,160 @@
+"""Every error perdure raises, each a class with a stable `code` and a message that says what happened, why, and what to do.
+
+PerdureError
+├── ConfigError                  malformed-setting
+│   ├── MalformedUrl             malformed-url
+│   ├── ExtraMissing             extra-missing
+│   └── PortTaken                port-taken
+├── StoreError
+│   ├── StoreUnreachable         store-unreachable
+│   ├── SchemaMissing            schema-missing
+│   │   └── ForeignDatabase      foreign-database
+│   ├── SchemaOutdated           schema-outdated
+│   ├── SchemaTooNew             schema-too-new
+│   └── MigrationChanged         migration-changed
+├── InvalidInput (ValueError)    invalid-input
+│   ├── NotJson                  not-json
+│   ├── TooLarge                 too-large
+│   ├── InvalidPriority          invalid-priority
+│   ├── NegativeDelay            negative-delay
+│   ├── UnsupportedTransaction   unsupported-transaction
+│   ├── NoTransaction            no-transaction
+│   └── OtherDatabase            other-database
+├── NotFound (LookupError)
+│   ├── JobNotFound              job-not-found
+│   ├── ApprovalNotFound         approval-not-found
+│   ├── WorkerNotFound           worker-not-found
+│   ├── StepNotFound             step-not-found
+│   └── AmbiguousId              ambiguous-id
+├── Conflict
+│   ├── IllegalTransition        illegal-transition
+│   ├── VersionMismatch          version-mismatch
+│   ├── JobLeased                job-leased
+│   ├── JobPruned                job-pruned
+│   ├── IdempotencyConflict      idempotency-conflict
+│   ├── AlreadyDecided           already-decided
+│   ├── ApprovalExpired          approval-expired
+│   ├── ApprovalChanged          approval-changed
+│   └── RealJobs                 real-jobs
+├── NotPermitted
+│   ├── WrongToken               wrong-token
+│   └── NotAssigned              not-assigned
+├── HandlerError
+│   ├── UnknownHandler           unknown-handler
+│   ├── DuplicateHandler         duplicate-handler
+│   ├── StepChanged              step-changed
+│   ├── UnknownOutcome           unknown-outcome
+│   ├── NotifyFailed             notify-failed
+│   └── LeaseLost                lease-lost
+├── JobError                     raised by result()
+│   ├── JobFailed                job-failed
+│   ├── JobCancelled             job-cancelled
+│   └── WaitTimeout              wait-timeout
+└── Verdict                      raised by or inside handlers
+    ├── Retry  Fail  Snooze
+    └── Denied                   denied
+
+Suspended derives from BaseException alone: user code that catches Exception must not swallow it.
+
+A file per noun; `base` has the root and the groups that errors of several nouns belong to.
+"""
+
+from __future__ import annotations
+
+from perdure.model.errors.approvals import (
+    AlreadyDecided,
+    ApprovalChanged,
+    ApprovalExpired,
+    ApprovalNotFound,
+    NotAssigned,
+    NotifyFailed,
+    WrongToken,
+)
+from perdure.model.errors.base import Conflict, HandlerError, InvalidInput, NotFound, NotPermitted, PerdureError
+from perdure.model.errors.config import ConfigError, ExtraMissing, MalformedUrl, PortTaken
+from perdure.model.errors.handlers import DuplicateHandler, UnknownHandler
+from perdure.model.errors.inputs import AmbiguousId, InvalidPriority, NegativeDelay, NotJson, TooLarge
+from perdure.model.errors.jobs import (
+    IdempotencyConflict,
+    IllegalTransition,
+    JobLeased,
+    JobNotFound,
+    JobPruned,
+    VersionMismatch,
+)
+from perdure.model.errors.results import JobCancelled, JobError, JobFailed, WaitTimeout
+from perdure.model.errors.schema import (
+    ForeignDatabase,
+    MigrationChanged,
+    RealJobs,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+)
+from perdure.model.errors.steps import StepChanged, StepNotFound, UnknownOutcome
+from perdure.model.errors.store import StoreError, StoreUnreachable
+from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
+from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended, Verdict
+from perdure.model.errors.workers import LeaseLost, WorkerNotFound
+
+__all__ = [
+    "AlreadyDecided",
+    "AmbiguousId",
+    "ApprovalChanged",
+    "ApprovalExpired",
+    "ApprovalNotFound",
+    "ConfigError",
+    "Conflict",
+    "Denied",
+    "DuplicateHandler",
+    "ExtraMissing",
+    "Fail",
+    "ForeignDatabase",
+    "HandlerError",
+    "IdempotencyConflict",
+    "IllegalTransition",
+    "InvalidInput",
+    "InvalidPriority",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobLeased",
+    "JobNotFound",
+    "JobPruned",
+    "LeaseLost",
+    "MalformedUrl",
+    "MigrationChanged",
+    "NegativeDelay",
+    "NoTransaction",
+    "NotAssigned",
+    "NotFound",
+    "NotJson",
+    "NotPermitted",
+    "NotifyFailed",
+    "OtherDatabase",
+    "PerdureError",
+    "PortTaken",
+    "RealJobs",
+    "Retry",
+    "SchemaMissing",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "Snooze",
+    "StepChanged",
+    "StepNotFound",
+    "StoreError",
+    "StoreUnreachable",
+    "Suspended",
+    "TooLarge",
+    "UnknownHandler",
+    "UnknownOutcome",
+    "UnsupportedTransaction",
+    "Verdict",
+    "VersionMismatch",
+    "WaitTimeout",
+    "WorkerNotFound",
+    "WrongToken",
+]
+
+for _name in __all__:  # a traceback shows the name that is imported: perdure.model.errors.JobNotFound
+    globals()[_name].__module__ = __name__

@@ -1,0 +1,47 @@
+"""Errors of approvals and of who decides them."""
+
+from __future__ import annotations
+
+from perdure.model.errors.base import Conflict, HandlerError, NotFound, NotPermitted
+
+
+class ApprovalNotFound(NotFound):
+    """No approval has this id, or the job named has not asked for one."""
+
+    code = "approval-not-found"
+
+
+class AlreadyDecided(Conflict):
+    """The approval was decided before: the first decision stands."""
+
+    code = "already-decided"
+
+
+class ApprovalExpired(Conflict):
+    """The approval ran out before the decision."""
+
+    code = "approval-expired"
+
+
+class ApprovalChanged(Conflict):
+    """The payload is not the one that was reviewed: its digest differs."""
+
+    code = "approval-changed"
+
+
+class WrongToken(NotPermitted):
+    """No approval has this token."""
+
+    code = "wrong-token"
+
+
+class NotAssigned(NotPermitted):
+    """The approval names who may decide, and the caller is not among them."""
+
+    code = "not-assigned"
+
+
+class NotifyFailed(HandlerError):
+    """The notify function of an approval raised; it is called again, with a new token, when the job retries."""
+
+    code = "notify-failed"

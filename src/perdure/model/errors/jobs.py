@@ -1,0 +1,54 @@
+"""Errors of jobs: not found, in the wrong state, held by a worker, pruned."""
+
+from __future__ import annotations
+
+from perdure.model.errors.base import Conflict, NotFound
+from perdure.model.jobs import Job
+
+
+class JobNotFound(NotFound):
+    """No job has this id."""
+
+    code = "job-not-found"
+
+
+class IllegalTransition(Conflict):
+    """The state machine has no such transition."""
+
+    code = "illegal-transition"
+
+
+class VersionMismatch(Conflict):
+    """The log has grown since it was read: `actual` is its last version, `expected` the one the caller gave."""
+
+    code = "version-mismatch"
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message, hint="read the events after your version and try again")
+        self.expected = expected
+        self.actual = actual
+
+
+class JobLeased(Conflict):
+    """A worker holds the job; only it may append to the log."""
+
+    code = "job-leased"
+
+
+class JobPruned(Conflict):
+    """The job's payload and result were pruned; only its log was kept."""
+
+    code = "job-pruned"
+
+    def __init__(self, job: Job, remedy: str = "") -> None:
+        super().__init__(
+            f"the payload and the result of job …{job.short_id} {job.kind} were pruned at {job.pruned_at:%Y-%m-%d %H:%M} UTC",
+            hint=f"{remedy}perdure jobs events {job.short_id} shows the log, which was kept",
+        )
+        self.job = job
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before with another payload."""
+
+    code = "idempotency-conflict"

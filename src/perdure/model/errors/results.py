@@ -1,0 +1,40 @@
+"""What result() raises for a job that has no result."""
+
+from __future__ import annotations
+
+from perdure.model.errors.base import PerdureError
+from perdure.model.jobs import Job
+
+
+class JobError(PerdureError):
+    """result() cannot return a result."""
+
+    code = "job-error"
+
+
+class JobFailed(JobError):
+    """The job ended FAILED or DEADLETTER; `job` is its record, `kind` its error_kind."""
+
+    code = "job-failed"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"job …{job.short_id} {job.kind} is {job.status}: {job.error_message}")
+        self.job = job
+        self.kind = job.error_kind
+
+
+class JobCancelled(JobError):
+    """The job was cancelled; `job` is its record."""
+
+    code = "job-cancelled"
+
+    def __init__(self, job: Job) -> None:
+        reason = job.note.get("reason")
+        super().__init__(f"job …{job.short_id} {job.kind} was cancelled" + (f": {reason}" if reason else ""))
+        self.job = job
+
+
+class WaitTimeout(JobError, TimeoutError):
+    """The job had not finished in time; it is kept, not cancelled."""
+
+    code = "wait-timeout"

@@ -1,0 +1,17 @@
+"""Errors of a database that does not answer."""
+
+from __future__ import annotations
+
+from perdure.model.errors.base import PerdureError
+
+
+class StoreError(PerdureError):
+    """The database cannot serve as perdure's store."""
+
+    code = "store-error"
+
+
+class StoreUnreachable(StoreError):
+    """The database does not answer; trying again later may help."""
+
+    code = "store-unreachable"

@@ -1,0 +1,23 @@
+"""Errors of what was given as tx=."""
+
+from __future__ import annotations
+
+from perdure.model.errors.base import InvalidInput
+
+
+class UnsupportedTransaction(InvalidInput):
+    """The object given as tx= is of no kind whose transaction perdure can join."""
+
+    code = "unsupported-transaction"
+
+
+class NoTransaction(InvalidInput):
+    """The connection given as tx= has no open transaction: the job would be committed at once."""
+
+    code = "no-transaction"
+
+
+class OtherDatabase(InvalidInput):
+    """The connection given as tx= is to another database than the App's."""
+
+    code = "other-database"

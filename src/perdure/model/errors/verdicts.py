@@ -1,0 +1,64 @@
+"""What a handler raises to say how its attempt ends, and what its context raises inside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.model.approvals import Approval, ApprovalStatus, denied_text, expired_text
+from perdure.model.errors.base import PerdureError
+from perdure.model.timing import Duration, seconds
+
+
+class Verdict(PerdureError):
+    """What a handler raises to say how its attempt ends, or what the runtime tells a handler."""
+
+    code = "verdict"
+
+
+class Retry(Verdict):
+    """Raised by a handler: try again, after `after` (seconds or text) or after the policy's backoff. Uses a retry."""
+
+    code = "retry"
+
+    def __init__(self, reason: str = "the handler asked for a retry", *, after: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.after = None if after is None else seconds(after)
+
+
+class Fail(Verdict):
+    """Raised by a handler: fail for good, no retry."""
+
+    code = "fatal"
+
+
+class Snooze(Verdict):
+    """Raised by a handler: run again after `delay` (seconds or text) without using a retry."""
+
+    code = "snooze"
+
+    def __init__(self, delay: Duration, reason: str = "snoozed") -> None:
+        super().__init__(reason)
+        self.delay = seconds(delay)
+
+
+class Denied(Verdict):
+    """Raised inside a handler whose approval was denied (on_deny="resume") or ran out (on_expiry="deny")."""
+
+    code = "denied"
+
+    def __init__(self, approval: Approval) -> None:
+        expired = approval.status is ApprovalStatus.EXPIRED
+        super().__init__(
+            expired_text(approval.key) if expired else denied_text(approval.key, approval.decided_by, approval.comment)
+        )
+        self.approval = approval
+        self.by: str | None = approval.decided_by
+        self.reason: str | None = approval.comment
+
+
+class Suspended(BaseException):
+    """Raised by every call on a context whose attempt has ended: parked, cancelled, handed back, or its lease lost."""
+
+    def __init__(self, reason: Any = None) -> None:
+        super().__init__(f"this attempt has ended ({reason}); nothing it still does is recorded")
+        self.reason = reason
