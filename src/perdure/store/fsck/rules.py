@@ -5,7 +5,7 @@ The log is the truth. Where the log itself or the job's own row is damaged, noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,11 +28,11 @@ _DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalSt
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A named statement that both dialects have, and its arguments: ids as the dialect spells them, else texts, numbers,
-    UUIDs and datetimes."""
+    """A named statement that both dialects have, and its parameters by name: ids as the dialect writes them, else texts,
+    numbers, UUIDs and datetimes."""
 
     statement: str
-    arguments: tuple[Any, ...]
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
         ("approval", "approvals", None),
     ):
         if case.rows(part):
-            mends = None if statement is None or kept else Repair(statement, (case.key,))
+            mends = None if statement is None or kept else Repair(statement, {"job_id": case.key})
             yield Fault("orphan", f"{a(what)} of a job that does not exist", mends)
 
 
@@ -175,7 +175,7 @@ def _of_the_lane(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     lane = lane_of(job["tenant_id"], job["queue"])
     if not status.terminal and job["lane"] != lane:
         text = f"it is of queue '{job['queue']}', and stands in lane '{job['lane']}', where no worker of that looks"
-        yield Fault("lane-differs", text, Repair("mend_lane", (case.key, lane)))
+        yield Fault("lane-differs", text, Repair("mend_lane", {"job_id": case.key, "lane": lane}))
 
 
 def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
@@ -183,16 +183,18 @@ def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     claim, log = case.row("claims"), case.log
     if claim is None:
         if status.leased:
-            lease = (case.key, job["tenant_id"], job["attempt"], log.head, log.began)
+            lease = {**_lease(case, job), "started": log.began}
             yield Fault("claim-missing", f"it is {status}, and nobody holds it", Repair("put_claim", lease))
         return
     if not status.leased:
         yield Fault(
-            "claim-stale", f"{claim['worker_id']} holds it, and it is {status}", Repair("drop_claim", (case.key,))
+            "claim-stale",
+            f"{claim['worker_id']} holds it, and it is {status}",
+            Repair("drop_claim", {"job_id": case.key}),
         )
         return
     told = (claim["tenant_id"], claim["attempt"], claim["version"])
-    follows = Repair("mend_claim", (case.key, job["tenant_id"], job["attempt"], log.head))
+    follows = Repair("mend_claim", _lease(case, job))
     if told != (job["tenant_id"], log.attempt, log.head):
         yield Fault(
             "claim-differs",
@@ -207,6 +209,15 @@ def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         yield Fault("lease-overdue", f"the lease of {claim['worker_id']} ran out {expires:%Y-%m-%d %H:%M:%S} UTC")
 
 
+def _lease(case: Case, job: Row) -> dict[str, Any]:
+    return {
+        "job_id": case.key,
+        "tenant_id": job["tenant_id"],
+        "attempt": job["attempt"],
+        "version": case.log.head,
+    }
+
+
 def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     """The waits that are kept are those that the log has seen begin and not end."""
     del job
@@ -214,7 +225,9 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     if status.terminal:
         if waits:
             yield Fault(
-                "wait-stale", f"it is {status} and waits for '{waits[0]['key']}'", Repair("drop_waits", (case.key,))
+                "wait-stale",
+                f"it is {status} and waits for '{waits[0]['key']}'",
+                Repair("drop_waits", {"job_id": case.key}),
             )
         return
     if case.log.blurred:
@@ -222,14 +235,19 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     kept = {row["key"]: row for row in waits}
     for key, wait in case.log.waits.items():
         row = kept.pop(key, None)
-        rewrite = Repair("put_wait", (case.key, key, wait.kind, wait.until, wait.approval))
+        rewrite = Repair(
+            "put_wait",
+            {"job_id": case.key, "key": key, "kind": wait.kind, "until": wait.until, "approval_id": wait.approval},
+        )
         if row is None:
             yield Fault("wait-missing", f"its log waits for '{key}', and nothing is kept of it", rewrite)
         elif row["odd"] or _wait_of(case, row) != wait:
             yield Fault("wait-differs", f"it waits for another time or approval under '{key}' than its log", rewrite)
     for key in kept:
         yield Fault(
-            "wait-unknown", f"it waits for '{key}', of which its log says nothing", Repair("drop_wait", (case.key, key))
+            "wait-unknown",
+            f"it waits for '{key}', of which its log says nothing",
+            Repair("drop_wait", {"job_id": case.key, "key": key}),
         )
 
 
@@ -260,7 +278,7 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         if row["tenant_id"] != job["tenant_id"]:
             yield Fault("approval-differs", f"approval '{row['key']}' is of tenant {row['tenant_id']}, the job is not")
         if status.terminal and row["status"] == ApprovalStatus.PENDING:
-            closed = Repair("close_approval", (row["id"],))
+            closed = Repair("close_approval", {"approval_id": row["id"]})
             yield Fault("approval-stale", f"approval '{row['key']}' is open, and it is {status}", closed)
 
 
@@ -270,12 +288,14 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     row = case.row("queue")
     if status.leased or status.terminal:
         if row is not None:
-            yield Fault("queue-stale", f"it is in the queue, and it is {status}", Repair("drop_queue", (case.key,)))
+            yield Fault(
+                "queue-stale", f"it is in the queue, and it is {status}", Repair("drop_queue", {"job_id": case.key})
+            )
         return
     due, why, latest = _due(case, job, status)
     if row is None:
         if due is not None:
-            place = (case.key, job["lane"], job["priority"], due, case.time(job, "deadline"))
+            place = _place(case, job, due)
             yield Fault("queue-missing", f"it is {status} and not in the queue: {why}", Repair("put_queue", place))
         return
     wrong = [name for name in ("lane", "priority", "deadline") if row[name] != job[name]]
@@ -289,10 +309,20 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     else:
         due = run_at
     if wrong:
-        place = (case.key, job["lane"], job["priority"], due, case.time(job, "deadline"))
+        place = _place(case, job, due)
         yield Fault(
             "queue-differs", f"it is in the queue with another {' and '.join(wrong)}", Repair("put_queue", place)
         )
+
+
+def _place(case: Case, job: Row, due: datetime | None) -> dict[str, Any]:
+    return {
+        "job_id": case.key,
+        "lane": job["lane"],
+        "priority": job["priority"],
+        "run_at": due,
+        "deadline": case.time(job, "deadline"),
+    }
 
 
 def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, datetime | None]:
@@ -316,13 +346,18 @@ def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, da
 def _of_the_failure(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     """The list of failures has exactly those that failed."""
     row, failed = case.row("failures"), status in FAILURES
-    listed = Repair("put_failure", (case.key, status.value, case.time(job, "finished_at")))
+    listed = Repair(
+        "put_failure",
+        {"job_id": case.key, "status": status.value, "finished_at": case.time(job, "finished_at")},
+    )
     if row is None:
         if failed:
             yield Fault("failure-missing", f"it is {status}, and no list of failures shows it", listed)
     elif not failed:
         yield Fault(
-            "failure-stale", f"it is listed as {row['status']}, and it is {status}", Repair("drop_failure", (case.key,))
+            "failure-stale",
+            f"it is listed as {row['status']}, and it is {status}",
+            Repair("drop_failure", {"job_id": case.key}),
         )
     elif row["status"] != status:
         yield Fault("failure-differs", f"it is listed as {row['status']}, and it is {status}", listed)
@@ -335,7 +370,7 @@ def _of_the_state(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     if log.blurred:
         return
     checkpoint = log.checkpoint if job["pruned_at"] is None else None
-    rebuilt = Repair("put_state", (case.key, checkpoint, log.tokens, log.cost))
+    rebuilt = Repair("put_state", {"job_id": case.key, "version": checkpoint, "tokens": log.tokens, "cost": log.cost})
     if row is None:
         if log.kept:
             yield Fault("state-missing", "its log has a checkpoint or usage, and nothing is kept of it", rebuilt)
@@ -362,7 +397,7 @@ def _of_the_runs(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     for row in case.rows("runs"):
         end = case.log.ends.get(row["attempt"])
         if end is None:
-            gone = Repair("drop_run", (case.key, row["attempt"]))
+            gone = Repair("drop_run", {"job_id": case.key, "attempt": row["attempt"]})
             yield Fault("run-unknown", f"there is a run row of attempt {row['attempt']}, which has not ended", gone)
         elif row["outcome"] != end:
             yield Fault(

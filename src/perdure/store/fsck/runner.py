@@ -110,7 +110,7 @@ class Checker(ABC):
             if not before:
                 return []
             await self._mend_schema()
-            left = set(await self._schema_faults())
+            left = await self._schema_faults()
             return [_finding(None, fault, fixed=fault not in left) for fault in before]
         key = self._key_of(job_id)
         findings: list[Finding] = []
@@ -155,4 +155,4 @@ def judged_case(case: Case) -> Judged:
 def prune_left(jobs: int) -> Fault:
     """Marks that no pruning will remove: it would have done so in its own transaction."""
     text = f"{jobs} jobs are marked for deletion, and nobody is pruning"
-    return Fault("prune-left", text, Repair("drop_prune_marks", ()))
+    return Fault("prune-left", text, Repair("drop_prune_marks", {}))

@@ -68,7 +68,7 @@ class Checking(Checker, Base):
                 return None
             fault, repair = chosen
             tried.append(fault)
-            await tx.rows(repair.statement, *repair.arguments)
+            await tx.rows(repair.statement, *repair.values.values())
             if any((left.code, left.text) == (fault.code, fault.text) for left in await _faults(tx, key)):
                 raise NotMended(fault)
             return fault

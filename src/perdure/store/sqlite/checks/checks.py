@@ -74,7 +74,7 @@ class Checking(Checker, Base):
                 return None
             fault, repair = chosen
             tried.append(fault)
-            conn.execute(SQL[repair.statement], [_spelled(value) for value in repair.arguments])
+            conn.execute(SQL[repair.statement], [_spelled(value) for value in repair.values.values()])
             if any((left.code, left.text) == (fault.code, fault.text) for left in faults(conn)):
                 raise NotMended(fault)
             return fault
