@@ -216,7 +216,7 @@ class App(Client):
         if self._replacement is not None:
             return await self._replacement.open()
         async with self._turn():
-            store = await self._connected(creates=self._migrate is not False, beside=self._migrate is True)
+            store = await self._connected(creates=self._migrate is not False, allow_other_tables=self._migrate is True)
             if loop not in self._fitting:
                 try:
                     await self._make_fit(store)
@@ -230,8 +230,8 @@ class App(Client):
     def _turn(self) -> asyncio.Lock:
         return self._opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
-    async def _connected(self, *, creates: bool = True, beside: bool = False) -> Store:
-        """The store, whatever its schema; called in turn. creates, beside: see `open_store`."""
+    async def _connected(self, *, creates: bool = True, allow_other_tables: bool = False) -> Store:
+        """The store, whatever its schema; called in turn. creates, allow_other_tables: see `open_store`."""
         if self._replacement is not None:
             return await self._replacement.open()
         loop = asyncio.get_running_loop()
@@ -239,14 +239,14 @@ class App(Client):
             await self._close_abandoned()
             self.observer = self._watching.begin(self.settings)
             url, tenant = self.settings["database_url"], self.settings["tenant"]
-            store = await open_store(url, tenant=tenant, creates=creates, beside=beside)
+            store = await open_store(url, tenant=tenant, creates=creates, allow_other_tables=allow_other_tables)
             self._stores[loop] = self._watching.store(store)
         return self._stores[loop]
 
     async def _make_fit(self, store: Store) -> None:
         embedded = not self.settings["database_url"].strip().startswith("postgres")
         if self._migrate or (self._migrate is None and embedded):
-            await store.schema.migrate(beside=self._migrate is True)
+            await store.schema.migrate(allow_other_tables=self._migrate is True)
         else:
             await store.schema.check_schema()
 
@@ -283,7 +283,7 @@ class App(Client):
         MigrationChanged.
         """
         async with self._turn():
-            return await (await self._connected(beside=True)).schema.migrate()
+            return await (await self._connected(allow_other_tables=True)).schema.migrate()
 
     async def now(self) -> datetime:
         """Database time, UTC: the clock by which leases, timers, deadlines and expiry are judged. Raises as `open`."""

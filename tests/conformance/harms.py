@@ -1,4 +1,4 @@
-"""What somebody may do to a healthy database who is stronger than its triggers, and what `check` and `mend` make of it.
+"""What somebody may do to a healthy database who is stronger than its triggers, and what `check` and `repair` make of it.
 
 `{completed}` is the literal of a job's id, `{stranger}` that of no job, `{ago}` and `{ahead}` are moments hours away, `{beyond}`
 and `{before}` those that nobody can read.

@@ -45,7 +45,7 @@ async def test_asking_stores_the_question_its_wait_and_its_event(store: Store) -
     assert approval == await store.approvals.get_approval(new.id)
     assert (approval.id, approval.tenant_id, approval.job_id, approval.key) == (
         new.id,
-        store.tenant,
+        store.tenant_id,
         lease.job_id,
         "publish",
     )

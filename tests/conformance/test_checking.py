@@ -1,4 +1,4 @@
-"""`check` and `mend`: a healthy database gives nothing; every fault is found, told in one line, and repaired where that is
+"""`check` and `repair`: a healthy database gives nothing; every fault is found, told in one line, and repaired where that is
 promised."""
 
 import itertools
@@ -125,10 +125,10 @@ async def test_damage_is_found_and_repaired_where_that_is_promised(
         assert all("\n" not in f.text and len(f.text) < 200 and not f.fixed for f in found)
         assert {f.note for f in found} == {f.code in NOTES for f in found}
         assert await dumped(sick.url) == damaged, "looking changes nothing"
-        mended = await fsck(store, fix=True)
-        assert told([f for f in mended if not f.fixed], sick.ids) == damage.remains
-        assert all(f.fixable for f in mended if f.fixed)
-        assert all(f.advice for f in mended if not f.fixed), "there is something to do about the others"
+        repaired = await fsck(store, fix=True)
+        assert told([f for f in repaired if not f.fixed], sick.ids) == damage.remains
+        assert all(f.fixable for f in repaired if f.fixed)
+        assert all(f.advice for f in repaired if not f.fixed), "there is something to do about the others"
         assert told(await fsck(store), sick.ids) == damage.remains, "what was repaired stays so"
     if damage.remains == damage.expected:
         assert await dumped(sick.url) == damaged, "what is not safe to repair is left alone"

@@ -56,7 +56,7 @@ async def test_a_job_is_born_pending_at_version_one(store: Store) -> None:
     job = await store.jobs.get_job(asked.id)
     assert (job.id, job.tenant_id, job.kind, job.queue, job.goal) == (
         asked.id,
-        store.tenant,
+        store.tenant_id,
         "research",
         "deep",
         "Find out about 水獺",

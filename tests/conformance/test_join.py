@@ -15,13 +15,13 @@ KEYED = {"idempotency_key": "order:42"}
 
 async def test_what_cannot_be_joined_is_refused(store: Store) -> None:
     with pytest.raises(UnsupportedTransaction):
-        await (await store.jobs.join(object(), [new_job()])).soon()
+        await (await store.jobs.prepare_enqueue(object(), [new_job()])).run_async()
     with pytest.raises(UnsupportedTransaction):
-        (await store.jobs.join(object(), [new_job()])).now()
+        (await store.jobs.prepare_enqueue(object(), [new_job()])).run()
     with closing(sqlite3.connect(":memory:")) as elsewhere:
         for call in (
-            (await store.jobs.join(elsewhere, [new_job()])).now,
-            (await store.jobs.join(elsewhere, [new_job()])).now,
+            (await store.jobs.prepare_enqueue(elsewhere, [new_job()])).run,
+            (await store.jobs.prepare_enqueue(elsewhere, [new_job()])).run,
         ):
             with pytest.raises(OtherDatabase):
                 call()
@@ -39,16 +39,16 @@ async def test_joined_jobs_are_jobs_like_others(file_store: Store, twin: Store, 
     ]
     if file_store_url.startswith("sqlite"):
         with closing(sqlite3.connect(file_store_url.removeprefix("sqlite:///"))) as connection:
-            done = (await file_store.jobs.join(connection, jobs)).now()
+            done = (await file_store.jobs.prepare_enqueue(connection, jobs)).run()
             assert await twin.leases.next_due(["q"]) is None
             connection.commit()
     else:
         other = await asyncpg.connect(file_store_url)
         async with other.transaction():
-            joined = await file_store.jobs.join(other, jobs)
+            joined = await file_store.jobs.prepare_enqueue(other, jobs)
             with pytest.raises(UnsupportedTransaction, match="async"):
-                joined.now()
-            done = await joined.soon()
+                joined.run()
+            done = await joined.run_async()
             assert await twin.leases.next_due(["q"]) is None
         await other.close()
     assert [d.id for d in done] == [jobs[0].id, known, jobs[2].id, jobs[3].id]

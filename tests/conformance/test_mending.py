@@ -1,4 +1,4 @@
-"""The promises of `check` and `mend` beside the faults themselves: pages, tenants, second looks, and that repaired jobs go on."""
+"""`check` and `repair` apart from the faults themselves: pages, tenants, second looks, and that repaired jobs go on."""
 
 import asyncio
 from collections.abc import Sequence
@@ -100,7 +100,7 @@ async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Stor
     assert sorted(codes(theirs)) == ["orphan", "orphan", "queue-missing"], "what belongs to nobody is told to everybody"
     assert mine not in {f.job_id for f in theirs}
     assert (await neighbour.checks.check()).jobs == (await file_store.checks.check()).jobs == 1
-    assert await file_store.checks.mend((await neighbour.jobs.list_jobs(JobFilter())).items[0].id) == [], (
+    assert await file_store.checks.repair((await neighbour.jobs.list_jobs(JobFilter())).items[0].id) == [], (
         "nor are they repaired"
     )
 
@@ -233,9 +233,9 @@ async def test_a_place_that_is_none(file_store: Store, shell: Shell) -> None:
 async def test_mending_what_is_well_changes_nothing(store: Store) -> None:
     job_id = await run_to(store, S.RETRY)
     before = await store.jobs.get_job(job_id)
-    assert await store.checks.mend(job_id) == []
-    assert await store.checks.mend(None) == []
-    assert await store.checks.mend(uuid4()) == []
+    assert await store.checks.repair(job_id) == []
+    assert await store.checks.repair(None) == []
+    assert await store.checks.repair(uuid4()) == []
     assert await store.jobs.get_job(job_id) == before
 
 
@@ -385,13 +385,13 @@ async def test_repairs_beside_those_who_claim(file_store: Store, twin: Store, sh
     ids = [await enqueue(file_store, queue="busy") for _ in range(40)]
     lost = ", ".join(shell.id(id) for id in ids[::2])
     await shell.run(f"delete from job_queue where job_id in ({lost})")
-    mending = asyncio.create_task(fsck(file_store, fix=True))
+    repairing = asyncio.create_task(fsck(file_store, fix=True))
     claimed: list[UUID] = []
     async with asyncio.timeout(60):
-        while len(claimed) < len(ids) or not mending.done():
+        while len(claimed) < len(ids) or not repairing.done():
             for job in await twin.leases.claim(worker_id="w", queue="busy", limit=3, ttl=HOUR):
                 claimed.append(job.id)
                 await twin.leases.finish(job.lease, outcome(S.COMPLETED))
     assert sorted(claimed) == sorted(ids)
-    assert {f.fixed for f in await mending} == {True}
+    assert {f.fixed for f in await repairing} == {True}
     assert await fsck(file_store) == []

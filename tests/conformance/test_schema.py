@@ -129,7 +129,7 @@ async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str,
         before = contents(tmp_path)
         taken = name == "Jobs"
         with pytest.raises(ForeignDatabase, match=rf"it has tables \({name}\), and no perdure schema") as refused:
-            await open_store(f"sqlite:///{path}", beside=False)
+            await open_store(f"sqlite:///{path}", allow_other_tables=False)
         assert ("perdure db migrate, or App(..., migrate=True)" in str(refused.value.hint)) is not taken
         if taken:
             with pytest.raises(ForeignDatabase, match="would need these names: Jobs\n"):
@@ -144,7 +144,7 @@ async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str,
     await store.schema.migrate()
     await checked_log(store, await enqueue(store))
     await store.close()
-    store = await open_store(f"sqlite:///{path}", beside=False)
+    store = await open_store(f"sqlite:///{path}", allow_other_tables=False)
     assert await store.schema.other_tables() == [name]
     await store.close()
 
@@ -162,7 +162,7 @@ async def test_what_a_stranger_left_in_the_log_stays_there(tmp_path: Path) -> No
     before = contents(there)
     for path in (tmp_path / "link.db", there / "theirs.db"):
         with pytest.raises(ForeignDatabase, match=r"tables \(orders\)"):
-            await open_store(f"sqlite:///{path}", beside=False)
+            await open_store(f"sqlite:///{path}", allow_other_tables=False)
         after = contents(there)
         after.pop("theirs.db-shm", None)
         assert after == before
@@ -170,22 +170,22 @@ async def test_what_a_stranger_left_in_the_log_stays_there(tmp_path: Path) -> No
 
 async def test_a_stranger_who_comes_in_between_is_seen(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new.db"
-    store = await open_store(url, beside=False)
+    store = await open_store(url, allow_other_tables=False)
     async with open_shell(url) as shell:
         await shell.run("create table orders (id integer)")
         with pytest.raises(ForeignDatabase):
-            await store.schema.migrate(beside=False)
+            await store.schema.migrate(allow_other_tables=False)
         assert len(await shell.run("select name from sqlite_master")) == 1
     await store.schema.migrate()
     await store.close()
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 20, 99])
-@pytest.mark.parametrize(("creates", "beside"), [(True, True), (True, False), (False, False)])
-async def test_a_few_bytes_are_no_database(tmp_path: Path, size: int, creates: bool, beside: bool) -> None:
+@pytest.mark.parametrize(("creates", "allow_other_tables"), [(True, True), (True, False), (False, False)])
+async def test_a_few_bytes_are_no_database(tmp_path: Path, size: int, creates: bool, allow_other_tables: bool) -> None:
     (tmp_path / "note").write_bytes(b"x" * size)
     with pytest.raises(StoreError, match="is not a SQLite database"):
-        await open_store(f"sqlite:///{tmp_path}/note", creates=creates, beside=beside)
+        await open_store(f"sqlite:///{tmp_path}/note", creates=creates, allow_other_tables=allow_other_tables)
     assert contents(tmp_path) == {"note": b"x" * size}
 
 
@@ -200,13 +200,13 @@ async def test_a_schema_that_is_half_made_is_not_taken_for_somebody_elses(empty_
             await shell.run("create schema perdure")
         await shell.run("create table schema_migrations (number int, name text, checksum text, applied_at int)")
         await shell.run("create table jobs (id int)")
-        second = await open_store(empty_url, beside=False)
+        second = await open_store(empty_url, allow_other_tables=False)
         assert await second.schema.schema_status() == status
         assert await second.schema.other_tables() == []
         with pytest.raises(SchemaMissing) as refused:
             await second.schema.check_schema()
         assert type(refused.value) is SchemaMissing
-        migrating = asyncio.ensure_future(second.schema.migrate(beside=False))
+        migrating = asyncio.ensure_future(second.schema.migrate(allow_other_tables=False))
         await asyncio.sleep(0.1)
         await shell.run("rollback")
     assert len(await migrating) == status.needed

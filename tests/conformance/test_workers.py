@@ -13,7 +13,7 @@ from tests.conformance.support import claim, enqueue, event, near, passed, run_o
 
 async def registered(store: Store, name: str, **changes: Any) -> str:
     """A new worker; its id, which is unique in the whole database, ends in this name."""
-    id, now = f"{store.tenant}-{name}", await store.now()
+    id, now = f"{store.tenant_id}-{name}", await store.now()
     fields: dict[str, Any] = {
         "host": "larch",
         "pid": 7,

@@ -23,8 +23,8 @@ from perdure.chaos import invariants as chaos
 from perdure.model.states import FAILURES, LEASED, Status
 from perdure.store import rows as shapes
 from perdure.store.postgres.engine.codec import SPELLING as POSTGRES
-from perdure.store.rows import Spelling
-from perdure.store.sqlite.engine.database import SPELLING as SQLITE
+from perdure.store.rows import Codec
+from perdure.store.sqlite.engine.database import CODEC as SQLITE
 
 Row = dict[str, Any]
 
@@ -180,7 +180,7 @@ async def _read_postgres(url: str) -> tuple[float, dict[str, list[Row]]]:
     return now, tables
 
 
-def _facts(raw: dict[str, list[Row]], spelling: Spelling) -> dict[UUID, chaos.Case]:
+def _facts(raw: dict[str, list[Row]], codec: Codec) -> dict[UUID, chaos.Case]:
     """The rows as the harness that users run sees them."""
     of: dict[str, dict[str, list[Row]]] = {}
     for name, rows in raw.items():
@@ -199,13 +199,13 @@ def _facts(raw: dict[str, list[Row]], spelling: Spelling) -> dict[UUID, chaos.Ca
             "waits": json.dumps(parts.get("job_waits", []), default=str),
             "due_at": parts.get("job_queue", [{"run_at": None}])[0]["run_at"],
         }
-        events = [shapes.event_of(row, spelling) for row in parts.get("job_events", ())]
+        events = [shapes.event_of(row, codec) for row in parts.get("job_events", ())]
         asked = [{**row, "job_kind": None, "job_status": None} for row in parts.get("approvals", ())]
         found[UUID(str(job["id"]))] = chaos.Case(
-            shapes.job_of({**more, **job}, spelling),
+            shapes.job_of({**more, **job}, codec),
             sorted(events, key=lambda event: event.version),
-            [shapes.run_of(row, spelling) for row in parts.get("job_runs", ())],
-            [shapes.approval_of(row, spelling) for row in asked],
+            [shapes.run_of(row, codec) for row in parts.get("job_runs", ())],
+            [shapes.approval_of(row, codec) for row in asked],
         )
     return found
 

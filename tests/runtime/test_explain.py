@@ -34,7 +34,7 @@ async def damaged(file_store_url: str) -> AsyncIterator[App]:
 
 async def employ(store: Store, name: str = "larch", **changes: Any) -> str:
     """A worker as a row: alive for 15 s without a process behind it. Its id is unique among all tests."""
-    id, now = f"w-{store.tenant}-{name}", await store.now()
+    id, now = f"w-{store.tenant_id}-{name}", await store.now()
     fields: dict[str, Any] = {
         "host": "larch",
         "pid": 7,

@@ -21,7 +21,7 @@ async def prepare(url: str, *, allow_real_jobs: bool) -> bool:
     if url.strip() == "memory:":
         raise ConfigError("memory: lives in one process, and chaos needs several", hint="give it sqlite:///path")
     try:
-        store = await open_store(url, beside=allow_real_jobs)
+        store = await open_store(url, allow_other_tables=allow_real_jobs)
     except ForeignDatabase as error:
         if allow_real_jobs:
             raise
@@ -32,7 +32,7 @@ async def prepare(url: str, *, allow_real_jobs: bool) -> bool:
         if tables and not allow_real_jobs:
             raise _not_alone(f"this database holds tables that are not perdure's: {_few(tables, 'tables')}", "tables")
         if status.current == 0:
-            await store.schema.migrate(beside=allow_real_jobs)
+            await store.schema.migrate(allow_other_tables=allow_real_jobs)
         await store.schema.check_schema()
         real = [kind for kind in await store.schema.kinds() if not kind.startswith(KINDS)]
     finally:

@@ -54,7 +54,7 @@ def observed(store: Store, metrics: Metrics) -> Store:
 class _Observed:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
-        self.tenant, self.clock = store.tenant, store.clock  # asked for often
+        self.tenant_id, self.clock = store.tenant_id, store.clock  # asked for often
         for name, role in ROLES:
             setattr(self, name, _ObservedRole(getattr(store, name), operations(role), metrics))
         own = _ObservedRole(store, operations(Store), metrics)

@@ -17,13 +17,13 @@ async def open_store(
     tenant: str = DEFAULT_TENANT,
     clock: SettableClock | None = None,
     creates: bool = True,
-    beside: bool = True,
+    allow_other_tables: bool = True,
 ) -> Store:
     """Connect to the store a URL names. The schema is not looked at here: `check_schema` or `migrate` follows.
 
     clock: database time of a memory: store, for tests; the others have their database's own.
-    creates: whether a SQLite file may be made where there is none, or used where it has no schema of ours. beside: also where it
-    has tables of others; not where one of them has a name that ours needs.
+    creates: whether a SQLite file may be made where there is none, or used where it has no schema of ours.
+    allow_other_tables: also where it has other tables, unless one of them has a name that the schema needs.
     Raises MalformedUrl for anything else than the three forms, StoreUnreachable if the database does not answer, InvalidInput
     for a clock that the store cannot take; for a SQLite file ForeignDatabase, and with creates=False as `check_schema`.
     """
@@ -37,7 +37,7 @@ async def open_store(
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from perdure.store.sqlite.store import SqliteStore
 
-        return await SqliteStore.open(rest[3:], tenant=tenant, creates=creates, beside=beside)
+        return await SqliteStore.open(rest[3:], tenant=tenant, creates=creates, allow_other_tables=allow_other_tables)
     if scheme in ("postgresql", "postgres") and rest.startswith("//") and len(rest) > 2:
         from perdure.store.postgres.store import PostgresStore
 

@@ -18,7 +18,7 @@ from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 Row = Mapping[str, Any]
 
 
-class Spelling(Protocol):
+class Codec(Protocol):
     """How a dialect spells ids, times and lists; None stays None outside."""
 
     def uuid(self, value: Any) -> UUID:
@@ -38,23 +38,23 @@ def _json(value: str | None) -> Any:
     return None if value is None else json.loads(value)
 
 
-def job_of(row: Row, sp: Spelling) -> Job:
+def job_of(row: Row, codec: Codec) -> Job:
     """A row of `get_job` or `list_jobs`."""
 
     def time(name: str) -> datetime | None:
-        return None if row[name] is None else sp.time(row[name])
+        return None if row[name] is None else codec.time(row[name])
 
     lease = None
     if row["worker_id"] is not None:
         lease = LeaseInfo(
             row["worker_id"],
             row["attempt"],
-            sp.time(row["expires_at"]),
+            codec.time(row["expires_at"]),
             bool(row["claim_started"]),
             time("cancel_requested_at"),
         )
     return Job(
-        id=sp.uuid(row["id"]),
+        id=codec.uuid(row["id"]),
         tenant_id=row["tenant_id"],
         kind=row["kind"],
         queue=row["queue"],
@@ -66,18 +66,18 @@ def job_of(row: Row, sp: Spelling) -> Job:
         attempt=row["attempt"],
         retry_count=row["retry_count"],
         max_retries=row["max_retries"],
-        run_at=sp.time(row["run_at"]),
+        run_at=codec.time(row["run_at"]),
         next_retry_at=time("next_retry_at"),
         deadline=time("deadline"),
         idempotency_key=row["idempotency_key"],
-        origin_id=None if row["origin_id"] is None else sp.uuid(row["origin_id"]),
+        origin_id=None if row["origin_id"] is None else codec.uuid(row["origin_id"]),
         origin_kind=row["origin_kind"],
         result=_json(row["result"]),
         error_message=row["error_message"],
         error_kind=row["error_kind"],
         note=_json(row["note"]),
-        created_at=sp.time(row["created_at"]),
-        updated_at=sp.time(row["updated_at"]),
+        created_at=codec.time(row["created_at"]),
+        updated_at=codec.time(row["updated_at"]),
         started_at=time("started_at"),
         finished_at=time("finished_at"),
         state=JobState(
@@ -89,27 +89,27 @@ def job_of(row: Row, sp: Spelling) -> Job:
             row["cursor"],
         ),
         lease=lease,
-        waits=tuple(_wait_of(w, sp) for w in _json(row["waits"]) or ()),
+        waits=tuple(_wait_of(w, codec) for w in _json(row["waits"]) or ()),
         due_at=time("due_at"),
         pruned_at=time("pruned_at"),
     )
 
 
-def _wait_of(item: Mapping[str, Any], sp: Spelling) -> Wait:
+def _wait_of(item: Mapping[str, Any], codec: Codec) -> Wait:
     until = item["until"]
     if isinstance(until, str):  # PostgreSQL writes a timestamp into JSON as ISO 8601
         until = datetime.fromisoformat(until)
     elif until is not None:
-        until = sp.time(until)
+        until = codec.time(until)
     return Wait(item["key"], item["kind"], until, None if item["approval_id"] is None else UUID(item["approval_id"]))
 
 
-def claimed_job_of(row: Iterable[Any], sp: Spelling, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
+def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
     """A row of `claim`, whose columns stand in this order: to ask for each by its name would double what it costs."""
     (id, attempt, kind, queue, goal, payload, priority, version, retry_count, max_retries, lost_starts, idempotency_key,
      deadline, created_at, claimed_at, waited) = row  # fmt: skip
     return ClaimedJob(
-        Lease(sp.uuid(id), attempt, worker_id),
+        Lease(codec.uuid(id), attempt, worker_id),
         kind,
         queue,
         goal,
@@ -120,62 +120,62 @@ def claimed_job_of(row: Iterable[Any], sp: Spelling, *, worker_id: str, expires_
         max_retries,
         lost_starts,
         idempotency_key,
-        None if deadline is None else sp.time(deadline),
-        sp.time(created_at),
-        sp.time(claimed_at),
+        None if deadline is None else codec.time(deadline),
+        codec.time(created_at),
+        codec.time(claimed_at),
         expires_at,
         waited,
     )
 
 
-def event_of(row: Row, sp: Spelling) -> Event:
+def event_of(row: Row, codec: Codec) -> Event:
     """A row of `job_events`."""
     return Event(
-        job_id=sp.uuid(row["job_id"]),
+        job_id=codec.uuid(row["job_id"]),
         version=row["version"],
         type=row["type"],
-        at=sp.time(row["created_at"]),
+        at=codec.time(row["created_at"]),
         payload=_json(row["payload"]),
         attempt=row["attempt"],
         previous_status=None if row["from_status"] is None else Status(row["from_status"]),
         new_status=None if row["to_status"] is None else Status(row["to_status"]),
-        event_id=None if row["event_id"] is None else sp.uuid(row["event_id"]),
+        event_id=None if row["event_id"] is None else codec.uuid(row["event_id"]),
     )
 
 
-def run_of(row: Row, sp: Spelling) -> RunRecord:
+def run_of(row: Row, codec: Codec) -> RunRecord:
     """A row of `job_runs`."""
     return RunRecord(
-        job_id=sp.uuid(row["job_id"]),
+        job_id=codec.uuid(row["job_id"]),
         attempt=row["attempt"],
         worker_id=row["worker_id"],
-        started_at=sp.time(row["started_at"]),
-        finished_at=sp.time(row["finished_at"]),
+        started_at=codec.time(row["started_at"]),
+        finished_at=codec.time(row["finished_at"]),
         outcome=Status(row["outcome"]),
         error_message=row["error_message"],
         error_kind=row["error_kind"],
     )
 
 
-def approval_of(row: Row, sp: Spelling) -> Approval:
+def approval_of(row: Row, codec: Codec) -> Approval:
     """A row of `get_approval` or `list_approvals`."""
     return Approval(
-        id=sp.uuid(row["id"]),
+        id=codec.uuid(row["id"]),
         tenant_id=row["tenant_id"],
-        job_id=sp.uuid(row["job_id"]),
+        job_id=codec.uuid(row["job_id"]),
         key=row["key"],
         kind=row["kind"],
         title=row["title"],
         payload=_json(row["payload"]),
         payload_digest=row["payload_digest"],
         requester=row["requester"],
-        assignees=sp.texts(row["assignees"]),
+        assignees=codec.texts(row["assignees"]),
         status=ApprovalStatus(row["status"]),
         on_expiry=row["on_expiry"],
         on_deny=row["on_deny"],
-        requested_at=sp.time(row["requested_at"]),
-        expires_at=None if row["expires_at"] is None else sp.time(row["expires_at"]),
-        decided_at=None if row["decided_at"] is None else sp.time(row["decided_at"]),
+        requested_at=codec.time(row["requested_at"]),
+        expires_at=None if row["expires_at"] is None else codec.time(row["expires_at"]),
+        decided_at=None if row["decided_at"] is None else codec.time(row["decided_at"]),
         decided_by=row["decided_by"],
         decided_door=row["decided_door"],
         comment=row["comment"],
@@ -186,33 +186,33 @@ def approval_of(row: Row, sp: Spelling) -> Approval:
     )
 
 
-def worker_of(row: Row, sp: Spelling) -> WorkerInfo:
+def worker_of(row: Row, codec: Codec) -> WorkerInfo:
     """A row of `list_workers`."""
     return WorkerInfo(
         id=row["id"],
         host=row["host"],
         pid=row["pid"],
-        queues=sp.texts(row["queues"]),
-        kinds=sp.texts(row["kinds"]),
+        queues=codec.texts(row["queues"]),
+        kinds=codec.texts(row["kinds"]),
         concurrency=row["concurrency"],
         state=WorkerState(row["state"]),
-        started_at=sp.time(row["started_at"]),
-        heartbeat_at=sp.time(row["heartbeat_at"]),
+        started_at=codec.time(row["started_at"]),
+        heartbeat_at=codec.time(row["heartbeat_at"]),
         alive=bool(row["alive"]),
         held=row["held"],
         command=None if row["command"] is None else WorkerCommand(row["command"]),
     )
 
 
-def figures_of(jobs: Iterable[Row], approvals: Row, sp: Spelling) -> Figures:
+def figures_of(jobs: Iterable[Row], approvals: Row, codec: Codec) -> Figures:
     """The rows of `live_jobs`, and that of `pending_approvals`."""
     live = (
         LiveJobs(row["kind"], row["queue"], Status(row["status"]), row["jobs"], row["oldest_ready"]) for row in jobs
     )
-    return Figures(sp.time(approvals["now"]), tuple(live), approvals["pending"], approvals["oldest"])
+    return Figures(codec.time(approvals["now"]), tuple(live), approvals["pending"], approvals["oldest"])
 
 
-def decided_of(row: Row, sp: Spelling) -> Decided:
+def decided_of(row: Row, codec: Codec) -> Decided:
     """A row of `decided_approvals`."""
-    at = sp.time(row["decided_at"])
-    return Decided(sp.uuid(row["id"]), ApprovalStatus(row["status"]), row["decided_door"], at, row["waited"])
+    at = codec.time(row["decided_at"])
+    return Decided(codec.uuid(row["id"]), ApprovalStatus(row["status"]), row["decided_door"], at, row["waited"])

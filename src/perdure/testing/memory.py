@@ -143,8 +143,8 @@ class MemoryApp(App):
         home, store = self._home
         return store if home is loop else cast("Store", StrangersStore(store))
 
-    async def _connected(self, *, creates: bool = True, beside: bool = False) -> Store:
-        del creates, beside  # there is nothing but what `open` makes
+    async def _connected(self, *, creates: bool = True, allow_other_tables: bool = False) -> Store:
+        del creates, allow_other_tables  # there is nothing but what `open` makes
         return await self.open()
 
     async def close(self) -> None:

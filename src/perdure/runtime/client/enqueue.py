@@ -29,7 +29,7 @@ from perdure.runtime.validation import (
     check_retries,
     check_text,
 )
-from perdure.store.tx_enqueue.caller_connection import Joined
+from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -91,19 +91,19 @@ class _Form:
 class Joining:
     """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
 
-    joined: Joined
+    joined: PreparedEnqueue
     sending: Sending
     handles: Callable[[Sequence[Enqueued]], list[Handle[Any]]]
 
     def now(self) -> list[Handle[Any]]:
         """Do it in this thread."""
         with self.sending:
-            return self.handles(self.sending.stored(self.joined.now()))
+            return self.handles(self.sending.stored(self.joined.run()))
 
     async def soon(self) -> list[Handle[Any]]:
         """Do it in this event loop."""
         with self.sending:
-            return self.handles(self.sending.stored(await self.joined.soon()))
+            return self.handles(self.sending.stored(await self.joined.run_async()))
 
 
 class Enqueueing(Looking, Steering):
@@ -176,7 +176,7 @@ class Enqueueing(Looking, Steering):
         built = list(self._built(requests))
         store = await self.open()
         with Sending(self.observer, [new for new, _ in built]) as sending:
-            joined = await store.jobs.join(tx, sending.jobs)
+            joined = await store.jobs.prepare_enqueue(tx, sending.jobs)
         return Joining(joined, sending, lambda stored: self._handles(stored, [output for _, output in built]))
 
     def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:

@@ -32,7 +32,7 @@ class Fsck(AsyncIterator[Finding]):
     async def __anext__(self) -> Finding:
         while not self._told:
             if self._found:
-                self._told += await self._mended(self._found.popleft())
+                self._told += await self._repaired(self._found.popleft())
             elif self._over:
                 raise StopAsyncIteration
             else:
@@ -45,11 +45,11 @@ class Fsck(AsyncIterator[Finding]):
                 self._found += [list(findings) for _, findings in together]
         return self._told.popleft()
 
-    async def _mended(self, findings: Sequence[Finding]) -> Sequence[Finding]:
+    async def _repaired(self, findings: Sequence[Finding]) -> Sequence[Finding]:
         """What was found of one job, after what can be repaired was repaired."""
         if not self._fix or not any(finding.fixable for finding in findings):
             return findings
-        return await (await self._open()).checks.mend(findings[0].job_id)
+        return await (await self._open()).checks.repair(findings[0].job_id)
 
 
 class Checking(Base):

@@ -1,6 +1,6 @@
-"""Whether a job's rows fit each other and its log: what is wrong, and what would mend it. The same for both dialects.
+"""Whether a job's rows fit each other and its log: what is wrong, and what would repair it. The same for both dialects.
 
-The log is the truth. Where the log itself or the job's own row is damaged, nothing that follows from them is mended.
+The log is the truth. Where the log itself or the job's own row is damaged, nothing that follows from them is repaired.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perdure.model.jobs import lane_of
 from perdure.model.states import FAILURES, Status
 from perdure.model.wording import a
 from perdure.store.fsck.log_check import Log, OpenWait, status_of
-from perdure.store.rows import Row, Spelling
+from perdure.store.rows import Codec, Row
 
 OVERDUE = timedelta(minutes=5)
 """A lease that ran out this long ago: no worker is about, or it would have been reaped within seconds."""
@@ -54,10 +54,10 @@ class Case:
     key: the id as the dialect spells it. job: its row, None where there is no job of this id.
     """
 
-    def __init__(self, key: Any, now: datetime, spelling: Spelling, job: Row | None) -> None:
+    def __init__(self, key: Any, now: datetime, codec: Codec, job: Row | None) -> None:
         self.key = key
         self.now = now
-        self.spelling = spelling
+        self.codec = codec
         self.job = job
         self.log = Log(inherits=job is not None and job["origin_kind"] == "fork")
         self._rows: dict[str, list[Row]] = {}
@@ -80,13 +80,13 @@ class Case:
     def id(self) -> UUID | None:
         """The id, if it is one: SQLite would keep any text in the tables around `jobs`."""
         try:
-            return self.spelling.uuid(self.key)
+            return self.codec.uuid(self.key)
         except ValueError:
             return None
 
     def time(self, row: Row, name: str) -> datetime | None:
         """A time of a row."""
-        return None if row[name] is None else self.spelling.time(row[name])
+        return None if row[name] is None else self.codec.time(row[name])
 
 
 def judge(case: Case) -> list[Fault]:
@@ -127,8 +127,8 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
         ("approval", "approvals", None),
     ):
         if case.rows(part):
-            mends = None if statement is None or kept else Repair(statement, {"job_id": case.key})
-            yield Fault("orphan", f"{a(what)} of a job that does not exist", mends)
+            repair = None if statement is None or kept else Repair(statement, {"job_id": case.key})
+            yield Fault("orphan", f"{a(what)} of a job that does not exist", repair)
 
 
 def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
@@ -175,7 +175,7 @@ def _of_the_lane(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     lane = lane_of(job["tenant_id"], job["queue"])
     if not status.terminal and job["lane"] != lane:
         text = f"it is of queue '{job['queue']}', and stands in lane '{job['lane']}', where no worker of that looks"
-        yield Fault("lane-differs", text, Repair("mend_lane", {"job_id": case.key, "lane": lane}))
+        yield Fault("lane-differs", text, Repair("repair_lane", {"job_id": case.key, "lane": lane}))
 
 
 def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
@@ -194,7 +194,7 @@ def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         )
         return
     told = (claim["tenant_id"], claim["attempt"], claim["version"])
-    follows = Repair("mend_claim", _lease(case, job))
+    follows = Repair("repair_claim", _lease(case, job))
     if told != (job["tenant_id"], log.attempt, log.head):
         yield Fault(
             "claim-differs",
@@ -253,7 +253,7 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
 
 def _wait_of(case: Case, row: Row) -> OpenWait:
     try:
-        approval = None if row["approval_id"] is None else case.spelling.uuid(row["approval_id"])
+        approval = None if row["approval_id"] is None else case.codec.uuid(row["approval_id"])
     except ValueError:
         approval = None
     return OpenWait(row["kind"], case.time(row, "until"), approval)
@@ -261,7 +261,7 @@ def _wait_of(case: Case, row: Row) -> OpenWait:
 
 def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     """Approvals are those that were asked for, decided iff the log says so, and none is open after the end."""
-    rows = {case.spelling.uuid(row["id"]): row for row in case.rows("approvals")}
+    rows = {case.codec.uuid(row["id"]): row for row in case.rows("approvals")}
     if not case.log.blurred:
         for id in sorted(case.log.asked - rows.keys()):
             yield Fault("approval-missing", f"its log asked for approval {id}, which does not exist")
@@ -406,4 +406,4 @@ def _of_the_runs(case: Case, job: Row, status: Status) -> Iterator[Fault]:
 
 
 def _shown(case: Case, value: Any) -> str:
-    return case.spelling.time(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
+    return case.codec.time(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")

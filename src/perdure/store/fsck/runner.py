@@ -26,7 +26,7 @@ log = structlog.get_logger("perdure.store")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Examined:
     """An id, as the dialect spells it and (if it is one) as a UUID, and what is wrong there."""
 
     key: Any
@@ -35,15 +35,15 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class IdPage:
     """A page of ids: how many jobs of our own were among them, those in doubt, and the last id (None: the end)."""
 
     jobs: int
-    doubtful: Sequence[Judged]
+    doubtful: Sequence[Examined]
     last: str | None
 
 
-class NotMended(Exception):
+class RepairFailed(Exception):
     """A repair was refused or did not help, and its transaction left nothing. `fault` is None where the job could not even be
     locked."""
 
@@ -53,7 +53,7 @@ class NotMended(Exception):
         self.why = why
 
 
-class Checker(ABC):
+class FsckRunner(ABC):
     """See `fsck.CheckStore`. The dialects give the looks and the repairs."""
 
     @abstractmethod
@@ -65,20 +65,20 @@ class Checker(ABC):
         """What is wrong with tables and triggers."""
 
     @abstractmethod
-    async def _look(self, after: str | None, limit: int) -> Portion:
+    async def _look(self, after: str | None, limit: int) -> IdPage:
         """Judge the next ids in one snapshot."""
 
     @abstractmethod
-    async def _look_again(self, keys: Sequence[Any]) -> list[Judged]:
+    async def _look_again(self, keys: Sequence[Any]) -> list[Examined]:
         """Judge these ids in one snapshot."""
 
     @abstractmethod
-    async def _mend_one(self, key: Any, given_up: Collection[str]) -> Fault | None:
+    async def _repair_one(self, key: Any, given_up: Collection[str]) -> Fault | None:
         """In one transaction, under the job's locks: judge, make the first repair whose code is not given up, and judge again;
-        return the fault that is gone. Raises NotMended; other errors mean that the database is out of reach."""
+        return the fault that is gone. Raises RepairFailed; other errors mean that the database is out of reach."""
 
     @abstractmethod
-    async def _mend_schema(self) -> None:
+    async def _repair_schema(self) -> None:
         """Remove marks of a pruning that is not under way."""
 
     @abstractmethod
@@ -103,13 +103,13 @@ class Checker(ABC):
                 findings += [_finding(judged.id, fault) for fault in judged.faults if fault.code in seen[judged.key]]
         return CheckPage(tuple(findings), portion.jobs, portion.last)
 
-    async def mend(self, job_id: UUID | None) -> list[Finding]:
-        """See `fsck.CheckStore.mend`."""
+    async def repair(self, job_id: UUID | None) -> list[Finding]:
+        """See `fsck.CheckStore.repair`."""
         if job_id is None:
             before = [fault for fault in await self._schema_faults() if fault.repair]
             if not before:
                 return []
-            await self._mend_schema()
+            await self._repair_schema()
             left = await self._schema_faults()
             return [_finding(None, fault, fixed=fault not in left) for fault in before]
         key = self._key_of(job_id)
@@ -117,8 +117,8 @@ class Checker(ABC):
         reasons: dict[str, str] = {}
         while len(findings) < MOST_REPAIRS:
             try:
-                fault = await self._mend_one(key, reasons)
-            except NotMended as failed:
+                fault = await self._repair_one(key, reasons)
+            except RepairFailed as failed:
                 if failed.fault is None:
                     reasons = dict.fromkeys(FAULTS, failed.why)
                     break
@@ -147,9 +147,9 @@ def first_repair(faults: Sequence[Fault], given_up: Collection[str]) -> tuple[Fa
     return None
 
 
-def judged_case(case: Case) -> Judged:
+def examine(case: Case) -> Examined:
     """What is wrong with a case that has been read to its end."""
-    return Judged(case.key, case.id, judge(case))
+    return Examined(case.key, case.id, judge(case))
 
 
 def prune_left(jobs: int) -> Fault:

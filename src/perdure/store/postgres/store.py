@@ -76,7 +76,7 @@ class PostgresStore(
     def __init__(self, url: str, where: str, pool: Pool, tenant: str) -> None:
         statements = load_statements(PACKAGE)
         statements |= enqueueing.adding(statements)
-        self.tenant = tenant
+        self.tenant = self.tenant_id = tenant
         self.clock: Clock = SYSTEM_CLOCK
         self._url = url
         self._where = where

@@ -23,7 +23,7 @@ class CheckStore(Protocol):
         """
         ...
 
-    async def mend(self, job_id: UUID | None) -> list[Finding]:
+    async def repair(self, job_id: UUID | None) -> list[Finding]:
         """Repair what is safe of one job and return what was found there, what was repaired with fixed=True; or (None)
         repair what is safe of the database as a whole, and return that.
 

@@ -10,7 +10,7 @@ from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Standing
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
-from perdure.store.tx_enqueue.caller_connection import Joined
+from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
 
 
 class JobStore(Protocol):
@@ -48,7 +48,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def join(self, tx: object, jobs: Sequence[NewJob]) -> Joined:
+    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
         """Prepare `enqueue_many` in the open transaction of a caller's connection; what is returned does it, in the thread or
         event loop that the connection belongs to, and gives the acknowledgements.
 

@@ -39,10 +39,11 @@ class SchemaStore(Protocol):
         """
         ...
 
-    async def migrate(self, *, beside: bool = True) -> list[Migration]:
+    async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:
         """Apply what is missing, in order, under a lock that admits one migrator at a time; return what was applied.
 
-        beside: also in a SQLite file that has tables of others and no schema of ours; PostgreSQL keeps ours in one of its own.
+        allow_other_tables: also in a SQLite file that has other tables and no schema of perdure's; PostgreSQL has a schema of its
+        own for it.
         Raises `ForeignDatabase` where something of somebody else is in the way, `SchemaTooNew`, or `MigrationChanged` if an
         applied migration's checksum differs. A failing migration leaves nothing of itself.
         """

@@ -65,7 +65,8 @@ class Store(Protocol):
         """Hints between processes."""
         ...
 
-    tenant: str
+    tenant_id: str
+    """The tenant whose rows this view reads and writes."""
     clock: Clock
     """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
 

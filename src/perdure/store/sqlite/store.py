@@ -48,7 +48,7 @@ class SqliteStore(
 
     def __init__(self, path: str | None, tenant: str, clock: SettableClock | None) -> None:
         """Use `open`."""
-        self.tenant = tenant
+        self.tenant_id = tenant
         self.clock: Clock = clock or SYSTEM_CLOCK
         self._path = path
         self._writer = Writer(path, self._told, clock)
@@ -109,13 +109,13 @@ class SqliteStore(
         tenant: str,
         clock: SettableClock | None = None,
         creates: bool = True,
-        beside: bool = True,
+        allow_other_tables: bool = True,
     ) -> SqliteStore:
         """Open the database in this file, made where there is none, or (None) a new one in memory, whose time a clock may
         be.
 
-        A file that is there is looked at before anything of it is touched. beside=False: none with tables of others and no
-        schema of ours. creates=False: only one that has our schema.
+        An existing file is read before anything of it is changed. allow_other_tables=False: refuse one with other tables and no
+        schema of perdure's. creates=False: refuse one without that schema.
         Raises StoreUnreachable if the directory is missing, or if this is no database or cannot be written; StoreError if
         this Python's SQLite is too old; ForeignDatabase; with creates=False as `check_schema`.
         """
@@ -123,7 +123,7 @@ class SqliteStore(
         if path is not None:
             path = os.path.abspath(path)  # noqa: ASYNC240, PTH100  no I/O, and no resolving of links
             check_place(path)
-            look = partial(check_not_foreign, beside=beside) if creates else check_fits
+            look = partial(check_not_foreign, allow_other_tables=allow_other_tables) if creates else check_fits
             await apart(partial(peek, path, look, absent=creates))
         store = cls(path, tenant, clock)
         await store._writer.open()

@@ -49,7 +49,7 @@ def is_a(value: object, module: str, *names: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ConnectionSteps:
     """What is to be done on a driver's connection, and how to ask it: `ask` of a blocking one, else `ask_async`.
 
     cancel: cuts off, from any thread, what a blocking connection is doing. One that has it may be used in any thread.
@@ -62,38 +62,38 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class PreparedEnqueue:
     """An enqueue that is about to happen in a caller's transaction. Nothing of the caller's was touched so far.
 
-    tx: what the caller handed in. visit: what the store does with the driver's connection beneath it.
+    tx: what the caller handed in. work: what the store does with the driver's connection beneath it.
     """
 
     tx: object
-    visit: Callable[[Any], Visit]
+    work: Callable[[Any], ConnectionSteps]
 
-    def now(self) -> list[Enqueued]:
+    def run(self) -> list[Enqueued]:
         """Do it in this thread. Raises UnsupportedTransaction for an async connection."""
         if not _async_toolkit(self.tx):
             with _hints_for(self.tx):
-                visit = self.visit(_beneath(self.tx))
-                if visit.ask is not None:
-                    return _run(visit.steps, visit.ask)
+                work = self.work(_beneath(self.tx))
+                if work.ask is not None:
+                    return _run(work.steps, work.ask)
         raise UnsupportedTransaction(
             f"tx= is async ({_name(self.tx)}), and this call is not",
             hint="await the same call of the App, or use a blocking connection here",
         )
 
-    async def soon(self) -> list[Enqueued]:
+    async def run_async(self) -> list[Enqueued]:
         """Do it in this event loop. A blocking connection is used in a thread if it can be; else the loop waits for it."""
         with _hints_for(self.tx):
             beneath = await _beneath_async(self.tx) if _async_toolkit(self.tx) else _beneath(self.tx)
-            visit = self.visit(beneath)
-            if visit.ask_async is not None:
-                return await _run_async(visit.steps, visit.ask_async)
-            assert visit.ask is not None
-            if visit.cancel is not None:
-                return await _run_apart(visit.steps, visit.ask, visit.cancel)
-            return _run(visit.steps, visit.ask)
+            work = self.work(beneath)
+            if work.ask_async is not None:
+                return await _run_async(work.steps, work.ask_async)
+            assert work.ask is not None
+            if work.cancel is not None:
+                return await _run_apart(work.steps, work.ask, work.cancel)
+            return _run(work.steps, work.ask)
 
 
 def _run(steps: Steps[T], ask: Callable[[str, Any], Rows]) -> T:

@@ -8,7 +8,7 @@ from uuid import UUID
 from perdure.model.errors import PerdureError
 from perdure.store.errors import parse_cursor
 from perdure.store.fsck.rules import PARTS, Case, Fault
-from perdure.store.fsck.runner import Checker, Judged, NotMended, Portion, first_repair, judged_case, prune_left
+from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.postgres.engine.codec import SPELLING
 from perdure.store.postgres.engine.driver_errors import out_of_reach
 from perdure.store.postgres.engine.hot_writer import Base
@@ -16,7 +16,7 @@ from perdure.store.postgres.engine.transactions import Tx
 from perdure.store.postgres.schema.schema_check import faults_of_the_schema
 
 
-class Checking(Checker, Base):
+class Checking(FsckRunner, Base):
     """See `fsck.CheckStore`."""
 
     async def _schema_faults(self) -> list[Fault]:
@@ -33,30 +33,30 @@ class Checking(Checker, Base):
 
         return await self._db.transact(work, isolation="repeatable_read", readonly=True)
 
-    async def _mend_schema(self) -> None:
+    async def _repair_schema(self) -> None:
         await self._db.rows("drop_prune_marks")
 
     def _key_of(self, id: UUID) -> UUID:
         return id
 
-    async def _look(self, after: str | None, limit: int) -> Portion:
+    async def _look(self, after: str | None, limit: int) -> IdPage:
         start = parse_cursor(after)
 
-        async def work(tx: Tx) -> Portion:
+        async def work(tx: Tx) -> IdPage:
             await tx.rows("by_index")
             ids = [row["job_id"] for row in await tx.rows("check_ids", start, limit)]
             jobs, judged = await _judge(tx, ids)
-            return Portion(jobs, [one for one in judged if one.faults], str(ids[-1]) if len(ids) == limit else None)
+            return IdPage(jobs, [one for one in judged if one.faults], str(ids[-1]) if len(ids) == limit else None)
 
         return await self._db.transact(work, isolation="repeatable_read", readonly=True)
 
-    async def _look_again(self, keys: Sequence[UUID]) -> list[Judged]:
-        async def work(tx: Tx) -> list[Judged]:
+    async def _look_again(self, keys: Sequence[UUID]) -> list[Examined]:
+        async def work(tx: Tx) -> list[Examined]:
             return (await _judge(tx, sorted(keys)))[1]
 
         return await self._db.transact(work, isolation="repeatable_read", readonly=True)
 
-    async def _mend_one(self, key: UUID, given_up: Collection[str]) -> Fault | None:
+    async def _repair_one(self, key: UUID, given_up: Collection[str]) -> Fault | None:
         tried: list[Fault] = []
 
         async def work(tx: Tx) -> Fault | None:
@@ -70,40 +70,40 @@ class Checking(Checker, Base):
             tried.append(fault)
             await tx.rows(repair.statement, *repair.values.values())
             if any((left.code, left.text) == (fault.code, fault.text) for left in await _faults(tx, key)):
-                raise NotMended(fault)
+                raise RepairFailed(fault)
             return fault
 
         try:
-            mended = await self._db.transact(work, isolation="repeatable_read")
+            repaired = await self._db.transact(work, isolation="repeatable_read")
         except PerdureError as error:
             if out_of_reach(error):
                 raise
-            raise NotMended(tried[0] if tried else None, error.message) from error
-        if mended is not None:
+            raise RepairFailed(tried[0] if tried else None, error.message) from error
+        if repaired is not None:
             self._bell.ring("work", "news")
-        return mended
+        return repaired
 
 
 async def _faults(tx: Tx, id: UUID) -> Sequence[Fault]:
     return [fault for judged in (await _judge(tx, [id]))[1] for fault in judged.faults]
 
 
-async def _judge(tx: Tx, ids: Sequence[UUID]) -> tuple[int, list[Judged]]:
+async def _judge(tx: Tx, ids: Sequence[UUID]) -> tuple[int, list[Examined]]:
     """How many of these ids (sorted) are jobs of this tenant; and what is wrong with each, also with those that are no job."""
     if not ids:
         return 0, []
     cases = await _cases(tx, ids)
     jobs = sum(case.job is not None for case in cases.values())
-    judged: list[Judged] = []
+    judged: list[Examined] = []
     reading: Case | None = None
     async for event in tx.stream("check_events", list(cases), ids[0], ids[-1]):
         if reading is None or event["job_id"] != reading.key:
             if reading is not None:
-                judged.append(judged_case(reading))
+                judged.append(examine(reading))
             reading = cases.pop(event["job_id"])
         reading.log.read(event)
     without_events = cases.values()
-    judged += [judged_case(case) for case in ([reading, *without_events] if reading else without_events)]
+    judged += [examine(case) for case in ([reading, *without_events] if reading else without_events)]
     return jobs, sorted(judged, key=lambda one: UUID(str(one.key)).int)
 
 

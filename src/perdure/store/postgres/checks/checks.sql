@@ -1,4 +1,4 @@
--- Reading everything about some jobs, in one snapshot, to see whether it fits; and mending what does not.
+-- Reading everything about some jobs, in one snapshot, to see whether it fits; and repairing what does not.
 -- Times are read where they lie in the years 2 to 9998 (as elsewhere is required): the driver cannot read all that the server can
 -- hold. A row with another one is `odd`, and its times are null.
 -- A repair runs after its job's claim and row were locked, in a transaction that fails if anything of it changed meanwhile.
@@ -110,7 +110,7 @@ select 'type', t.typname, null, true, null from pg_type t where t.typnamespace =
 -- only: postgres a session, a role or a whole database may be told not to
 select current_setting('session_replication_role') <> 'replica' as fire
 
--- name: mend_lane
+-- name: repair_lane
 -- $1 id, $2 lane. Its queue row follows by a trigger.
 update perdure.jobs set lane = $2 where id = $1
 
@@ -119,7 +119,7 @@ update perdure.jobs set lane = $2 where id = $1
 insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started)
 values ($1, $2, $3, $4, 'fsck', perdure.db_now(), $5)
 
--- name: mend_claim
+-- name: repair_claim
 -- $1 id, $2 tenant, $3 attempt, $4 version
 update perdure.job_claims set tenant_id = $2, attempt = $3, version = $4, expires_at = least(expires_at, perdure.db_now() + ttl)
 where job_id = $1

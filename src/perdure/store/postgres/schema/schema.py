@@ -49,7 +49,7 @@ class Schema(Base):
         check_schema_version(status.current, status.needed, self._where)
         _check_unchanged(status.migrations, self._where)
 
-    async def migrate(self, *, beside: bool = True) -> list[Migration]:  # noqa: ARG002  ours is a schema of its own
+    async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:  # noqa: ARG002  ours is a schema of its own
         """See `protocol.SchemaStore.migrate`."""
         try:
             connection = await connect(self._url, COMMON)

@@ -20,10 +20,10 @@ from perdure.store.group_commit.limits import chunks
 from perdure.store.postgres.engine.hot_writer import Base
 from perdure.store.postgres.jobs.enqueue import acknowledge
 from perdure.store.tx_enqueue.caller_connection import (
-    Joined,
+    ConnectionSteps,
+    PreparedEnqueue,
     Rows,
     Steps,
-    Visit,
     all_or_none,
     closed,
     is_a,
@@ -52,12 +52,12 @@ class Foreign(Base):
     _trusted: WeakSet[Any]
     """Connections that are known to lead to this very database."""
 
-    async def join(self, tx: object, jobs: Sequence[NewJob]) -> Joined:
-        """See `protocol.JobStore.join`."""
+    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+        """See `protocol.JobStore.prepare_enqueue`."""
         if self._place is None:
             self._place = await self._find_place()
         here = self._place
-        return Joined(tx, lambda beneath: self._visit(beneath, jobs, here))
+        return PreparedEnqueue(tx, lambda beneath: self._connection_steps(beneath, jobs, here))
 
     async def _find_place(self) -> Place:
         row = await self._db.row("this_database")
@@ -65,7 +65,7 @@ class Foreign(Base):
         server = await self._db.row("this_server") if row["has_function_privilege"] else None
         return Place(row["datname"], row["oid"], None if server is None else server["system_identifier"])
 
-    def _visit(self, beneath: Any, jobs: Sequence[NewJob], here: Place) -> Visit:
+    def _connection_steps(self, beneath: Any, jobs: Sequence[NewJob], here: Place) -> ConnectionSteps:
         if is_a(beneath, "psycopg", "Cursor", "AsyncCursor", "Transaction", "AsyncTransaction"):
             beneath = beneath.connection
         if is_a(beneath, "psycopg", "Connection", "AsyncConnection"):
@@ -75,8 +75,8 @@ class Foreign(Base):
                 )
             steps = self._steps(jobs, beneath, here, _percent)
             if is_a(beneath, "psycopg", "Connection"):
-                return Visit(steps, ask=_psycopg(beneath), cancel=beneath.cancel)
-            return Visit(steps, ask_async=_psycopg_async(beneath))
+                return ConnectionSteps(steps, ask=_psycopg(beneath), cancel=beneath.cancel)
+            return ConnectionSteps(steps, ask_async=_psycopg_async(beneath))
         if isinstance(beneath, asyncpg.Connection | PoolConnectionProxy):
             # The pool hands out a new proxy each time; the connection in it stays. A proxy that was given back has none.
             itself = getattr(beneath, "_con", beneath)
@@ -84,7 +84,7 @@ class Foreign(Base):
                 raise closed(beneath)
             if not itself.is_in_transaction():
                 raise no_transaction("open one: async with connection.transaction(): ...")
-            return Visit(self._steps(jobs, itself, here, _dollar), ask_async=_asyncpg(beneath))
+            return ConnectionSteps(self._steps(jobs, itself, here, _dollar), ask_async=_asyncpg(beneath))
         raise not_ours(beneath, self._where)
 
     def _steps(

@@ -24,7 +24,7 @@ from perdure.store.errors import (
 )
 from perdure.store.rows import Row, approval_of
 from perdure.store.sqlite.engine.base import SQL, Base, Held
-from perdure.store.sqlite.engine.database import SPELLING, span
+from perdure.store.sqlite.engine.database import CODEC, span
 from perdure.store.sqlite.engine.writer import NEWS, NOTHING, WORK
 from perdure.store.sqlite.jobs.read import texts
 from perdure.store.sqlite.leases.lease_check import held_claim
@@ -45,7 +45,7 @@ def _get(conn: sqlite3.Connection, approval_id: UUID | str, tenant: str) -> Appr
     row = conn.execute(SQL["get_approval"], (str(approval_id), tenant)).fetchone()
     if row is None:
         raise approval_not_found(approval_id)
-    return approval_of(cast("Row", row), SPELLING)
+    return approval_of(cast("Row", row), CODEC)
 
 
 def _settle(
@@ -87,17 +87,17 @@ class Approvals(Base):
 
         def one(conn: sqlite3.Connection, now: int) -> Approval:
             job_id = str(lease.job_id)
-            if held_claim(conn, now, self.tenant, lease) is None:
+            if held_claim(conn, now, self.tenant_id, lease) is None:
                 raise lease_lost(lease)
             existing = conn.execute(SQL["approval_of_key"], (job_id, approval.key)).fetchone()
             if existing is not None:
-                return _get(conn, existing["id"], self.tenant)
+                return _get(conn, existing["id"], self.tenant_id)
             id = str(approval.id)
             expires = None if approval.expires_in is None else now + span(approval.expires_in)
             conn.execute(
                 SQL["insert_approval"],
                 (
-                    id, self.tenant, job_id, approval.key, approval.kind, approval.title, approval.payload,
+                    id, self.tenant_id, job_id, approval.key, approval.kind, approval.title, approval.payload,
                     approval.payload_digest, approval.requester, json.dumps(list(approval.assignees)),
                     approval.on_expiry, approval.on_deny, approval.token_hash, now, expires,
                 ),
@@ -111,12 +111,12 @@ class Approvals(Base):
                 "payload_digest": approval.payload_digest,
                 "requester": approval.requester,
                 "assignees": list(approval.assignees),
-                "expires_at": None if expires is None else SPELLING.time(expires).isoformat(),
+                "expires_at": None if expires is None else CODEC.time(expires).isoformat(),
             }
-            job = Held(conn, job_id, self.tenant)
+            job = Held(conn, job_id, self.tenant_id)
             job.write_event(conn, now, "approval_requested", json.dumps(asked, ensure_ascii=False))
             conn.execute(SQL["append_head"], (now, job_id, job.head))
-            return _get(conn, id, self.tenant)
+            return _get(conn, id, self.tenant_id)
 
         return await self._write(one, NEWS)
 
@@ -124,25 +124,25 @@ class Approvals(Base):
         """See `protocol.ApprovalStore.replace_token`."""
 
         def one(conn: sqlite3.Connection, now: int) -> Approval:
-            row = _locked(conn, now, approval_id, self.tenant)
-            expires = None if row["expires_at"] is None else SPELLING.time(row["expires_at"])
+            row = _locked(conn, now, approval_id, self.tenant_id)
+            expires = None if row["expires_at"] is None else CODEC.time(row["expires_at"])
             check_pending(approval_id, row["status"], row["decided_by"], bool(row["expired"]), expires)
             conn.execute(SQL["replace_token"], (token_hash, str(approval_id)))
-            return _get(conn, approval_id, self.tenant)
+            return _get(conn, approval_id, self.tenant_id)
 
         return await self._write(one, NOTHING)
 
     async def get_approval(self, approval_id: UUID) -> Approval:
         """See `protocol.ApprovalStore.get_approval`."""
-        return await self._read(lambda conn: _get(conn, approval_id, self.tenant))
+        return await self._read(lambda conn: _get(conn, approval_id, self.tenant_id))
 
     async def find_approval(self, text: str) -> UUID:
         """See `protocol.ApprovalStore.find_approval`."""
         suffix = id_suffix(text)
         if isinstance(suffix, UUID):
-            meant, asked, where = "approval_meant", "last_asked", {"id": str(suffix), "tenant": self.tenant}
+            meant, asked, where = "approval_meant", "last_asked", {"id": str(suffix), "tenant": self.tenant_id}
         else:
-            meant, asked, where = "find_approval", "find_last_asked", {"suffix": suffix, "tenant": self.tenant}
+            meant, asked, where = "find_approval", "find_last_asked", {"suffix": suffix, "tenant": self.tenant_id}
         found = the_approval(text, suffix, await self._rows(meant, where))
         return found or last_of_job(text, await self._rows(asked, where))
 
@@ -158,7 +158,7 @@ class Approvals(Base):
         """See `protocol.ApprovalStore.list_approvals`."""
         before = parse_cursor(cursor)
         where = {
-            "tenant": self.tenant,
+            "tenant": self.tenant_id,
             "before": None if before is None else str(before),
             "statuses": texts(statuses),
             "job_id": None if job_id is None else str(job_id),
@@ -166,7 +166,7 @@ class Approvals(Base):
             "limit": limit + 1,
         }
         rows = await self._rows("list_approvals", where)
-        items = tuple(approval_of(row, SPELLING) for row in rows[:limit])
+        items = tuple(approval_of(row, CODEC) for row in rows[:limit])
         return Page(items, str(items[-1].id) if items and len(rows) > limit else None)
 
     async def decide(self, decision: Decide) -> Approval:
@@ -175,11 +175,11 @@ class Approvals(Base):
         def one(conn: sqlite3.Connection, now: int) -> Approval:
             approval_id: UUID | str | None = decision.approval_id
             if decision.token_hash is not None:
-                named = conn.execute(SQL["approval_of_token"], (decision.token_hash, self.tenant)).fetchone()
+                named = conn.execute(SQL["approval_of_token"], (decision.token_hash, self.tenant_id)).fetchone()
                 if named is None or (approval_id is not None and str(approval_id) != named["id"]):
                     raise wrong_token()
                 approval_id = named["id"]
-            row = _locked(conn, now, str(approval_id), self.tenant)
+            row = _locked(conn, now, str(approval_id), self.tenant_id)
             id = UUID(row["id"])
             check_decision(
                 decision,
@@ -188,9 +188,9 @@ class Approvals(Base):
                 status=row["status"],
                 decided_by=row["decided_by"],
                 expired=bool(row["expired"]),
-                expires_at=None if row["expires_at"] is None else SPELLING.time(row["expires_at"]),
+                expires_at=None if row["expires_at"] is None else CODEC.time(row["expires_at"]),
                 payload_digest=row["payload_digest"],
-                assignees=SPELLING.texts(row["assignees"]),
+                assignees=CODEC.texts(row["assignees"]),
             )
             denied = decision.verdict == "deny"
             values = {
@@ -203,7 +203,7 @@ class Approvals(Base):
             failure = (denied_text(row["key"], decision.by, decision.comment), "denied")
             must_fail = denied and row["on_deny"] == "fail"
             note = decision_note(decision, id, row["key"])
-            _settle(conn, now, row, self.tenant, values, note, failure if must_fail else None)
-            return _get(conn, id, self.tenant)
+            _settle(conn, now, row, self.tenant_id, values, note, failure if must_fail else None)
+            return _get(conn, id, self.tenant_id)
 
         return await self._write(one, WORK | NEWS)

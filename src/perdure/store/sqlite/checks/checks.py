@@ -10,15 +10,15 @@ from uuid import UUID
 
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.store.fsck.rules import PARTS, Case, Fault
-from perdure.store.fsck.runner import Checker, Judged, NotMended, Portion, first_repair, judged_case, prune_left
+from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.rows import Row
 from perdure.store.sqlite.engine.base import SQL, Base
-from perdure.store.sqlite.engine.database import SPELLING, micros
+from perdure.store.sqlite.engine.database import CODEC, micros
 from perdure.store.sqlite.engine.writer import NEWS, NOTHING, WORK
 from perdure.store.sqlite.schema.schema_check import faults_of_the_schema
 
 
-class Checking(Checker, Base):
+class Checking(FsckRunner, Base):
     """See `fsck.CheckStore`."""
 
     async def _schema_faults(self) -> list[Fault]:
@@ -31,42 +31,42 @@ class Checking(Checker, Base):
 
         return await self._read(read)
 
-    async def _mend_schema(self) -> None:
+    async def _repair_schema(self) -> None:
         await self._write(lambda conn, _: conn.execute(SQL["drop_prune_marks"]), NOTHING)
 
     def _key_of(self, id: UUID) -> str:
         return str(id)
 
-    async def _look(self, after: str | None, limit: int) -> Portion:
-        def read(conn: sqlite3.Connection) -> Portion:
+    async def _look(self, after: str | None, limit: int) -> IdPage:
+        def read(conn: sqlite3.Connection) -> IdPage:
             ids = [row["job_id"] for row in conn.execute(SQL["check_ids"], {"after": after or "", "limit": limit})]
             jobs = 0
-            doubtful: list[Judged] = []
+            doubtful: list[Examined] = []
             for id in ids:
-                case = _case(conn, id, self.tenant)
+                case = _case(conn, id, self.tenant_id)
                 if case is None:
                     continue
                 jobs += case.job is not None
-                judged = judged_case(case)
+                judged = examine(case)
                 if judged.faults:
                     doubtful.append(judged)
-            return Portion(jobs, doubtful, ids[-1] if len(ids) == limit else None)
+            return IdPage(jobs, doubtful, ids[-1] if len(ids) == limit else None)
 
         return await self._read(read)
 
-    async def _look_again(self, keys: Sequence[str]) -> list[Judged]:
-        def read(conn: sqlite3.Connection) -> list[Judged]:
-            cases = (_case(conn, key, self.tenant) for key in sorted(keys))
-            return [judged_case(case) for case in cases if case is not None]
+    async def _look_again(self, keys: Sequence[str]) -> list[Examined]:
+        def read(conn: sqlite3.Connection) -> list[Examined]:
+            cases = (_case(conn, key, self.tenant_id) for key in sorted(keys))
+            return [examine(case) for case in cases if case is not None]
 
         return await self._read(read)
 
-    async def _mend_one(self, key: str, given_up: Collection[str]) -> Fault | None:
+    async def _repair_one(self, key: str, given_up: Collection[str]) -> Fault | None:
         tried: list[Fault] = []
 
         def faults(conn: sqlite3.Connection) -> Sequence[Fault]:
-            case = _case(conn, key, self.tenant)
-            return () if case is None else judged_case(case).faults
+            case = _case(conn, key, self.tenant_id)
+            return () if case is None else examine(case).faults
 
         def one(conn: sqlite3.Connection, _: int) -> Fault | None:
             chosen = first_repair(faults(conn), given_up)
@@ -76,7 +76,7 @@ class Checking(Checker, Base):
             tried.append(fault)
             conn.execute(SQL[repair.statement], [_spelled(value) for value in repair.values.values()])
             if any((left.code, left.text) == (fault.code, fault.text) for left in faults(conn)):
-                raise NotMended(fault)
+                raise RepairFailed(fault)
             return fault
 
         try:
@@ -84,7 +84,7 @@ class Checking(Checker, Base):
         except StoreUnreachable:
             raise
         except PerdureError as error:
-            raise NotMended(tried[-1] if tried else None, error.message) from error
+            raise RepairFailed(tried[-1] if tried else None, error.message) from error
 
 
 def _case(conn: sqlite3.Connection, key: str, tenant: str) -> Case | None:
@@ -92,8 +92,8 @@ def _case(conn: sqlite3.Connection, key: str, tenant: str) -> Case | None:
     job = conn.execute(SQL["check_jobs"], (key,)).fetchone()
     if job is not None and job["tenant_id"] != tenant:
         return None
-    now = SPELLING.time(conn.execute(SQL["db_now"]).fetchone()["now"])
-    case = Case(key, now, SPELLING, cast("Row | None", job))
+    now = CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"])
+    case = Case(key, now, CODEC, cast("Row | None", job))
     for part in PARTS:
         for row in conn.execute(SQL[f"check_{part}"], (key,)):
             case.add(part, row, tenant)

@@ -1,4 +1,4 @@
--- Reading everything about some jobs, in one snapshot, to see whether it fits; and mending what does not.
+-- Reading everything about some jobs, in one snapshot, to see whether it fits; and repairing what does not.
 -- Times are read where they lie in the years 2 to 9998 (as elsewhere is required): Python cannot read all that a column can hold.
 -- A row with another one is `odd`, and its times are null.
 -- Where the dialect differs: rows are read job by job, which costs no round trip here, and in a file of one's own nothing needs
@@ -87,7 +87,7 @@ select count(*) as n from prune_batch
 -- only: sqlite PostgreSQL keeps no text of its schema, and compares names
 select type as kind, name, tbl_name as place, sql as body from sqlite_master where sql is not null and name not like 'sqlite_%'
 
--- name: mend_lane
+-- name: repair_lane
 -- id, lane. Its queue row follows by a trigger.
 update jobs set lane = v.column2 from (values (?, ?)) v where id = v.column1
 
@@ -96,7 +96,7 @@ update jobs set lane = v.column2 from (values (?, ?)) v where id = v.column1
 insert into job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started)
 values (?, ?, ?, ?, 'fsck', (select now from clock), ?)
 
--- name: mend_claim
+-- name: repair_claim
 -- id, tenant, attempt, version
 update job_claims set tenant_id = v.column2, attempt = v.column3, version = v.column4,
   expires_at = min(expires_at, (select now from clock) + ttl)

@@ -40,7 +40,7 @@ def singly(conn: sqlite3.Connection) -> Iterator[None]:
 class Base:
     """One tenant's view of a database: its writer and its readers."""
 
-    tenant: str
+    tenant_id: str
     _path: str | None
     _writer: Writer
     _readers: Readers | None  # None: the database is in memory, where only the writer can see it

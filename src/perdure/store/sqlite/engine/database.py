@@ -55,7 +55,7 @@ PATIENCE = 5.0
 """Seconds that a stranger's lock is waited for; perdure's own processes queue up at the lock file."""
 
 
-class SqliteSpelling:
+class SqliteCodec:
     """Ids as hyphenated text, times as microseconds since 1970, lists as JSON arrays."""
 
     def uuid(self, value: Any) -> UUID:
@@ -74,7 +74,7 @@ class SqliteSpelling:
         return tuple(json.loads(value))
 
 
-SPELLING = SqliteSpelling()
+CODEC = SqliteCodec()
 
 
 def micros(time: datetime | None) -> int | None:

@@ -88,7 +88,7 @@ class Enqueueing(Base):
         self, conn: sqlite3.Connection, now: int, jobs: Sequence[NewJob]
     ) -> list[Enqueued | PerdureError]:
         """Each job is stored, found, or refused on its own."""
-        tenant = self.tenant
+        tenant = self.tenant_id
         if not any(job.idempotency_key for job in jobs):
             with suppress(_Known), singly(conn):
                 if write_rows(conn, "enqueue_many", [_values(job, tenant, now) for job in jobs]) == len(jobs):
@@ -99,14 +99,14 @@ class Enqueueing(Base):
     def _enqueue_one(self, conn: sqlite3.Connection, now: int, job: NewJob) -> Enqueued | PerdureError:
         where = {
             "id": str(job.id),
-            "tenant": self.tenant,
+            "tenant": self.tenant_id,
             "kind": job.kind,
             "key": job.idempotency_key,
             "payload_hash": job.payload_hash,
         }
         if job.idempotency_key is not None and (found := conn.execute(SQL["find_key"], where).fetchone()):
             return acknowledge(job, UUID(found["id"]), found["other"])
-        if conn.execute(SQL["enqueue_many"], _values(job, self.tenant, now)).rowcount == 1:
+        if conn.execute(SQL["enqueue_many"], _values(job, self.tenant_id, now)).rowcount == 1:
             return Enqueued(job.id, created=True)
         found = conn.execute(SQL["find_enqueued"], where).fetchone()
         if found is None:

@@ -10,7 +10,7 @@ from perdure.model.explanation import EVENTS_LOOKED_AT, MOST_AHEAD, Standing
 from perdure.store.errors import job_not_found
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.base import SQL, Base
-from perdure.store.sqlite.engine.database import SPELLING
+from perdure.store.sqlite.engine.database import CODEC
 
 
 class Explaining(Base):
@@ -18,14 +18,14 @@ class Explaining(Base):
 
     async def standing(self, job_id: UUID) -> Standing:
         """See `protocol.JobStore.standing`."""
-        return await self._read(lambda conn: _look(conn, str(job_id), self.tenant))
+        return await self._read(lambda conn: _look(conn, str(job_id), self.tenant_id))
 
 
 def _look(conn: sqlite3.Connection, id: str, tenant: str) -> Standing:
     row = conn.execute(SQL["get_job"], (id, tenant)).fetchone()
     if row is None:
         raise job_not_found(id)
-    job = job_of(row, SPELLING)
+    job = job_of(row, CODEC)
     lease = conn.execute(SQL["lease_holder"], (id,)).fetchone()
     log = {
         "tenant": tenant,
@@ -36,13 +36,13 @@ def _look(conn: sqlite3.Connection, id: str, tenant: str) -> Standing:
     }
     workers = conn.execute(SQL["list_workers"], {"tenant": tenant, "include_stopped": False})
     return Standing(
-        now=SPELLING.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
+        now=CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
         job=job,
-        workers=tuple(worker_of(w, SPELLING) for w in workers),
-        holder=None if lease is None or lease["id"] is None else worker_of(lease, SPELLING),
-        claimed_at=None if lease is None else SPELLING.time(lease["claimed_at"]),
-        approvals=tuple(approval_of(a, SPELLING) for a in conn.execute(SQL["approvals_awaited"], (id,))),
-        events=tuple(event_of(e, SPELLING) for e in conn.execute(SQL["list_events"], log)),
+        workers=tuple(worker_of(w, CODEC) for w in workers),
+        holder=None if lease is None or lease["id"] is None else worker_of(lease, CODEC),
+        claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
+        approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], (id,))),
+        events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
         ahead=_ahead(conn, id),
     )
 

@@ -23,7 +23,7 @@ from perdure.store.errors import (
 )
 from perdure.store.rows import Row, event_of, job_of, run_of
 from perdure.store.sqlite.engine.base import SQL, Base, Held
-from perdure.store.sqlite.engine.database import SPELLING, micros
+from perdure.store.sqlite.engine.database import CODEC, micros
 from perdure.store.sqlite.engine.writer import NEWS, WORK
 
 _LONGEST_STEP = 5000
@@ -86,17 +86,17 @@ class Jobs(Base):
 
     async def get_job(self, job_id: UUID) -> Job:
         """See `protocol.JobStore.get_job`."""
-        row = await self._row("get_job", (str(job_id), self.tenant))
+        row = await self._row("get_job", (str(job_id), self.tenant_id))
         if row is None:
             raise job_not_found(job_id)
-        return job_of(row, SPELLING)
+        return job_of(row, CODEC)
 
     async def find_job(self, text: str) -> UUID:
         """See `protocol.JobStore.find_job`."""
         suffix = id_suffix(text)
         if isinstance(suffix, UUID):
             return (await self.get_job(suffix)).id
-        rows = await self._rows("find_job", {"suffix": suffix, "tenant": self.tenant})
+        rows = await self._rows("find_job", {"suffix": suffix, "tenant": self.tenant_id})
         if not rows:
             raise job_not_found(text)
         if len(rows) > 1:
@@ -107,14 +107,14 @@ class Jobs(Base):
         """See `protocol.JobStore.list_jobs`."""
         before = parse_cursor(cursor)
         start = None if before is None else str(before)
-        rows = await self._read(lambda conn: _list(conn, filter, self.tenant, start, limit + 1))
-        jobs = tuple(job_of(row, SPELLING) for row in rows[:limit])
+        rows = await self._read(lambda conn: _list(conn, filter, self.tenant_id, start, limit + 1))
+        jobs = tuple(job_of(row, CODEC) for row in rows[:limit])
         return Page(jobs, str(jobs[-1].id) if jobs and len(rows) > limit else None)
 
     async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
         """See `protocol.JobStore.count_jobs`."""
         source = _source(filter)
-        where = _where(filter, self.tenant) | {"by": by}
+        where = _where(filter, self.tenant_id) | {"by": by}
         if source is None:
             rows = await self._rows("count_jobs", where)
         else:
@@ -123,26 +123,26 @@ class Jobs(Base):
 
     async def list_runs(self, job_id: UUID) -> list[RunRecord]:
         """See `protocol.JobStore.list_runs`."""
-        return [run_of(row, SPELLING) for row in await self._rows("list_runs", (str(job_id), self.tenant))]
+        return [run_of(row, CODEC) for row in await self._rows("list_runs", (str(job_id), self.tenant_id))]
 
     async def list_events(
         self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
     ) -> list[Event]:
         """See `protocol.JobStore.list_events`."""
         where = {
-            "tenant": self.tenant,
+            "tenant": self.tenant_id,
             "job_id": str(job_id),
             "after": after,
             "limit": limit,
             "types": None if types is None else json.dumps(list(types)),
         }
-        return [event_of(row, SPELLING) for row in await self._rows("list_events", where)]
+        return [event_of(row, CODEC) for row in await self._rows("list_events", where)]
 
     async def append(self, job_id: UUID, expected_version: int, event: NewEvent) -> int:
         """See `protocol.JobStore.append`."""
 
         def one(conn: sqlite3.Connection, now: int) -> int:
-            job = Held(conn, job_id, self.tenant)
+            job = Held(conn, job_id, self.tenant_id)
             written = conn.execute(SQL["find_event"], (job.id, event.event_id)).fetchone()
             if written is not None:
                 version: int = written["version"]
@@ -161,7 +161,7 @@ class Jobs(Base):
         """See `protocol.JobStore.cancel`."""
 
         def one(conn: sqlite3.Connection, now: int) -> Status:
-            job = Held(conn, job_id, self.tenant)
+            job = Held(conn, job_id, self.tenant_id)
             if job.status is Status.CANCELLED:
                 return job.status
             if job.status.terminal:
@@ -186,7 +186,7 @@ class Jobs(Base):
         """See `protocol.JobStore.retry_now`."""
 
         def one(conn: sqlite3.Connection, now: int) -> None:
-            job = Held(conn, job_id, self.tenant)
+            job = Held(conn, job_id, self.tenant_id)
             if job.status not in (Status.RETRY, Status.PENDING):
                 raise not_retryable(job_id, job.status)
             if conn.execute(SQL["make_due"], {"id": job.id, "now": now}).rowcount == 1:

@@ -16,7 +16,7 @@ from perdure.store.errors import lease_lost
 from perdure.store.group_commit.limits import text_of_outcome, text_of_record
 from perdure.store.sqlite.engine.base import SQL, Base
 from perdure.store.sqlite.engine.bulk import json_of, write_rows
-from perdure.store.sqlite.engine.database import SPELLING, micros, span
+from perdure.store.sqlite.engine.database import CODEC, micros, span
 from perdure.store.sqlite.engine.writer import NEWS, WORK
 from perdure.store.sqlite.leases.lease_check import Claim, Holder, held_heads, holds, live_claims
 
@@ -79,7 +79,7 @@ class Attempts(Base):
         events: list[tuple[Any, ...]] = []
         patches: list[tuple[Any, ...]] = []
         for holder, places in _by_holder(record.lease for record in records).items():
-            heads = held_heads(conn, now, self.tenant, holder, [records[n].id for n in places])
+            heads = held_heads(conn, now, self.tenant_id, holder, [records[n].id for n in places])
             moved: dict[str, int] = {}  # where this batch leaves the log of a job
             for n in places:
                 record = records[n]
@@ -112,7 +112,7 @@ class Attempts(Base):
         """Of those that returned all claims are dropped first, then the jobs move."""
         results: list[Status | LeaseLost] = [Status.COMPLETED] * len(ends)
         for holder, places in _by_holder(end.lease for end in ends).items():
-            heads = held_heads(conn, now, self.tenant, holder, [ends[n].id for n in places])
+            heads = held_heads(conn, now, self.tenant_id, holder, [ends[n].id for n in places])
             completed: list[tuple[str, int, str | None]] = []
             runs: dict[str, int] = {}
             for n in places:
@@ -136,7 +136,7 @@ class Attempts(Base):
         gone: list[str] = []
         settled: list[dict[str, Any]] = []
         runs: list[tuple[Any, ...]] = []
-        claims = live_claims(conn, now, self.tenant, [end.id for end in ends])
+        claims = live_claims(conn, now, self.tenant_id, [end.id for end in ends])
         for id, lease, outcome, ran in ends:
             claim = claims.get(id)
             if not holds(claim, lease):
@@ -194,7 +194,7 @@ def _settle(
             "error_kind": error_kind,
         }
         if next_retry_at is not None:
-            said |= {"retry_count": retries, "next_retry_at": SPELLING.time(next_retry_at).isoformat()}
+            said |= {"retry_count": retries, "next_retry_at": CODEC.time(next_retry_at).isoformat()}
         note = json.dumps({key: value for key, value in said.items() if value is not None}, ensure_ascii=False)
     return {
         "id": id,

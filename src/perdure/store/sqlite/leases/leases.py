@@ -19,7 +19,7 @@ from perdure.store.rows import claimed_job_of
 from perdure.store.sqlite.approvals.approvals import expire_approval
 from perdure.store.sqlite.engine.base import SQL, Base, singly
 from perdure.store.sqlite.engine.bulk import write_rows
-from perdure.store.sqlite.engine.database import SPELLING, span
+from perdure.store.sqlite.engine.database import CODEC, span
 from perdure.store.sqlite.engine.writer import NEWS, NOTHING, WORK
 from perdure.store.sqlite.leases.lease_check import held_claim, holds, live_claims
 
@@ -38,7 +38,7 @@ class Leases(Base):
         """See `protocol.LeaseStore.claim`."""
         if limit <= 0:
             return []
-        lane, lasts = lane_of(self.tenant, queue), span(ttl)
+        lane, lasts = lane_of(self.tenant_id, queue), span(ttl)
 
         def some(conn: sqlite3.Connection, now: int) -> list[_Taken]:
             return self._claim(conn, now, lane, worker_id, lasts, self._writer.share(limit))
@@ -66,11 +66,11 @@ class Leases(Base):
             claimed = await self._write(each, NEWS)
         jobs: list[ClaimedJob] = []
         for taken in claimed:
-            expires_at = SPELLING.time(taken.at) + timedelta(seconds=ttl)
+            expires_at = CODEC.time(taken.at) + timedelta(seconds=ttl)
             for row in json.loads(taken.jobs):
                 if row[_PAYLOAD] is None:
                     row[_PAYLOAD] = taken.payloads[row[_ID]]
-                jobs.append(claimed_job_of(row, SPELLING, worker_id=worker_id, expires_at=expires_at))
+                jobs.append(claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at))
         return jobs
 
     def _claim(
@@ -80,7 +80,7 @@ class Leases(Base):
 
         Raises _Damaged.
         """
-        where = {"tenant": self.tenant, "lane": lane, "now": now, "limit": limit}
+        where = {"tenant": self.tenant_id, "lane": lane, "now": now, "limit": limit}
         while True:
             found, ids, jobs, large, strays = conn.execute(SQL["claim"], where).fetchone()
             if found == "[]":
@@ -101,7 +101,7 @@ class Leases(Base):
 
     async def next_due(self, queues: Sequence[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
-        rows = await self._rows("next_due", (json.dumps([lane_of(self.tenant, queue) for queue in queues]),))
+        rows = await self._rows("next_due", (json.dumps([lane_of(self.tenant_id, queue) for queue in queues]),))
         left = rows[0]["left"]
         return None if left is None else max(0.0, left / 1_000_000)
 
@@ -111,7 +111,7 @@ class Leases(Base):
         begun = set(started)
 
         def one(conn: sqlite3.Connection, now: int) -> set[UUID]:
-            claims = live_claims(conn, now, self.tenant, [str(lease.job_id) for lease in leases])
+            claims = live_claims(conn, now, self.tenant_id, [str(lease.job_id) for lease in leases])
             live = [lease for lease in leases if holds(claims.get(str(lease.job_id)), lease)]
             renewed = [(str(lease.job_id), lease.job_id in begun) for lease in live]
             write_rows(conn, "heartbeat", renewed, lasts, now + lasts)
@@ -124,11 +124,11 @@ class Leases(Base):
         wanted = Status.WAITING if waiting else Status.RUNNING
 
         def one(conn: sqlite3.Connection, now: int) -> None:
-            claim = held_claim(conn, now, self.tenant, lease)
+            claim = held_claim(conn, now, self.tenant_id, lease)
             if claim is None:
                 raise lease_lost(lease)
             id = str(lease.job_id)
-            if conn.execute(SQL["lock_job"], (id, self.tenant)).fetchone()["status"] == wanted:
+            if conn.execute(SQL["lock_job"], (id, self.tenant_id)).fetchone()["status"] == wanted:
                 return
             version = claim.version + 1
             note = json.dumps({"worker": lease.worker_id})
@@ -139,14 +139,14 @@ class Leases(Base):
 
     async def cancel_requests(self, worker_id: str) -> list[Lease]:
         """See `protocol.LeaseStore.cancel_requests`."""
-        rows = await self._rows("cancel_requests", (worker_id, self.tenant))
+        rows = await self._rows("cancel_requests", (worker_id, self.tenant_id))
         return [Lease(UUID(row["job_id"]), row["attempt"], worker_id) for row in rows]
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
         """See `protocol.LeaseStore.reap`."""
 
         def one(conn: sqlite3.Connection, now: int) -> list[Reaped]:
-            lost = conn.execute(SQL["reap"], (now, now - _CANCEL_GRACE, self.tenant, limit)).fetchall()
+            lost = conn.execute(SQL["reap"], (now, now - _CANCEL_GRACE, self.tenant_id, limit)).fetchall()
             reaped: list[Reaped] = []
             for row in lost:
                 try:
@@ -162,11 +162,11 @@ class Leases(Base):
         """See `protocol.LeaseStore.expire`."""
 
         def one(conn: sqlite3.Connection, now: int) -> int:
-            settled = _expire_jobs(conn, {"now": now, "tenant": self.tenant, "limit": limit, "id": None})
-            for row in conn.execute(SQL["due_approvals"], (now, self.tenant, limit)).fetchall():
+            settled = _expire_jobs(conn, {"now": now, "tenant": self.tenant_id, "limit": limit, "id": None})
+            for row in conn.execute(SQL["due_approvals"], (now, self.tenant_id, limit)).fetchall():
                 try:
                     with singly(conn):
-                        expire_approval(conn, now, row, self.tenant)
+                        expire_approval(conn, now, row, self.tenant_id)
                 except sqlite3.IntegrityError as error:
                     log.error("an approval of a damaged job cannot expire", approval_id=row["id"], error=str(error))  # noqa: TRY400
                 else:

@@ -26,7 +26,7 @@ class Retention(Base):
     ) -> PrunePage:
         """See `retention.RetentionStore.list_prunable`."""
         where: dict[str, Any] = {
-            "tenant": self.tenant,
+            "tenant": self.tenant_id,
             "after": None if after is None else str(after),
             "before": None if before is None else str(before),
             "rows": LOOKED_AT,
@@ -57,15 +57,15 @@ class Retention(Base):
 
         def delete(conn: sqlite3.Connection, _: int) -> int:
             conn.execute(SQL["prune_done"])  # somebody may have written there by hand
-            picked = conn.execute(SQL["prune_pick"], (ids, self.tenant)).rowcount
+            picked = conn.execute(SQL["prune_pick"], (ids, self.tenant_id)).rowcount
             for part in _PARTS if picked else ():
                 conn.execute(SQL[f"prune_{part}"])
             return picked
 
         def lighten(conn: sqlite3.Connection, now: int) -> int:
-            picked = conn.execute(SQL["lighten_jobs"], (now, ids, self.tenant)).rowcount
+            picked = conn.execute(SQL["lighten_jobs"], (now, ids, self.tenant_id)).rowcount
             if picked:
-                conn.execute(SQL["lighten_state"], (ids, self.tenant))
+                conn.execute(SQL["lighten_state"], (ids, self.tenant_id))
             return picked
 
         return await self._write(lighten if keep_logs else delete, NOTHING)
@@ -74,7 +74,7 @@ class Retention(Base):
         """See `retention.RetentionStore.forget_workers`."""
 
         def one(conn: sqlite3.Connection, now: int) -> int:
-            return conn.execute(SQL["forget_workers"], (self.tenant, now - span(older_than))).rowcount
+            return conn.execute(SQL["forget_workers"], (self.tenant_id, now - span(older_than))).rowcount
 
         return await self._write(one, NOTHING)
 
@@ -83,7 +83,7 @@ class Retention(Base):
 
         def one(conn: sqlite3.Connection, now: int) -> bool:
             where = {
-                "tenant": self.tenant,
+                "tenant": self.tenant_id,
                 "chore": chore,
                 "holder": holder,
                 "now": now,

@@ -13,7 +13,7 @@ from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.errors import check_schema_version, foreign_file
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.sqlite.engine.base import SQL, Base, singly
-from perdure.store.sqlite.engine.database import SPELLING
+from perdure.store.sqlite.engine.database import CODEC
 from perdure.store.sqlite.engine.writer import NOTHING
 from perdure.store.sqlite.schema.schema_check import names_of_ours
 from perdure.store.statements import load_migrations
@@ -32,7 +32,7 @@ def _applied(conn: sqlite3.Connection) -> dict[int, Migration]:
         return {}
     rows = conn.execute(SQL["applied_migrations"])
     return {
-        r["number"]: Migration(r["number"], r["name"], r["checksum"], "", SPELLING.time(r["applied_at"])) for r in rows
+        r["number"]: Migration(r["number"], r["name"], r["checksum"], "", CODEC.time(r["applied_at"])) for r in rows
     }
 
 
@@ -47,13 +47,13 @@ def _check_unchanged(applied: dict[int, Migration], where: str) -> None:
             )
 
 
-def check_not_foreign(conn: sqlite3.Connection, where: str, *, beside: bool) -> None:
-    """Raise ForeignDatabase where there is no schema of ours, but something of somebody else; beside: only where it has a name
-    that ours needs."""
+def check_not_foreign(conn: sqlite3.Connection, where: str, *, allow_other_tables: bool) -> None:
+    """Raise ForeignDatabase where the file has other tables and no schema of perdure's; allow_other_tables: only if one of them
+    has a name that the schema needs."""
     if not _applied(conn):
         strangers = conn.execute(SQL["strangers"]).fetchall()
         taken = names_of_ours(strangers) if strangers else []
-        if taken or (strangers and not beside):
+        if taken or (strangers and not allow_other_tables):
             raise foreign_file(_tables(strangers), taken, where)
 
 
@@ -63,7 +63,7 @@ def _tables(things: Iterable[sqlite3.Row]) -> list[str]:
 
 def check_fits(conn: sqlite3.Connection, where: str) -> None:
     """Raise unless the database has exactly the schema that this perdure ships; see `protocol.SchemaStore.check_schema`."""
-    check_not_foreign(conn, where, beside=False)
+    check_not_foreign(conn, where, allow_other_tables=False)
     applied = _applied(conn)
     check_schema_version(max(applied, default=0), len(_MIGRATIONS), where)
     _check_unchanged(applied, where)
@@ -92,7 +92,7 @@ class Schema(Base):
         """See `protocol.SchemaStore.schema_status`."""
 
         def read(conn: sqlite3.Connection) -> SchemaStatus:
-            check_not_foreign(conn, self._place, beside=True)
+            check_not_foreign(conn, self._place, allow_other_tables=True)
             applied = _applied(conn)
             shipped = [
                 dataclasses.replace(m, applied_at=applied[m.number].applied_at) if m.number in applied else m
@@ -104,7 +104,7 @@ class Schema(Base):
 
         return await self._read(read)
 
-    async def migrate(self, *, beside: bool = True) -> list[Migration]:
+    async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:
         """See `protocol.SchemaStore.migrate`."""
         # Looking takes no lock: whoever opens the store may be writing to the file himself.
         applied = await self._read(_applied)
@@ -113,7 +113,7 @@ class Schema(Base):
             return []
 
         def once(conn: sqlite3.Connection, now: int) -> Migration | None:
-            check_not_foreign(conn, self._place, beside=beside)
+            check_not_foreign(conn, self._place, allow_other_tables=allow_other_tables)
             return self._migrate_once(conn, now)
 
         done: list[Migration] = []
@@ -143,7 +143,7 @@ class Schema(Base):
                 f"migration {migration.number} ({migration.name}) of {self._place} failed: {error}",
                 hint="if a table of yours has a name that perdure needs, rename it or use another file",
             ) from error
-        return dataclasses.replace(migration, applied_at=SPELLING.time(now))
+        return dataclasses.replace(migration, applied_at=CODEC.time(now))
 
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
@@ -167,7 +167,7 @@ class Schema(Base):
         """See `protocol.SchemaStore.now`."""
         row = await self._row("db_now")
         assert row is not None
-        return SPELLING.time(row["now"])
+        return CODEC.time(row["now"])
 
     async def sizes(self) -> StoreSizes:
         """See `protocol.SchemaStore.sizes`."""

@@ -15,10 +15,10 @@ from perdure.store.sqlite.engine.base import SQL, Base
 from perdure.store.sqlite.engine.database import micros, span
 from perdure.store.sqlite.jobs.enqueue import acknowledge
 from perdure.store.tx_enqueue.caller_connection import (
-    Joined,
+    ConnectionSteps,
+    PreparedEnqueue,
     Rows,
     Steps,
-    Visit,
     all_or_none,
     is_a,
     no_transaction,
@@ -33,21 +33,21 @@ _LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, from Python 3.12
 class Foreign(Base):
     """See `protocol.JobStore`."""
 
-    async def join(self, tx: object, jobs: Sequence[NewJob]) -> Joined:
-        """See `protocol.JobStore.join`."""
-        return Joined(tx, lambda beneath: self._visit(beneath, jobs))
+    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+        """See `protocol.JobStore.prepare_enqueue`."""
+        return PreparedEnqueue(tx, lambda beneath: self._connection_steps(beneath, jobs))
 
-    def _visit(self, beneath: Any, jobs: Sequence[NewJob]) -> Visit:
+    def _connection_steps(self, beneath: Any, jobs: Sequence[NewJob]) -> ConnectionSteps:
         if isinstance(beneath, sqlite3.Cursor):
             beneath = beneath.connection
         if isinstance(beneath, sqlite3.Connection):
             if not beneath.in_transaction:
                 _check_begins(beneath)
-            return Visit(self._steps(jobs, begin=not beneath.in_transaction), ask=_sqlite3(beneath))
+            return ConnectionSteps(self._steps(jobs, begin=not beneath.in_transaction), ask=_sqlite3(beneath))
         if is_a(beneath, "aiosqlite", "Cursor"):
             beneath = beneath._conn
         if is_a(beneath, "aiosqlite", "Connection"):
-            return Visit(self._steps(jobs, begin=not beneath.in_transaction), ask_async=_aiosqlite(beneath))
+            return ConnectionSteps(self._steps(jobs, begin=not beneath.in_transaction), ask_async=_aiosqlite(beneath))
         raise not_ours(beneath, self._in_words)
 
     @property
@@ -60,7 +60,7 @@ class Foreign(Base):
         """What is done on the connection. begin: the driver would begin a transaction by itself before an insert."""
         databases = yield SQL["this_database"], ()
         self._check_place(databases)
-        steps = all_or_none(_enqueue(jobs, self.tenant))
+        steps = all_or_none(_enqueue(jobs, self.tenant_id))
         if not begin:
             return (yield from steps)
         yield _BEGIN, None
