@@ -37,7 +37,7 @@ lint: $(STAMP) ## Check style, types and the direction of imports
 	@$(BIN)/python -m mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo >.import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
 
-bench: $(STAMP) ## Measure, and compare with the yardstick of this machine
+bench: $(STAMP) ## Measure, beside the bare database and Graphile Worker (with Node)
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(STAMP) ## Kill 2,000 workers on SQLite and 2,000 on PostgreSQL

@@ -1,46 +1,48 @@
-"""python -m bench: measure perdure beside the yardstick of this machine. Fails only where a result is wrong, never where it
-is slow: a bar is a matter for people and for quiet machines."""
+"""python -m bench: measure perdure beside the yardstick of this machine and beside Graphile Worker. Fails only where a result is
+wrong, never where it is slow: people judge a missed bar, on a quiet machine."""
 
 import argparse
 import shlex
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.bars import yardstick_of
-from bench.checks import Incorrect
-from bench.machine import load, machine, quiet
-from bench.places import PLACES, Place
-from bench.report import Found, table, write_json, write_page
-from bench.workloads import ONCE, WORKLOADS, Sizes
+from bench.checks import Incorrect, LeftOut
+from bench.machine import load, machine, warnings_only
+from bench.report import Results, bars_in_words, table, write_json, write_page
+from bench.targets import TARGETS, Target
+from bench.workloads import ONCE, POSTGRES_ONLY, SQLITE_ONLY, WORKLOADS
+from bench.workloads.common import Sizes
 from perdure.app import run
 from perdure.model.errors import PerdureError
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-QUICK = Sizes(jobs=4000, seconds=6, scale=0.01, samples=50, part=0.2)
+QUICK = Sizes(jobs=4000, peer_jobs=4000, seconds=6, scale=0.01, samples=50, part=0.2)
 FULL = Sizes()
-BY_PROCESSES = {"postgres": (), "sqlite": (4,)}
+PROCESSES = {"postgres": "2", "sqlite": "4"}
 
 
 def options() -> argparse.Namespace:
     ap = argparse.ArgumentParser(prog="python -m bench", description="Measure perdure beside the bare database.")
-    ap.add_argument("--store", choices=[*PLACES, "all"], default="all")
+    ap.add_argument("--store", choices=[*TARGETS, "all"], default="all")
     ap.add_argument("--only", metavar="NAME", help=f"workloads, comma-separated: {', '.join(WORKLOADS)}")
     ap.add_argument("--rounds", type=int, metavar="N", help="rounds; figures are medians (default 5, with --quick 1)")
     ap.add_argument("--quick", action="store_true", help="small sizes and one round: does it work, roughly how fast")
     ap.add_argument("--jobs", type=int, metavar="N", help="jobs of a bulk enqueue or a drain (default 20000)")
-    ap.add_argument("--seconds", type=float, help="of the sustained workload (default 60)")
+    ap.add_argument("--seconds", type=float, help="of the sustained workload and of pickup_1 (default 60)")
     ap.add_argument("--scale", type=float, help="claim_10: of 1M terminal, 100k delayed, 100k parked (default 0.1)")
-    ap.add_argument("--processes", metavar="2,4", help="also drain by so many worker processes (2 and 4 are known)")
+    ap.add_argument("--processes", metavar="2,4", help="drains by so many worker processes (default 2; on SQLite 4)")
+    ap.add_argument("--peers", action="store_true", help="also install Absurd and measure it beside short_steps")
     ap.add_argument(
         "--record", action="store_true", help="write bench/results/DATE.json and docs/performance.md as well"
     )
     ap.add_argument("--json", type=Path, metavar="FILE", help="write every round of every figure there")
     given = ap.parse_args()
-    chosen = given.only.split(",") if given.only else []
-    if unknown := set(chosen) - set(WORKLOADS):
+    if unknown := set(given.only.split(",") if given.only else ()) - set(WORKLOADS):
         ap.error(f"unknown workload {', '.join(sorted(unknown))}; known: {', '.join(WORKLOADS)}")
     if not set((given.processes or "2").split(",")) <= {"2", "4"}:
         ap.error("--processes takes 2, 4 or 2,4")
@@ -48,74 +50,72 @@ def options() -> argparse.Namespace:
 
 
 def sizes(given: argparse.Namespace) -> Sizes:
-    base = QUICK if given.quick else FULL
-    return Sizes(
-        jobs=given.jobs or base.jobs,
-        seconds=given.seconds or base.seconds,
-        scale=base.scale if given.scale is None else given.scale,
-        samples=base.samples,
-        part=base.part,
+    named = {name: getattr(given, name) for name in ("jobs", "seconds", "scale", "peers")}
+    return replace(
+        QUICK if given.quick else FULL, **{name: value for name, value in named.items() if value is not None}
     )
 
 
-def chosen(given: argparse.Namespace, store: str) -> list[str]:
-    if given.only:
-        return [name for name in WORKLOADS if name in given.only.split(",")]
-    processes = given.processes.split(",") if given.processes else [str(n) for n in BY_PROCESSES[store]]
-    left_out = {f"drain_{n}" for n in ("2", "4") if n not in processes}
-    if store == "postgres":
-        left_out.add("write_4")  # a question that only a shared file raises
+def chosen(store: str, only: str | None = None, processes: str | None = None) -> list[str]:
+    """The workloads to run on a store, in order."""
+    left_out = POSTGRES_ONLY if store == "sqlite" else SQLITE_ONLY
+    if only:
+        return [name for name in WORKLOADS if name in only.split(",") and name not in left_out]
+    left_out |= {f"drain_{n}" for n in ("2", "4") if n not in (processes or PROCESSES[store]).split(",")}
     return [name for name in WORKLOADS if name not in left_out]
 
 
-async def measure(place: Place, names: list[str], rounds: int, size: Sizes) -> Found:
+async def measure(target: Target, names: list[str], rounds: int, size: Sizes) -> Results:
     """All rounds; in each one the yardstick runs before the product and again after it."""
-    found = Found(place.name, await place.about())
+    results = Results(target.name, await target.about())
 
     async def yardstick(name: str) -> None:
-        if beside := yardstick_of(place.name, name):
-            found.yardstick.setdefault(name, []).append(await place.yardstick(beside, size.jobs))
+        if beside := yardstick_of(target.name, name):
+            results.yardstick.setdefault(name, []).append(await target.yardstick(beside, size.jobs))
 
     async def product(name: str) -> None:
         try:
-            for figure, value in (await WORKLOADS[name](place, size)).items():
-                found.product.setdefault(figure, []).append(value)
+            for figure, value in (await WORKLOADS[name](target, size)).items():
+                results.product.setdefault(figure, []).append(value)
+        except LeftOut as reason:
+            results.left_out[name] = str(reason)
         except (Incorrect, PerdureError, TimeoutError) as error:
-            found.wrong.append(f"{name}: {type(error).__name__}: {error}")
+            results.wrong.append(f"{name}: {type(error).__name__}: {error}")
 
     for number in range(rounds):
         for name in names:
-            if number > 0 and name in ONCE:
+            if (number > 0 and name in ONCE) or name in results.left_out:
                 continue
-            say(f"\r{place.name}: round {number + 1} of {rounds}: {name:<14}")
+            progress(f"\r{target.name}: round {number + 1} of {rounds}: {name:<20}")
             for part in (yardstick, product, yardstick):
                 await part(name)
-    say(f"\r{'':<60}\r")
-    return found
+    progress(f"\r{'':<60}\r")
+    return results
 
 
-def say(text: str) -> None:
-    """Progress, for whoever watches."""
+def progress(text: str) -> None:
+    """Print it where a person watches."""
     if sys.stderr.isatty():
         print(text, end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
     given = options()
-    quiet()
+    warnings_only()
     rounds = given.rounds or (1 if given.quick else 5)
     size = sizes(given)
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     before = load()
     print(f"{machine()}\n{command}\nload average {before:.2f} before", flush=True)
     began, everything = time.monotonic(), []
-    for store in PLACES if given.store == "all" else [given.store]:
-        with PLACES[store]() as place:
-            found = run(measure(place, chosen(given, store), rounds, size))
-        everything.append(found)
-        print(f"\n{table(found)}", flush=True)
-    print(f"\nmedians of {rounds} rounds; {time.monotonic() - began:.0f} s; load average {load():.2f} after")
-    wrong = [f"{found.store}: {text}" for found in everything for text in found.wrong]
+    for store in TARGETS if given.store == "all" else [given.store]:
+        with TARGETS[store]() as target:
+            results = run(measure(target, chosen(store, given.only, given.processes), rounds, size))
+        everything.append(results)
+        print(f"\n{table(results)}", flush=True)
+    print(f"\n{bars_in_words(everything)}")
+    print(f"medians of {rounds} rounds; {time.monotonic() - began:.0f} s; load average {load():.2f} after")
+    wrong = [f"{results.store}: {text}" for results in everything for text in results.wrong]
     if given.json:
         write_json(given.json, machine(), command, everything)
     if given.record and not wrong:

@@ -1,18 +1,22 @@
-"""Speed counts for nothing where a job is lost or its log has a gap: looked up by plain SQL after each workload."""
+"""After each workload plain SQL checks that no job is lost and no log has a gap."""
 
-from bench.places import Place
+from bench.targets import Target
 
 
 class Incorrect(AssertionError):
     """The database does not hold what it must."""
 
 
-async def check(place: Place, url: str, kind: str, *, status: str, jobs: int, events: int) -> None:
+class LeftOut(Exception):
+    """A workload cannot be measured on this machine; the message says why."""
+
+
+async def check(target: Target, url: str, kind: str, *, status: str, jobs: int, events: int) -> None:
     """Every job of the kind once, all in `status`, each with that many events, numbered from 1 without gaps; where they are
     completed, one run each and nothing left in the queue or under a lease."""
-    p = place.prefix
+    p = target.prefix
     of_kind = f"join {p}jobs j on j.id = x.job_id where j.kind = '{kind}'"
-    stored, in_status, wrong, logged, runs, queued, claimed = await place.sql(
+    stored, in_status, wrong, logged, runs, queued, claimed = await target.sql(
         url,
         f"""select
 (select count(*) from {p}jobs where kind = '{kind}'),
@@ -30,4 +34,4 @@ async def check(place: Place, url: str, kind: str, *, status: str, jobs: int, ev
     if found != expected:
         names = ("jobs", status, "jobs with wrong logs", "events", "runs", "queued", "claimed")
         differ = [f"{n}: {f}, expected {e}" for n, f, e in zip(names, found, expected, strict=True) if f != e]
-        raise Incorrect(f"{place.name}, {kind}: {'; '.join(differ)}")
+        raise Incorrect(f"{target.name}, {kind}: {'; '.join(differ)}")

@@ -1,6 +1,6 @@
-"""A database with a past: many finished, delayed and parked jobs, made by the transitions that the triggers allow."""
+"""Fill a database with many finished, delayed and parked jobs, by the transitions that the triggers allow."""
 
-from bench.places import Place
+from bench.targets import Target
 
 CHUNK = 20_000
 TERMINAL, DELAYED, PARKED = 1_000_000, 100_000, 100_000
@@ -35,7 +35,7 @@ update {p}jobs set status = 'PARKED', prev_status = status, version = version + 
   where kind = '{kind}' and status = 'RUNNING'"""
 
 
-async def fill(place: Place, url: str, scale: float) -> None:
+async def fill(target: Target, url: str, scale: float) -> None:
     """`scale` times a million terminal, 100,000 delayed (at priority 9, in front of everything) and 100,000 parked jobs."""
     past = (
         ("past", TERMINAL, 5, "now", f"{_BORN}; {_STARTED}; {_COMPLETED}"),
@@ -47,11 +47,13 @@ async def fill(place: Place, url: str, scale: float) -> None:
         left = round(full * scale)
         while left > 0:
             some = min(left, CHUNK)
-            words = dict(_DIALECT[place.name])
-            words["numbers"] = words["numbers"].format(first=first, last=first + some - 1)
+            values = dict(_DIALECT[target.name])
+            values["numbers"] = values["numbers"].format(first=first, last=first + some - 1)
             # each chunk under a kind of its own, so that a statement finds its rows by the index on kinds
-            await place.sql(url, script.format(**words, kind=f"{kind}-{first}", priority=priority, run_at=words[due]))
+            await target.sql(
+                url, script.format(**values, kind=f"{kind}-{first}", priority=priority, run_at=values[due])
+            )
             first, left = first + some, left - some
-    if place.name == "postgres":
-        for table in ("jobs", "job_events", "job_queue", "job_waits"):  # what autovacuum would have done by and by
-            await place.sql(url, f"vacuum (analyze) perdure.{table}")
+    if target.name == "postgres":
+        for table in ("jobs", "job_events", "job_queue", "job_waits"):  # autovacuum would do this later
+            await target.sql(url, f"vacuum (analyze) perdure.{table}")

@@ -1,4 +1,4 @@
-"""On what is measured, and without the noise of logs."""
+"""The machine that is measured on, and the log level of the benchmark."""
 
 import logging
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 import structlog
 
 
-def quiet() -> None:
-    """Warnings to stderr; no lines in between."""
+def warnings_only() -> None:
+    """Log warnings and errors alone, to stderr."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -19,8 +19,17 @@ def quiet() -> None:
 
 
 def load() -> float:
-    """The load average of the last minute: what else this machine had to do."""
+    """The load average of the last minute: what else ran on this machine."""
     return os.getloadavg()[0]
+
+
+def idle_seconds() -> float | None:
+    """Seconds that its cores have been idle so far, all together; None where there is no /proc."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+    except OSError:
+        return None
+    return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine() -> str:

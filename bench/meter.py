@@ -1,4 +1,4 @@
-"""What a workload costs besides time: processor time of the client and of the database, and bytes of log."""
+"""Processor time of the client and of the database, and bytes of its log, for each job or step."""
 
 import os
 import re
@@ -11,10 +11,13 @@ from typing import Protocol
 
 
 class Metered(Protocol):
-    """What a meter asks of a place."""
+    """What a meter asks of a target."""
 
-    def server_cpu(self) -> float | None:
-        """Seconds of processor time its server processes have used so far; None where there is none of our own, or no /proc."""
+    has_server: bool
+    """Whether part of the work is done by processes of a database server."""
+
+    async def server_cpu(self) -> float | None:
+        """Seconds of processor time that the server's processes have used so far; None where that cannot be read."""
         ...
 
     async def log_bytes(self, url: str) -> int | None:
@@ -24,37 +27,54 @@ class Metered(Protocol):
 
 @dataclass
 class Meter:
-    """What was used between the beginning and the end of a measurement."""
+    """What was used between the beginning and the end of a measurement, in seconds and bytes."""
 
     client: float = 0.0
     server: float | None = None
+    """None where it cannot be read; 0 where there is no server."""
     log: int | None = None
 
-    def figures(self, workload: str, number: int) -> dict[str, float]:
-        """Per job or step, by name."""
-        found = {f"{workload}.client_us": self.client / number * 1e6}
-        if self.server is not None:
-            found[f"{workload}.server_us"] = self.server / number * 1e6
+    @property
+    def total(self) -> float | None:
+        """Of client and server together."""
+        return None if self.server is None else self.client + self.server
+
+    def figures(self, name: str, number: int) -> dict[str, float]:
+        """Microseconds and bytes for each of `number` jobs or steps: `cpu_us` is client and server together."""
+        found = cpu_figures(f"{name}.", self.client, self.server, number)
         if self.log is not None:
-            found[f"{workload}.wal_bytes"] = self.log / number
+            found[f"{name}.wal_bytes"] = self.log / number
         return found
 
 
+def cpu_figures(prefix: str, client: float, server: float | None, number: int) -> dict[str, float]:
+    """Microseconds of processor time for each of `number` jobs or steps: both together, client and server."""
+    found = {}
+    if server is not None:
+        found[f"{prefix}cpu_us"] = (client + server) / number * 1e6
+    found[f"{prefix}client_us"] = client / number * 1e6
+    if server is not None:
+        found[f"{prefix}server_us"] = server / number * 1e6
+    return found
+
+
 @asynccontextmanager
-async def metered(place: Metered, url: str) -> AsyncIterator[Meter]:
-    """Measure what is used inside."""
-    meter, log, server = Meter(), await place.log_bytes(url), place.server_cpu()
+async def metered(target: Metered, url: str) -> AsyncIterator[Meter]:
+    """Measure what is used inside, by this process and by the server."""
+    meter, log, server = Meter(), await target.log_bytes(url), await target.server_cpu()
     client = time.process_time()
     yield meter
     meter.client = time.process_time() - client
-    if server is not None and (now := place.server_cpu()) is not None:
+    if not target.has_server:
+        meter.server = 0.0
+    elif server is not None and (now := await target.server_cpu()) is not None:
         meter.server = now - server
-    if log is not None and (grown := await place.log_bytes(url)) is not None:
+    if log is not None and (grown := await target.log_bytes(url)) is not None:
         meter.log = grown - log
 
 
 def family_cpu(pid: int) -> float | None:
-    """Seconds of processor time that a process, its children and those it has buried have used; None without /proc."""
+    """Seconds of processor time that a process, its children and those that have ended have used; None without /proc."""
     ticks = 0
     try:
         for entry in Path("/proc").iterdir():
@@ -63,6 +83,18 @@ def family_cpu(pid: int) -> float | None:
     except OSError:
         return None
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def parent_of(pid: int, name: str) -> int | None:
+    """The parent of a process of that name; None where this machine has no such process."""
+    process = Path(f"/proc/{pid}")
+    try:
+        if (process / "comm").read_text().strip() != name:
+            return None
+    except OSError:
+        return None
+    fields = _stat(process)
+    return int(fields[1]) if fields else None
 
 
 def _stat(process: Path) -> list[str]:

@@ -1,18 +1,20 @@
-"""What was found: medians over the rounds, ratios, and the table."""
+"""The results: medians over the rounds, ratios, the table, JSON."""
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench.bars import BARS, Bar, told, verdict
+from bench.bars import BARS, Bar, describe, verdict
 
 BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
-HEAD = ("workload", "unit", "product", "before", "after", "ratio", "bar", "met?")
+RESULTS = ("met", "missed", "not judged")
+HEAD = ("figure", "unit", "product", "before", "after", "ratio", "bar", "result")
 
 
 @dataclass
-class Found:
+class Results:
     """All rounds of one store: figures of the product, and of the yardstick beside them, by name. The yardstick has two of each
     round: before and after."""
 
@@ -22,6 +24,8 @@ class Found:
     yardstick: dict[str, list[float]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     """Where the database did not hold what it must: the figures of that run do not count."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Workloads that cannot be measured on this machine, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +42,29 @@ class Line:
     ratio: float | None
     """Of the product to the mean of both, round by round: a machine that is slow for a while is slow for all three."""
     bar: str
-    met: str
+    result: str
+    """See `bars.verdict`."""
 
 
-def lines(found: Found) -> list[Line]:
+def lines(results: Results) -> list[Line]:
     """The figures that were measured, in the order of the bars; those without a line there come last."""
-    known = {b.figure: b for b in BARS[found.store]}
-    others = [Bar(name, _unit(name)) for name in found.product if name not in known]
-    result = []
+    known = {b.figure: b for b in BARS[results.store]}
+    others = [Bar(name, _unit(name)) for name in results.product if name not in known]
+    medians = {name: statistics.median(values) for name, values in results.product.items()}
+    found = []
     for bar in (*known.values(), *others):
-        if bar.figure not in found.product:
+        if bar.figure not in medians:
             continue
-        product = statistics.median(found.product[bar.figure])
         before = after = ratio = None
-        if beside := found.yardstick.get(bar.figure):
+        if beside := results.yardstick.get(bar.figure):
             before, after = statistics.median(beside[::2]), statistics.median(beside[1::2])
-            rounds = zip(
-                found.product[bar.figure], beside[::2], beside[1::2], strict=False
-            )  # shorter if one went wrong
+            # each list is shorter if a round went wrong
+            rounds = zip(results.product[bar.figure], beside[::2], beside[1::2], strict=False)
             ratio = statistics.median(2 * p / (b + a) for p, b, a in rounds)
-        met = verdict(bar, product, before, ratio)
-        result.append(Line(found.store, bar.figure, bar.unit, product, before, after, ratio, told(bar), met))
-    return result
+        product = medians[bar.figure]
+        result = verdict(bar, product, before, ratio, medians)
+        found.append(Line(results.store, bar.figure, bar.unit, product, before, after, ratio, describe(bar), result))
+    return found
 
 
 def _unit(figure: str) -> str:
@@ -67,13 +72,13 @@ def _unit(figure: str) -> str:
     return "x" if "/" in figure else {"us": "us", "bytes": "bytes"}.get(figure.rpartition("_")[2], "ms")
 
 
-def table(found: Found) -> str:
-    """The lines as text, columns aligned."""
-    rows = [HEAD]
-    for line in lines(found):
+def table(results: Results) -> str:
+    """The lines as text, columns aligned, and what was left out."""
+    rows: list[tuple[str, ...]] = [HEAD]
+    for line in lines(results):
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
         figures = map(_number, (line.product, line.before, line.after))
-        rows.append((line.figure, line.unit, *figures, ratio, line.bar, line.met))
+        rows.append((line.figure, line.unit, *figures, ratio, line.bar, line.result))
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     text = "\n".join(
         "  ".join(
@@ -81,7 +86,17 @@ def table(found: Found) -> str:
         ).rstrip()
         for r in rows
     )
-    return f"{found.about}\n\n{text}"
+    left_out = "".join(f"\nleft out: {name}: {why}" for name, why in results.left_out.items())
+    return f"{results.about}\n\n{text}" + (f"\n{left_out}" if left_out else "")
+
+
+def bars_in_words(everything: Sequence[Results]) -> str:
+    """How many bars are met, and which ones are missed or not judged."""
+    judged = [line for results in everything for line in lines(results) if line.result]
+    names = {result: [f"{line.store} {line.figure}" for line in judged if line.result == result] for result in RESULTS}
+    texts = [f"bars: {len(names['met'])} of {len(judged)} met"]
+    texts += [f"{result}: {', '.join(names[result])}" for result in RESULTS[1:] if names[result]]
+    return "; ".join(texts)
 
 
 def _number(value: float | None) -> str:
@@ -90,17 +105,17 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def write_json(path: Path, machine: str, command: str, everything: list[Found]) -> None:
+def write_json(path: Path, machine: str, command: str, everything: Sequence[Results]) -> None:
     """Every round of every figure, for other programs."""
-    stores = [{**asdict(found), "lines": [asdict(line) for line in lines(found)]} for found in everything]
+    stores = [{**asdict(results), "lines": [asdict(line) for line in lines(results)]} for results in everything]
     path.write_text(json.dumps({"machine": machine, "command": command, "stores": stores}, indent=1) + "\n")
 
 
-def write_page(page: Path, machine: str, command: str, loads: str, everything: list[Found]) -> None:
+def write_page(page: Path, machine: str, command: str, loads: str, everything: Sequence[Results]) -> None:
     """Put the tables of a full run into the page about performance, in place of those of the last one."""
     text = page.read_text()
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    tables = "\n\n".join(f"```text\n{table(found)}\n```" for found in everything)
-    told = f"{BEGIN}\n{machine}; {loads}. `{command}`:\n\n{tables}\n{END}"
-    page.write_text(before + told + after)
+    tables = "\n\n".join(f"```text\n{table(results)}\n```" for results in everything)
+    summary = bars_in_words(everything).capitalize()
+    page.write_text(f"{before}{BEGIN}\n{machine}; {loads}. `{command}`:\n\n{tables}\n\n{summary}.\n{END}{after}")

@@ -1,4 +1,4 @@
-"""Where the workloads run: fresh databases on a durable PostgreSQL, fresh files for SQLite, and their yardsticks."""
+"""The stores that are measured: fresh databases on a durable PostgreSQL server, fresh SQLite files, and their yardsticks."""
 
 import asyncio
 import itertools
@@ -6,8 +6,8 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -16,27 +16,31 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from bench import sqlite_yardstick, yardstick
-from bench.meter import family_cpu
+from bench.meter import family_cpu, parent_of
 from perdure.store.open import open_store
 from tests.postgres_server import PostgresServer
 
 URL_VARIABLE = "PERDURE_BENCH_DATABASE_URL"
+FirstRow = Callable[[str], Awaitable[list[Any]]]
+LOCAL = {None, "localhost", "127.0.0.1", "::1"}
 numbers = itertools.count(1)
 
 
-class Place(Protocol):
+class Target(Protocol):
     """A kind of store to measure."""
 
     name: str
     prefix: str
     """Before a table's name in SQL."""
+    has_server: bool
+    """See `meter.Metered`."""
 
     async def about(self) -> str:
         """The engine, its version and how durable it is."""
         ...
 
-    def fresh(self) -> Any:
-        """An async context: the URL of a new, migrated, empty database, which is dropped at the end."""
+    def fresh(self) -> AbstractAsyncContextManager[str]:
+        """The URL of a new, migrated, empty database, which is dropped at the end."""
         ...
 
     async def yardstick(self, name: str, jobs: int) -> float:
@@ -44,10 +48,18 @@ class Place(Protocol):
         ...
 
     async def sql(self, url: str, script: str) -> list[Any]:
-        """Run statements by hand; with a single SELECT, return its first row."""
+        """Run statements; with a single SELECT, return its first row."""
         ...
 
-    def server_cpu(self) -> float | None:
+    async def settle(self, url: str) -> None:
+        """Do now what the database would do in the background while the clock runs."""
+        ...
+
+    def connected(self, url: str) -> AbstractAsyncContextManager[FirstRow]:
+        """A connection that stays open: a function that returns the first row of a SELECT."""
+        ...
+
+    async def server_cpu(self) -> float | None:
         """See `meter.Metered`."""
         ...
 
@@ -56,17 +68,19 @@ class Place(Protocol):
         ...
 
 
-class PostgresPlace:
-    """Databases on the server at PERDURE_BENCH_DATABASE_URL (the role must be allowed to create them), or on one of our
-    own with fsync on. Start it from the main thread."""
+class PostgresTarget:
+    """Databases on the server at `url`, by default PERDURE_BENCH_DATABASE_URL (the role must be allowed to create them), or on
+    one that is started for the benchmark, with fsync on. Start it from the main thread."""
 
     name = "postgres"
     prefix = "perdure."
+    has_server = True
 
-    def __init__(self) -> None:
-        self._given = os.environ.get(URL_VARIABLE)
+    def __init__(self, url: str | None = None) -> None:
+        self._given = url or os.environ.get(URL_VARIABLE)
         self._server = None if self._given else PostgresServer(durable=True, own=True)
         self._stem = f"perdure_bench_{os.getpid()}"
+        self._postmaster: int | None = None
 
     def __enter__(self) -> Self:
         if self._server is not None:
@@ -83,7 +97,7 @@ class PostgresPlace:
             "select current_setting('server_version') v, current_setting('fsync') f, "
             "current_setting('synchronous_commit') c, current_setting('shared_buffers') b",
         )
-        own = "our own" if self._server else f"from {URL_VARIABLE}"
+        own = "started for the benchmark" if self._server else f"from {URL_VARIABLE}"
         return f"PostgreSQL {row[0]} ({own}), fsync {row[1]}, synchronous_commit {row[2]}, shared_buffers {row[3]}"
 
     @asynccontextmanager
@@ -107,17 +121,44 @@ class PostgresPlace:
             return await yardstick.measure(url, name, jobs=jobs)
 
     async def sql(self, url: str, script: str) -> list[Any]:
+        async with self.connected(url) as run:
+            return await run(script)
+
+    @asynccontextmanager
+    async def connected(self, url: str) -> AsyncIterator[FirstRow]:
         conn = await asyncpg.connect(url)
-        try:
+
+        async def run(script: str) -> list[Any]:
             if script.startswith("select"):
                 return list(await conn.fetchrow(script) or ())
             await conn.execute(script)
             return []
+
+        try:
+            yield run
         finally:
             await conn.close()
 
-    def server_cpu(self) -> float | None:
-        return None if self._server is None else family_cpu(self._server.pid)
+    async def settle(self, url: str) -> None:
+        await self.sql(url, "vacuum analyze")
+        await self.sql(url, "checkpoint")
+
+    async def server_cpu(self) -> float | None:
+        if self._postmaster is None:
+            if self._server is not None:
+                self._postmaster = self._server.pid
+            else:  # 0 where the server runs on another machine, whose processor time cannot be read
+                self._postmaster = await self._parent_of_a_backend() or 0
+        return family_cpu(self._postmaster) if self._postmaster else None
+
+    async def _parent_of_a_backend(self) -> int | None:
+        if urlsplit(self._url(None)).hostname not in LOCAL:
+            return None
+        conn = await asyncpg.connect(self._url(None))
+        try:
+            return parent_of(conn.get_server_pid(), "postgres")
+        finally:
+            await conn.close()
 
     async def log_bytes(self, url: str) -> int | None:
         return int((await self.sql(url, "select pg_current_wal_lsn() - '0/0'"))[0])
@@ -129,11 +170,12 @@ class PostgresPlace:
         return urlunsplit(urlsplit(self._given)._replace(path=f"/{database}")) if database else self._given
 
 
-class SqlitePlace:
+class SqliteTarget:
     """Files in a temporary directory (TMPDIR says where)."""
 
     name = "sqlite"
     prefix = ""
+    has_server = False
 
     def __enter__(self) -> Self:
         self._home = Path(tempfile.mkdtemp(prefix="perdure-bench-"))
@@ -164,23 +206,36 @@ class SqlitePlace:
         return await asyncio.to_thread(sqlite_yardstick.measure, self._home, name, jobs=jobs)
 
     async def sql(self, url: str, script: str) -> list[Any]:
-        return await asyncio.to_thread(self._sql, url.removeprefix("sqlite:///"), script)
+        async with self.connected(url) as run:
+            return await run(script)
 
-    def server_cpu(self) -> float | None:
-        return None  # there is no server: the client's time is all of it
+    @asynccontextmanager
+    async def connected(self, url: str) -> AsyncIterator[FirstRow]:
+        path = url.removeprefix("sqlite:///")
+        conn = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
 
-    async def log_bytes(self, url: str) -> int | None:
-        return None  # the file is written over from its beginning
-
-    def _sql(self, path: str, script: str) -> list[Any]:
-        conn = sqlite3.connect(path, isolation_level=None, timeout=60)
-        try:
+        def now(script: str) -> list[Any]:
             if script.startswith("select"):
                 return list(conn.execute(script).fetchone() or ())
             conn.executescript(f"begin immediate; {script}; commit")
             return []
+
+        async def run(script: str) -> list[Any]:
+            return await asyncio.to_thread(now, script)
+
+        try:
+            yield run
         finally:
             conn.close()
 
+    async def settle(self, url: str) -> None:
+        return
 
-PLACES: dict[str, type[PostgresPlace] | type[SqlitePlace]] = {"postgres": PostgresPlace, "sqlite": SqlitePlace}
+    async def server_cpu(self) -> float | None:
+        return None
+
+    async def log_bytes(self, url: str) -> int | None:
+        return None  # the file is written over from its beginning
+
+
+TARGETS: dict[str, type[PostgresTarget] | type[SqliteTarget]] = {"postgres": PostgresTarget, "sqlite": SqliteTarget}
