@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.bars import yardstick_of
 from bench.checks import Incorrect, LeftOut
 from bench.machine import load, machine, warnings_only
-from bench.report import Results, bars_in_words, table, write_json, write_page
+from bench.report import Results, summary_of_bars, table, write_json, write_page
 from bench.targets import TARGETS, Target
 from bench.workloads import ONCE, POSTGRES_ONLY, SQLITE_ONLY, WORKLOADS
 from bench.workloads.common import Sizes
@@ -113,7 +113,7 @@ def main() -> int:
             results = run(measure(target, chosen(store, given.only, given.processes), rounds, size))
         everything.append(results)
         print(f"\n{table(results)}", flush=True)
-    print(f"\n{bars_in_words(everything)}")
+    print(f"\n{summary_of_bars(everything)}")
     print(f"medians of {rounds} rounds; {time.monotonic() - began:.0f} s; load average {load():.2f} after")
     wrong = [f"{results.store}: {text}" for results in everything for text in results.wrong]
     if given.json:

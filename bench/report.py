@@ -90,7 +90,7 @@ def table(results: Results) -> str:
     return f"{results.about}\n\n{text}" + (f"\n{left_out}" if left_out else "")
 
 
-def bars_in_words(everything: Sequence[Results]) -> str:
+def summary_of_bars(everything: Sequence[Results]) -> str:
     """How many bars are met, and which ones are missed or not judged."""
     judged = [line for results in everything for line in lines(results) if line.result]
     names = {result: [f"{line.store} {line.figure}" for line in judged if line.result == result] for result in RESULTS}
@@ -117,5 +117,5 @@ def write_page(page: Path, machine: str, command: str, loads: str, everything: S
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     tables = "\n\n".join(f"```text\n{table(results)}\n```" for results in everything)
-    summary = bars_in_words(everything).capitalize()
+    summary = summary_of_bars(everything).capitalize()
     page.write_text(f"{before}{BEGIN}\n{machine}; {loads}. `{command}`:\n\n{tables}\n\n{summary}.\n{END}{after}")

@@ -108,7 +108,7 @@ class PostgresTarget:
             url = self._url(database)
             store = await open_store(url)
             try:
-                await store.migrate()
+                await store.schema.migrate()
             finally:
                 await store.close()
             await self.sql(url, "checkpoint")
@@ -195,7 +195,7 @@ class SqliteTarget:
             url = f"sqlite:///{home}/perdure.db"
             store = await open_store(url)
             try:
-                await store.migrate()
+                await store.schema.migrate()
             finally:
                 await store.close()
             yield url

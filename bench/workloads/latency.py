@@ -73,12 +73,12 @@ async def _claims(target: Target, sizes: Sizes, scale: float) -> list[float]:
         done = Outcome(Status.COMPLETED, result="1")
         for n in range(sizes.samples + 10):
             t = time.perf_counter()
-            claimed = await store.claim(worker_id="w-bench", queue="default", limit=10, ttl=60)
+            claimed = await store.leases.claim(worker_id="w-bench", queue="default", limit=10, ttl=60)
             if n >= 10:
                 times.append((time.perf_counter() - t) * 1000)
             if len(claimed) != 10 or {c.kind for c in claimed} != {"noop"}:
                 raise Incorrect(f"claim(10) gave {[c.kind for c in claimed]}")
-            await asyncio.gather(*(store.finish(c.lease, done) for c in claimed))
+            await asyncio.gather(*(store.leases.finish(c.lease, done) for c in claimed))
         await check(target, url, "noop", status="COMPLETED", jobs=(sizes.samples + 10) * 10, events=3)
     return times
 
@@ -90,17 +90,17 @@ async def heartbeat_10k(target: Target, sizes: Sizes) -> Figures:
         store = await bench.app.open()
         await bench.app.enqueue_many(Request(bench.noop, PAYLOAD) for _ in range(number))
         leases: list[Lease] = []
-        while claimed := await store.claim(worker_id="w-bench", queue="default", limit=500, ttl=ttl):
+        while claimed := await store.leases.claim(worker_id="w-bench", queue="default", limit=500, ttl=ttl):
             leases += [job.lease for job in claimed]
         times = []
         for n in range(max(4, round(100 * sizes.part)) + 2):
             t = time.perf_counter()
-            kept = await store.heartbeat(leases, ttl=ttl)
+            kept = await store.leases.heartbeat(leases, ttl=ttl)
             if n >= 2:
                 times.append((time.perf_counter() - t) * 1000)
             if len(kept) != number:
                 raise Incorrect(f"a heartbeat of {number} leases renewed {len(kept)}")
         done = Outcome(Status.COMPLETED, result="1")
-        await asyncio.gather(*(store.finish(lease, done) for lease in leases))
+        await asyncio.gather(*(store.leases.finish(lease, done) for lease in leases))
         await check(target, url, "noop", status="COMPLETED", jobs=number, events=3)
     return {"heartbeat_10k.p50": percentile(times, 0.5), "heartbeat_10k.p99": percentile(times, 0.99)}

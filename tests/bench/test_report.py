@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.bars import BARS, Bar, describe, verdict
-from bench.report import BEGIN, END, Results, bars_in_words, lines, table, write_json, write_page
+from bench.report import BEGIN, END, Results, lines, summary_of_bars, table, write_json, write_page
 
 DRAIN = Bar("drain", "jobs/s", "drain", ratio=0.35, least=25_000, where_yardstick=70_000)
 FEWER_MS = Bar("pickup_1.p50", "ms", most=3)
@@ -62,7 +62,7 @@ def test_lines_hold_medians_and_the_median_of_the_rounds_ratios() -> None:
     assert (drain.product, drain.before, drain.after, drain.ratio) == (30_000, 80_000, 80_000, 0.4)
     assert drain.result == "met"
     assert (other.figure, other.unit) == ("other_us", "us")
-    assert bars_in_words([some_results()]) == "bars: 1 of 1 met"
+    assert summary_of_bars([some_results()]) == "bars: 1 of 1 met"
 
 
 def test_the_table_is_written_to_json_and_to_the_page(tmp_path: Path) -> None:
