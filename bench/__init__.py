@@ -1,1 +1,1 @@
-"""The benchmark: perdure's workloads beside what the bare database does on the same machine. Run it with `make bench`."""
+"""The benchmark: perdure's workloads, compared with the bare database on the same machine. Run it with `make bench`."""

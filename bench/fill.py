@@ -37,13 +37,13 @@ update {p}jobs set status = 'PARKED', prev_status = status, version = version + 
 
 async def fill(target: Target, url: str, scale: float) -> None:
     """`scale` times a million terminal, 100,000 delayed (at priority 9, in front of everything) and 100,000 parked jobs."""
-    past = (
-        ("past", TERMINAL, 5, "now", f"{_BORN}; {_STARTED}; {_COMPLETED}"),
+    kinds = (
+        ("finished", TERMINAL, 5, "now", f"{_BORN}; {_STARTED}; {_COMPLETED}"),
         ("delayed", DELAYED, 9, "later", _BORN),
         ("parked", PARKED, 9, "now", f"{_BORN}; {_STARTED}; {_PARKED}"),
     )
     first = 1
-    for kind, full, priority, due, script in past:
+    for kind, full, priority, due, script in kinds:
         left = round(full * scale)
         while left > 0:
             some = min(left, CHUNK)

@@ -21,7 +21,7 @@ class Metered(Protocol):
         ...
 
     async def log_bytes(self, url: str) -> int | None:
-        """Bytes its write-ahead log has grown to so far; None where that cannot be told."""
+        """Bytes its write-ahead log has grown to so far; None where that is not known."""
         ...
 
 
@@ -33,11 +33,6 @@ class Meter:
     server: float | None = None
     """None where it cannot be read; 0 where there is no server."""
     log: int | None = None
-
-    @property
-    def total(self) -> float | None:
-        """Of client and server together."""
-        return None if self.server is None else self.client + self.server
 
     def figures(self, name: str, number: int) -> dict[str, float]:
         """Microseconds and bytes for each of `number` jobs or steps: `cpu_us` is client and server together."""

@@ -1,4 +1,4 @@
-"""Worker processes, perdure's or a peer's, that all speak the protocol of `bench.worker_process`; and a drain by them, timed."""
+"""Worker processes, perdure's or a peer's, all with the protocol of `bench.worker_process`; and a timed drain by them."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ LONGEST_LINE = 1 << 22  # bytes: a report lists the time of each pick-up
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker process says at its end."""
+    """What a worker process reports at its end."""
 
     ran: int
     """How often its handlers ran."""
@@ -79,7 +79,7 @@ class Workers:
 
     @property
     def ran(self) -> int:
-        """How many jobs their handlers ran, as far as they have said: each reports the first one and every hundredth."""
+        """How many jobs their handlers ran, as far as they have reported: each reports the first one and every hundredth."""
         return sum(self._counts)
 
     def memory(self, name: str) -> float | None:

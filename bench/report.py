@@ -15,8 +15,8 @@ HEAD = ("figure", "unit", "product", "before", "after", "ratio", "bar", "result"
 
 @dataclass
 class Results:
-    """All rounds of one store: figures of the product, and of the yardstick beside them, by name. The yardstick has two of each
-    round: before and after."""
+    """All rounds of one store: figures of the product and of the yardstick, by name. The yardstick has two of each round:
+    before and after."""
 
     store: str
     about: str
@@ -94,7 +94,8 @@ def summary_of_bars(everything: Sequence[Results]) -> str:
     """How many bars are met, and which ones are missed or not judged."""
     judged = [line for results in everything for line in lines(results) if line.result]
     names = {result: [f"{line.store} {line.figure}" for line in judged if line.result == result] for result in RESULTS}
-    texts = [f"bars: {len(names['met'])} of {len(judged)} met"]
+    met, missed = len(names["met"]), len(names["missed"])
+    texts = [f"bars: {met} of {met + missed} met"]
     texts += [f"{result}: {', '.join(names[result])}" for result in RESULTS[1:] if names[result]]
     return "; ".join(texts)
 
