@@ -199,8 +199,12 @@ OF_THE_WAITS = [
     Harm({"wait-differs parked", "queue-differs parked"}, "update job_waits set until = {ago} where job_id = {parked}"),
     Harm(
         {"wait-differs asking", "wait-unknown asking"},
-        f"update job_waits set approval_id = null where job_id = {{asking}}; {waiting('asking')}",
+        f"update job_waits set subject_id = null where job_id = {{asking}}; {waiting('asking')}",
     ),
+    Harm({"wait-answer asking"}, "update job_waits set answered_at = {ago} where job_id = {asking}"),
+    Harm({"wait-answer decided"}, "update job_waits set answered_at = null where job_id = {decided}"),
+    Harm({"wait-differs decided"}, "update job_waits set answered_at = {beyond} where job_id = {decided}"),
+    Harm({"wait-missing decided"}, "delete from job_waits where job_id = {decided}"),
 ]
 OF_THE_APPROVALS = [
     Harm({"approval-stale gone"}, "update approvals set status = 'PENDING', decided_at = null where job_id = {gone}"),
@@ -212,7 +216,7 @@ OF_THE_APPROVALS = [
         fixed=False,
     ),
     Harm(
-        {"approval-differs asking", "queue-missing asking"},
+        {"approval-differs asking", "wait-answer asking", "queue-missing asking"},
         "update approvals set status = 'APPROVED', decided_at = {now} where job_id = {asking}",
         left=frozenset({"approval-differs asking"}),
     ),

@@ -59,7 +59,7 @@ async def test_asking_stores_the_question_its_wait_and_its_event(store: Store) -
     assert (approval.job_kind, approval.job_status) == ("publish", "RUNNING")
 
     [wait] = (await store.jobs.get_job(lease.job_id)).waits
-    assert (wait.key, wait.kind, wait.approval_id) == ("publish", "approval", approval.id)
+    assert (wait.key, wait.kind, wait.subject_id) == ("publish", "approval", str(approval.id))
     said = (await checked_log(store, lease.job_id))[-1]
     assert said.type == "approval_requested"
     assert (said.payload["key"], said.payload["approval"]) == ("publish", str(approval.id))

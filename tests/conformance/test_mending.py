@@ -280,10 +280,10 @@ async def test_a_wait_that_was_lost_is_written_again_before_the_answer(file_stor
     lease = await started(file_store)
     approval = await file_store.approvals.request_approval(lease, new_approval())
     await file_store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
-    [before] = await shell.run("select job_id, key, kind, until, approval_id from job_waits")
+    [before] = await shell.run("select job_id, key, kind, subject_id, until, answered_at from job_waits")
     await shell.run("delete from job_waits")
     assert codes([f for f in await fsck(file_store, fix=True) if f.fixed]) == ["wait-missing"]
-    assert await shell.run("select job_id, key, kind, until, approval_id from job_waits") == [before]
+    assert await shell.run("select job_id, key, kind, subject_id, until, answered_at from job_waits") == [before]
     assert not await claimable(file_store, lease.job_id), "it still waits"
     await file_store.approvals.decide(approve(approval))
     assert await claimable(file_store, lease.job_id)

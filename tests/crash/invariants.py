@@ -309,8 +309,9 @@ def _due(case: Case) -> float | None:
         return float(job["run_at"] if status is Status.PENDING else job["next_retry_at"])
     if status not in _SUSPENDED:
         return None
-    decided = [a for w in case.waits if (a := case.approvals.get(w["approval_id"])) and a["status"] != "PENDING"]
-    if decided or not case.waits:
+    decided = {str(id) for id, approval in case.approvals.items() if approval["status"] != "PENDING"}
+    answered = [w for w in case.waits if w["answered_at"] is not None or w["subject_id"] in decided]
+    if answered or not case.waits:
         return case.now
     moments = [w["until"] for w in case.waits if w["until"] is not None]
     if job["deadline"] is not None:

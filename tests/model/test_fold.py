@@ -1,5 +1,6 @@
 """The fold of a log, event by event."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -104,9 +105,11 @@ def test_open_waits() -> None:
     log.note("wait_started", key="nap", kind="timer", until="2026-11-21T00:00:00+00:00")
     log.note("approval_requested", key="ok", kind="question", approval=str(approval))
     log.move(S.WAITING_FOR_APPROVAL, worker="w")
-    nap, ok = Wait("nap", "timer", datetime(2026, 11, 21, tzinfo=UTC)), Wait("ok", "question", None, approval)
+    nap, ok = Wait("nap", "timer", datetime(2026, 11, 21, tzinfo=UTC)), Wait("ok", "question", None, str(approval))
     assert list(log.folded().waits.values()) == [nap, ok]
-    log.note("approval_decided", approval=str(approval))
+    log.note("approval_decided", approval=str(approval), key="ok")
+    [_, answered] = log.folded().waits.values()
+    assert answered == replace(ok, answered_at=log.events[-1].at)
     log.move(S.RUNNING, worker="w")
     log.note("wait_completed", key="ok", kind="question")
     log.note("wait_completed", key="never begun", kind="timer")

@@ -14,8 +14,8 @@ from perdure.model.errors import JobNotFound
 from perdure.model.explanation import MOST_AHEAD, Explanation, Why
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Outcome, Wait
+from perdure.model.timing import when
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
-from perdure.runtime.explain.workers import when
 from perdure.store.protocol import Store
 from tests.conformance.shell import open_shell
 from tests.conformance.support import HOUR, claim, later, new_approval, new_job, passed, run_out

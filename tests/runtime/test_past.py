@@ -64,7 +64,7 @@ async def test_every_version_of_a_job(app: App, story: Any) -> None:
     assert retrying.next_retry_at is not None
     assert "OSError: once" in retrying.note["error"]
     asking = past[statuses.index(Status.WAITING_FOR_APPROVAL)]
-    assert [(w.key, w.kind, w.approval_id is not None) for w in asking.waits] == [("ok", "approval", True)]
+    assert [(w.key, w.kind, w.subject_id is not None) for w in asking.waits] == [("ok", "approval", True)]
     assert past[0].started_at is None
     assert past[0].state == JobState()
     running = past[statuses.index(Status.RUNNING)]

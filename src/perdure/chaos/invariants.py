@@ -216,6 +216,10 @@ def _of_waits(case: Case) -> Iterator[str]:
     expected = set() if case.job.status.terminal else opened
     if {w.key for w in case.job.waits} != expected:
         yield f"open waits {[w.key for w in case.job.waits]}, the log says {sorted(expected)}"
+    decided = {str(approval.id) for approval in case.approvals if not approval.pending}
+    for wait in case.job.waits:  # read after the approvals
+        if wait.subject_id in decided and wait.answered_at is None:
+            yield f"approval {wait.subject_id} is decided, and the wait '{wait.key}' is not answered"
 
 
 def _of_rest(case: Case) -> Iterator[str]:

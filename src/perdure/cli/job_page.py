@@ -176,12 +176,12 @@ class JobPage:
 
     def _waits(self) -> None:
         job, show = self._job, self._times.show
-        asked = {a.id: a for a in self._story.approvals}
+        asked = {str(a.id): a for a in self._story.approvals}
         if not job.waits:
             return
         self._heading("Waits for")
         for wait in job.waits:
-            approval = asked.get(wait.approval_id) if wait.approval_id else None
+            approval = asked.get(wait.subject_id) if wait.subject_id else None
             if approval is None:
                 until = f", until {show(wait.until)}" if wait.until else ""
                 self._text.append(f"  {wait.kind} '{one_line(wait.key)}'{until}\n")

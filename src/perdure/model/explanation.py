@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -11,7 +12,7 @@ from uuid import UUID
 from perdure.model.approvals import Approval
 from perdure.model.events import Event
 from perdure.model.ids import short_id
-from perdure.model.jobs import Job
+from perdure.model.jobs import DEFAULT_QUEUE, Job
 from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo
 
@@ -36,6 +37,7 @@ class Why(StrEnum):
     PUT_ASIDE = "put_aside"
     SLEEPING = "sleeping"
     APPROVAL = "approval"
+    WAITING = "waiting"
     DEADLINE_PASSED = "deadline_passed"
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -73,6 +75,19 @@ class Move:
 
     what: str
     command: str
+
+
+def start_worker(job: Job) -> Move:
+    """The command that starts a worker for the job's queue."""
+    queues = "" if job.queue == DEFAULT_QUEUE else f" --queues {shlex.quote(job.queue)}"
+    return Move(f"start a worker for queue '{job.queue}'", f"perdure worker start --app module:attr{queues}")
+
+
+def done_by_a_worker(seen: Standing, does: str) -> tuple[str, tuple[Move, ...]]:
+    """Who takes over, cancels, fails and settles, as a clause: any live worker, whatever it serves. And what brings one about."""
+    if any(worker.alive for worker in seen.workers):
+        return f"a live worker {does} within seconds", ()
+    return f"the next worker {does}, and none is alive", (start_worker(seen.job),)
 
 
 @dataclass(frozen=True, slots=True)

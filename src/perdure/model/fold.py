@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from perdure.model.events import Event
 from perdure.model.jobs import Job, JobState, Wait
 from perdure.model.states import FAILURES, Status
+from perdure.model.waits import TIMER, kind_of, opened_wait
 
 
 @dataclass(slots=True)
@@ -54,10 +54,10 @@ class Folded:
                 self.cost += payload.get("cost", 0.0)
             case "made_due" if self.status is Status.RETRY:
                 self.next_retry_at = event.at
-            case "wait_started" | "approval_requested" if not self.status.terminal:
-                self._open(payload)
             case "wait_completed":
                 self.waits.pop(payload.get("key", ""), None)
+            case _ if not self.status.terminal:
+                self._read_wait(event, payload)
             case _:
                 pass
 
@@ -77,12 +77,16 @@ class Folded:
             self.finished_at = event.at
             self.waits.clear()
 
-    def _open(self, payload: dict[str, Any]) -> None:
-        key, until, approval = payload.get("key"), payload.get("until"), payload.get("approval")
-        if isinstance(key, str):
-            moment = datetime.fromisoformat(until) if isinstance(until, str) else None
-            asked = UUID(approval) if isinstance(approval, str) else None
-            self.waits[key] = Wait(key, str(payload.get("kind", "timer")), moment, asked)
+    def _read_wait(self, event: Event, payload: dict[str, Any]) -> None:
+        """An event that opens a wait, or that answers one."""
+        key = payload.get("key")
+        if not isinstance(key, str):
+            return
+        wait = opened_wait(event.type, {"kind": TIMER.name, **payload}.get)
+        if wait is not None:
+            self.waits[key] = wait
+        elif key in self.waits and kind_of(self.waits[key].kind).answered_by == event.type:
+            self.waits[key] = replace(self.waits[key], answered_at=event.at)
 
 
 def _retry_at(event: Event, payload: dict[str, Any]) -> datetime | None:

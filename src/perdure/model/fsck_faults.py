@@ -88,7 +88,11 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "wait-stale": FaultKind("a wait of a job that has ended", "the wait is deleted"),
         "wait-missing": FaultKind("the log tells of an open wait that is not kept", "the wait is written again from the log"),
         "wait-unknown": FaultKind("a wait that the log does not know", "the wait is deleted, and the job looks for itself"),
-        "wait-differs": FaultKind("a wait for another time or approval than the log says", "the wait follows the log"),
+        "wait-differs": FaultKind("a wait for another time or subject than the log says", "the wait follows the log"),
+        "wait-answer": FaultKind(
+            "a wait that says it is answered, unlike the approval it is about, or the reverse",
+            "the wait follows the approval",
+        ),
         "approval-stale": FaultKind("a PENDING approval of a job that has ended", "the approval is closed as CANCELLED"),
         "approval-missing": FaultKind(
             "the log tells of an approval that does not exist", advice="`perdure jobs cancel ID`: nobody can answer any more."

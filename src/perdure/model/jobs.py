@@ -112,12 +112,17 @@ class LeaseInfo:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a suspended job waits for: kind is `timer`, `approval` or `question`; `until` (UTC) wakes it by itself."""
+    """Something a job waits for.
+
+    kind: `timer`, `approval`, `question`, ... (see `perdure.model.waits`). subject_id: the id of what it is about. until (UTC):
+    the time that ends the wait without an answer. answered_at (UTC): set by whatever answers it; the job then wakes.
+    """
 
     key: str
     kind: str
     until: datetime | None = None
-    approval_id: UUID | None = None
+    subject_id: str | None = None
+    answered_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

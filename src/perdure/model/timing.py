@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeAlias
 
 Duration: TypeAlias = float | int | str | timedelta
@@ -75,6 +75,15 @@ def span(length: float) -> str:
     if whole < 48 * 3600:
         return f"{whole // 3600}h"
     return f"{whole // 86400}d"
+
+
+def when(moment: datetime | None, now: datetime) -> str:
+    """A moment as people read it: `at 2026-11-20 18:00:00 UTC (in 3h)`."""
+    if moment is None:
+        return "at a time that is not known"
+    away = (moment - now).total_seconds()
+    distance = f"in {span(away)}" if away > 0 else f"{span(abs(away))} ago"
+    return f"at {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({distance})"
 
 
 @dataclass(frozen=True, slots=True)

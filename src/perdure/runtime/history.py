@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.events import REPLAY_TYPES, Event
+from perdure.model.jobs import Wait
 from perdure.store.protocol import Store
 
 _PAGE = 1000
@@ -41,6 +42,8 @@ class History:
     waits: dict[str, OpenedWait] = field(default_factory=dict)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """wait_completed payloads."""
+    rows: dict[str, Wait] = field(default_factory=dict)
+    """The rows of the open waits, as they were when this attempt began."""
     approvals: dict[str, UUID] = field(default_factory=dict)
     notified: set[str] = field(default_factory=set)
 

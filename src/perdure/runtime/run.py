@@ -197,6 +197,7 @@ class Run:
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)
         job = await self.store.jobs.get_job(self.claimed.id)
+        self.history.rows = {wait.key: wait for wait in job.waits}
         self.last_checkpoint = job.state.checkpoint
 
     async def _invoke_in_time(self, arguments: tuple[Any, ...]) -> Any:

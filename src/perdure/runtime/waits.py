@@ -10,21 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
-from uuid import UUID
+from typing import Protocol, TypeVar
 
-from perdure.model.approvals import Approval
 from perdure.model.errors import LeaseLost, StoreError, Suspended
-from perdure.model.jobs import Lease, Outcome
+from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.states import Status
-from perdure.store.protocol import Listener, Store
+from perdure.model.waits import WaitKind, suspended_status
+from perdure.runtime.history import History
+from perdure.store.protocol import Store
 
 SETTLE = 0.02
 """Seconds without any activity of the context before the attempt counts as waiting: lets parallel branches begin."""
 
-DECISION_POLL = 1.0
+POLL = 1.0
+"""Seconds between two looks at the row of a wait, where no hint comes."""
+
+A = TypeVar("A")
 
 
 class Suspendable(Protocol):
@@ -32,7 +36,12 @@ class Suspendable(Protocol):
 
     store: Store
     lease: Lease
+    history: History
     over: str | None
+
+    def busy(self) -> AbstractContextManager[None]:
+        """While it is entered, the attempt is not suspended."""
+        ...
 
     @property
     def is_busy(self) -> bool:
@@ -54,6 +63,7 @@ class Suspendable(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _OpenWait:
+    kind: WaitKind[Store, object]
     until: datetime | None
     done: asyncio.Future[None]
 
@@ -106,52 +116,60 @@ class Waits:
         finally:
             self._blocked.discard(future)
 
-    async def until(self, key: str, moment: datetime) -> None:
-        """Wait for a moment of database time; returns at once if it has passed."""
-        left = self._run.seconds_until(moment)
-        if left <= 0:
+    async def answer(self, kind: WaitKind[Store, A], wait: Wait) -> A | None:
+        """Wait for the answer to a wait whose row is open; None once its time has come without one."""
+        if not kind.answerable:
+            await self._time(kind, wait)
+            return None
+        async with self._opened(kind, wait):
+            with self._run.busy():  # it is not suspended before it has looked: its answer may be older than its row
+                answer = await kind.answer(self._run.store, wait)
+            if answer is None:
+                answer = await self._poll(kind, wait)
+        await self.leave_waiting()
+        return answer
+
+    async def _time(self, kind: WaitKind[Store, object], wait: Wait) -> None:
+        left = 0.0 if wait.until is None else self._run.seconds_until(wait.until)
+        row = self._run.history.rows.get(wait.key)
+        if left <= 0 or (row is not None and row.answered_at is not None):
             return
-        async with self._opened(key, moment) as wait:
-            timer = self._run.store.clock.call_later(left, _resolve, wait.done)
+        async with self._opened(kind, wait) as opened:
+            timer = self._run.store.clock.call_later(left, _resolve, opened.done)
             try:
-                await wait.done
+                await opened.done
             finally:
                 timer.cancel()
         await self.leave_waiting()
 
-    async def decision(self, key: str, approval_id: UUID) -> Approval:
-        """Wait until an approval is decided or has expired."""
+    async def _poll(self, kind: WaitKind[Store, A], wait: Wait) -> A | None:
         store = self._run.store
-        # opened first: suspended by another branch's wait while this one still connects, the job must show who is asked
-        async with self._opened(key, None), store.hints.listen("news") as news:
-            approval = await store.approvals.get_approval(approval_id)
-            if approval.pending:
-                approval = await self._poll_decision(news, approval_id)
-        await self.leave_waiting()
-        return approval
-
-    async def _poll_decision(self, news: Listener, approval_id: UUID) -> Approval:
-        while True:
-            await news.wait(DECISION_POLL)
-            if self._run.over is not None:
-                raise Suspended(self._run.over)
-            approval = await self._run.store.approvals.get_approval(approval_id)
-            if not approval.pending:
-                return approval
+        async with store.hints.listen("news") as news:
+            while True:
+                row = await store.leases.read_wait(self._run.lease, wait.key)
+                late = wait.until is not None and self._run.seconds_until(wait.until) <= 0
+                if late or (row is not None and row.answered_at is not None):
+                    answer = await kind.answer(store, row or wait)
+                    if late or answer is not None:
+                        return answer
+                left = POLL if wait.until is None else self._run.seconds_until(wait.until)
+                await news.wait(min(POLL, max(left, 0.0)))
+                if self._run.over is not None:
+                    raise Suspended(self._run.over)
 
     @contextlib.asynccontextmanager
-    async def _opened(self, key: str, until: datetime | None) -> AsyncIterator[_OpenWait]:
+    async def _opened(self, kind: WaitKind[Store, object], wait: Wait) -> AsyncIterator[_OpenWait]:
         if self._run.over is not None:
             raise Suspended(self._run.over)
-        wait = _OpenWait(until, asyncio.get_running_loop().create_future())
-        self._open[key] = wait
+        opened = _OpenWait(kind, wait.until, asyncio.get_running_loop().create_future())
+        self._open[wait.key] = opened
         self.stir()
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch())
         try:
-            yield wait
+            yield opened
         finally:
-            self._open.pop(key, None)
+            self._open.pop(wait.key, None)
             self.stir()
 
     async def _watch(self) -> None:
@@ -174,15 +192,14 @@ class Waits:
                 await asyncio.sleep(1)
 
     async def _suspend(self) -> None:
-        timers = [w.until for w in self._open.values() if w.until is not None]
-        asks_somebody = len(timers) < len(self._open)
-        if not asks_somebody and self._run.seconds_until(min(timers)) <= self._linger:
+        status = suspended_status(wait.kind for wait in self._open.values())
+        times = [wait.until for wait in self._open.values() if wait.until is not None]
+        if status is Status.PARKED and times and self._run.seconds_until(min(times)) <= self._linger:
             async with self._status_lock:
                 if self._open and not self._run.is_busy and self._run.over is None:
                     await self._run.store.leases.set_waiting(self._run.lease, True)
                     self.waiting = True
             return
-        status = Status.WAITING_FOR_APPROVAL if asks_somebody else Status.PARKED
         self._run.stop("suspended", Outcome(status))
 
     async def leave_waiting(self) -> None:

@@ -89,19 +89,22 @@ def job_of(row: Row, codec: Codec) -> Job:
             row["cursor"],
         ),
         lease=lease,
-        waits=tuple(_wait_of(w, codec) for w in _json(row["waits"]) or ()),
+        waits=tuple(wait_of(w, codec) for w in _json(row["waits"]) or ()),
         due_at=time("due_at"),
         pruned_at=time("pruned_at"),
     )
 
 
-def _wait_of(item: Mapping[str, Any], codec: Codec) -> Wait:
-    until = item["until"]
-    if isinstance(until, str):  # PostgreSQL writes a timestamp into JSON as ISO 8601
-        until = datetime.fromisoformat(until)
-    elif until is not None:
-        until = codec.time(until)
-    return Wait(item["key"], item["kind"], until, None if item["approval_id"] is None else UUID(item["approval_id"]))
+def wait_of(item: Row, codec: Codec) -> Wait:
+    """A row of `read_wait`, or an item of the JSON array that is column `waits` of `get_job`."""
+
+    def time(name: str) -> datetime | None:
+        value = item[name]
+        if isinstance(value, str):  # PostgreSQL writes a timestamp into JSON as ISO 8601
+            return datetime.fromisoformat(value)
+        return None if value is None else codec.time(value)
+
+    return Wait(item["key"], item["kind"], time("until"), item["subject_id"], time("answered_at"))
 
 
 def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_at: datetime) -> ClaimedJob:

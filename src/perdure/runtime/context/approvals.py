@@ -34,9 +34,11 @@ from perdure.model.errors import (
 )
 from perdure.model.events import NewEvent
 from perdure.model.ids import hash_json, hash_token, new_token, short_id, uuid7
-from perdure.model.jobs import Outcome
+from perdure.model.jobs import Outcome, Wait
 from perdure.model.states import Status
+from perdure.model.waits import APPROVAL, QUESTION
 from perdure.runtime import codec
+from perdure.runtime.context.waits import recorded_answer, reopen_if_lost
 from perdure.runtime.outcomes import clean
 from perdure.runtime.run import Run
 
@@ -90,10 +92,9 @@ Notify = Callable[[ApprovalRequest], Awaitable[None] | None]
 async def approve(run: Run, question: Question, notify: Notify | None, *, keep_changed: bool = False) -> Decision[Any]:
     """Ask once, wait, and return or raise what was decided; see `JobContext.approve`."""
     text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
-    answer = run.history.answers.get(question.key)
+    kind = QUESTION if question.kind == QUESTION.name else APPROVAL
+    answer = recorded_answer(run, kind, question.key)
     if answer is not None:
-        if answer.get("kind") == "timer":
-            raise StepChanged(f"'{question.key}' was recorded as a sleep and is an approval now", hint="rename it")
         # a fork brings the whole answer along: the approval belongs to another job, and may be gone with it
         recorded = answer.get("recorded")
         approval = (
@@ -109,7 +110,10 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
         )
     if answer is None:
         if approval.pending:
-            approval = await run.waits.decision(question.key, approval.id)
+            wait = Wait(question.key, kind.name, None, str(approval.id))
+            if question.key in run.history.approvals:
+                await reopen_if_lost(run, wait)
+            approval = await run.waits.answer(kind, wait) or approval
         payload = {
             "key": question.key,
             "kind": question.kind,

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
@@ -19,11 +19,13 @@ import typing_extensions  # comes with pydantic
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
 from perdure.model.events import NewEvent
-from perdure.model.jobs import StatePatch, Wait
+from perdure.model.jobs import StatePatch
 from perdure.model.timing import Backoff, Duration
+from perdure.model.waits import TIMER
 from perdure.runtime import codec
 from perdure.runtime.context import approvals as asking
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
+from perdure.runtime.context.waits import wait_once
 from perdure.runtime.observer import Call
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import in_time, retry_after, returned_type
@@ -319,24 +321,7 @@ class JobContext:
         """Wait `duration` (seconds or text such as "1h") of database time. Longer than a moment, it parks the job and frees
         the worker; a restart does not begin it anew. Raises InvalidInput for a bad duration, StepChanged."""
         await self._run.enter()
-        key = self._key(name)
-        answer = self._run.history.answers.get(key)
-        if answer is not None:
-            if answer.get("kind", "timer") != "timer":
-                raise StepChanged(f"'{key}' was recorded as an approval and is a sleep now", hint="rename it")
-            return
-        length = check_seconds(duration, "duration")
-        opened = self._run.history.waits.get(key)
-        if opened is None:
-            now = self._run.database_now()
-            until = now + timedelta(seconds=length)
-            payload = json.dumps({"key": key, "kind": "timer", "seconds": length, "until": until.isoformat()})
-            await self._run.record([NewEvent("wait_started", payload)], open_waits=[Wait(key, "timer", until)])
-        else:
-            until = datetime.fromisoformat(opened.payload["until"])
-        await self._run.waits.until(key, until)
-        done = NewEvent("wait_completed", json.dumps({"key": key, "kind": "timer"}))
-        await self._run.record([done], close_waits=[key])
+        await wait_once(self._run, TIMER, self._key(name), duration=duration)
 
     async def sleep_until(self, name: str, moment: datetime) -> None:
         """As `sleep`, until a moment (timezone-aware). A moment that has passed is fine. Raises InvalidInput."""

@@ -7,26 +7,20 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from perdure.model.approvals import Approval
-from perdure.model.explanation import MOST_AHEAD, Explanation, Move, Standing, Why
+from perdure.model.explanation import MOST_AHEAD, Explanation, Move, Standing, Why, done_by_a_worker
 from perdure.model.jobs import LeaseInfo
 from perdure.model.states import FAILURES, Status
 from perdure.model.steps import steps_of
-from perdure.model.timing import span
+from perdure.model.timing import span, when
+from perdure.model.waits import WaitLine, kind_of
 from perdure.model.workers import WorkerState
-from perdure.runtime.explain.workers import SOON, Reason, chores, count, named, seconds, takers, when, with_takers
+from perdure.runtime.explain.workers import SOON, Reason, count, named, seconds, takers, with_takers
 
 _PUT_ASIDE = timedelta(seconds=1)
 """A queue row this much later than the job's own time was moved by a claim that failed."""
 
 _OVERDUE = timedelta(seconds=10)
 """A job that has been next in line for longer, with a slot free for it, should have started."""
-
-_THEN = {
-    "fail": "then the job fails",
-    "deny": "then it counts as denied",
-    "continue": "then the job goes on without it",
-}
 
 
 def explain(seen: Standing) -> Explanation:
@@ -51,7 +45,7 @@ def _unheld(seen: Standing) -> Reason:
     if job.status.leased:
         return _damaged(seen, f"It is {job.status}, but no lease says who holds it")
     if job.deadline is not None and job.deadline <= now:
-        who, moves = chores(seen, "fails it")
+        who, moves = done_by_a_worker(seen, "fails it")
         sentence = f"Its deadline passed {when(job.deadline, now)}: {who}."
         return Reason(Why.DEADLINE_PASSED, sentence, {"deadline": job.deadline}, moves)
     if job.due_at is not None and job.due_at <= now:
@@ -79,14 +73,12 @@ def _due(seen: Standing) -> Reason:
 def _why_due(seen: Standing) -> str:
     job, now = seen.job, seen.now
     assert job.due_at is not None
-    for approval in seen.approvals:
-        if not approval.pending and approval.decided_at is not None:
-            by = f" by {approval.decided_by}" if approval.decided_by else ""
-            word = approval.status.lower()
-            return f"'{approval.key}' was {word}{by} {when(approval.decided_at, now)}, "
-    over = [w for w in job.waits if w.until is not None and w.until <= now]
-    if over and job.status in (Status.PARKED, Status.WAITING_FOR_APPROVAL):
-        return f"Timer '{over[0].key}' ended {when(over[0].until, now)}, "
+    for wait in job.waits:
+        if answered := kind_of(wait.kind).woke(wait, seen):
+            return answered
+    ended = [w for w in job.waits if w.until is not None and w.until <= now]
+    if ended and job.status in (Status.PARKED, Status.WAITING_FOR_APPROVAL):
+        return kind_of(ended[0].kind).ended(ended[0], now)
     tried = "Its next try" if job.status is Status.RETRY else "It"
     return f"{tried} has been due for {span(seconds(now - job.due_at))}, "
 
@@ -131,75 +123,37 @@ def _not_yet(seen: Standing) -> Reason:
 
 
 def _suspended(seen: Standing) -> Reason:
-    job, now = seen.job, seen.now
-    open_ones = [a for a in seen.approvals if a.pending]
-    timers = sorted((w for w in job.waits if w.until is not None), key=lambda w: w.until or now)
-    if not open_ones and not timers:
+    """Answers first, in the order in which they were asked for, then the earliest time."""
+    job = seen.job
+    answers, times = _lines(seen)
+    if not answers and not times:
         return _damaged(seen, f"It is {job.status}, but it waits for nothing that could come")
-    if not open_ones and job.due_at is None:
-        key = timers[0].key
-        return _damaged(seen, f"It is {job.status}, but nothing in the queue would wake it when timer '{key}' ends")
+    if not answers and job.due_at is None:
+        return _damaged(seen, f"It is {job.status}, but nothing in the queue would wake it when {times[0].short}")
     details: dict[str, Any] = {"due_at": job.due_at}
-    slept = ""
-    if timers:
-        details["timers"] = [{"key": w.key, "until": w.until} for w in timers]
-        slept = f"timer '{timers[0].key}' ends {when(timers[0].until, now)}"
-        if len(timers) > 1:
-            slept += f" (the first of {len(timers)})"
-    asleep = Reason(Why.SLEEPING, f"It sleeps: {slept}.", details)
-    return with_takers(_asking(seen, open_ones, details, slept) if open_ones else asleep, takers(seen))
+    for line in (*times, *answers):
+        details.setdefault(line.group, []).append(line.fact)
+    if not answers:
+        return with_takers(Reason(times[0].code, f"It sleeps: {_first_of(times)}.", details), takers(seen))
+    sentence = " ".join(line.sentence for line in answers)
+    if times:
+        sentence += f" Beside that, {_first_of(times)}."
+    moves = tuple(move for line in answers for move in line.moves)
+    return with_takers(Reason(answers[0].code, sentence, details, moves), takers(seen))
 
 
-def _asking(seen: Standing, open_ones: Sequence[Approval], details: dict[str, Any], slept: str) -> Reason:
-    now = seen.now
-    sentence, moves = "", list[Move]()
-    for approval in open_ones:
-        who = f" by {' or '.join(approval.assignees)}" if approval.assignees else ""
-        sentence += (
-            f"It waits for a person: '{approval.title}' ({approval.kind} …{approval.short_id}, asked "
-            f"{when(approval.requested_at, now)}) is to be decided{who}"
-        )
-        if approval.expires_at is None:
-            sentence += ". "
-        elif approval.expires_at <= now:
-            settled, more = chores(seen, "settles that")
-            sentence += f". It expired {when(approval.expires_at, now)}: {settled}. "
-            moves += more
-            continue
-        else:
-            sentence += f"; it expires {when(approval.expires_at, now)}, {_THEN[approval.on_expiry]}. "
-        moves += _decisions(approval)
-    details["approvals"] = [
-        {
-            "id": a.id,
-            "key": a.key,
-            "kind": a.kind,
-            "title": a.title,
-            "assignees": list(a.assignees),
-            "requested_at": a.requested_at,
-            "expires_at": a.expires_at,
-            "on_expiry": a.on_expiry,
-        }
-        for a in open_ones
-    ]
-    if slept:
-        sentence += f"Beside that, {slept}."
-    return Reason(Why.APPROVAL, sentence.strip(), details, tuple(moves))
+def _lines(seen: Standing) -> tuple[list[WaitLine], list[WaitLine]]:
+    """What is said of the open waits: of those that something may answer, and of those that only time ends, earliest first."""
+    answers, times = list[WaitLine](), list[WaitLine]()
+    for wait in sorted(seen.job.waits, key=lambda w: w.until or seen.now):
+        kind = kind_of(wait.kind)
+        if (line := kind.line(wait, seen)) is not None:
+            (answers if kind.answerable else times).append(line)
+    return answers, times
 
 
-def _decisions(approval: Approval) -> list[Move]:
-    id = approval.short_id
-    by = f" --by {shlex.quote(approval.assignees[0])}" if approval.assignees else ""
-    if approval.kind == "question":
-        return [
-            Move("it happened", f"perdure approvals approve {id} --outcome happened --result JSON{by}"),
-            Move("run it again", f"perdure approvals approve {id} --outcome retry{by}"),
-            Move("fail the job", f"perdure approvals deny {id}{by}"),
-        ]
-    return [
-        Move("approve", f"perdure approvals approve {id}{by}"),
-        Move("deny", f"perdure approvals deny {id}{by}"),
-    ]
+def _first_of(times: Sequence[WaitLine]) -> str:
+    return times[0].short + (f" (the first of {len(times)})" if len(times) > 1 else "")
 
 
 # -- a worker holds it ------------------------------------------------------------------------------------------------------
@@ -222,13 +176,13 @@ def _held(seen: Standing, lease: LeaseInfo) -> Reason:
     asked = lease.cancel_requested_at
     if lease.expires_at <= now:
         ends = "cancels it, as was asked for" if asked else "takes it over"
-        who, moves = chores(seen, ends)
+        who, moves = done_by_a_worker(seen, ends)
         return Reason(Why.LEASE_EXPIRED, f"The lease of {name} ran out {expires}: {who}.", details, moves)
     if asked is not None:
         details["cancel_requested_at"] = asked
         by, reason = _canceller(seen)
         details |= {"cancelled_by": by, "reason": reason}
-        after, moves = chores(seen, "fences it off")
+        after, moves = done_by_a_worker(seen, "fences it off")
         sentence = (
             f"It was asked to stop{f' by {by}' if by else ''} {when(asked, now)}{f': {reason}' if reason else ''}. "
         )
@@ -239,13 +193,13 @@ def _held(seen: Standing, lease: LeaseInfo) -> Reason:
         heard = f"was last heard of {when(holder.heartbeat_at, now)}" if holder else "is not known here"
         if holder is not None and holder.state is WorkerState.STOPPED:
             heard = f"stopped {when(holder.heartbeat_at, now)}"
-        who, moves = chores(seen, "takes it over")
+        who, moves = done_by_a_worker(seen, "takes it over")
         sentence = f"{name} holds it, but {heard}: it seems dead. When its lease ends, {expires}, {who}."
         return Reason(Why.WORKER_SILENT, sentence[0].upper() + sentence[1:], details, (*moves, force))
     if job.status is Status.WAITING:
-        timers = sorted((w for w in job.waits if w.until is not None), key=lambda w: w.until or now)
-        details["timers"] = [{"key": w.key, "until": w.until} for w in timers]
-        slept = f"timer '{timers[0].key}' ends {when(timers[0].until, now)}" if timers else "for a moment"
+        times = _lines(seen)[1]
+        details["timers"] = [line.fact for line in times]
+        slept = times[0].short if times else "for a moment"
         return Reason(Why.SLEEPING, f"It sleeps: {slept}; {name} waits with it.", details)
     return _running(seen, name, details)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from perdure.model.explanation import Move, Standing, Why
-from perdure.model.jobs import DEFAULT_QUEUE, Job
-from perdure.model.timing import span
+from perdure.model.explanation import Move, Standing, Why, start_worker
+from perdure.model.timing import when
 from perdure.model.workers import WorkerInfo, WorkerState
 
 SOON = "it should start in a moment."
@@ -78,31 +76,9 @@ def with_takers(reason: Reason, found: Reason) -> Reason:
     )
 
 
-def chores(seen: Standing, does: str) -> tuple[str, tuple[Move, ...]]:
-    """Who takes over, cancels, fails and settles: any live worker, whatever it serves."""
-    if any(w.alive for w in seen.workers):
-        return f"a live worker {does} within seconds", ()
-    return f"the next worker {does}, and none is alive", (start_worker(seen.job),)
-
-
-def start_worker(job: Job) -> Move:
-    """The command that starts a worker for the job's queue."""
-    queues = "" if job.queue == DEFAULT_QUEUE else f" --queues {shlex.quote(job.queue)}"
-    return Move(f"start a worker for queue '{job.queue}'", f"perdure worker start --app module:attr{queues}")
-
-
 def named(worker: WorkerInfo) -> str:
     """A worker, so that a person finds it."""
     return f"worker {worker.id} (process {worker.pid} on {worker.host})"
-
-
-def when(moment: datetime | None, now: datetime) -> str:
-    """`at 2026-11-20 18:00:00 UTC (in 3h)`."""
-    if moment is None:
-        return "at a time that is not known"
-    away = seconds(moment - now)
-    told = f"in {span(away)}" if away > 0 else f"{span(abs(away))} ago"
-    return f"at {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({told})"
 
 
 def seconds(length: timedelta) -> float:

@@ -6,13 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from perdure.model.events import HOLDER_TYPES, LIFECYCLE_TYPES
+from perdure.model.jobs import Wait
 from perdure.model.states import TRANSITIONS, Status, transition_event
+from perdure.model.waits import kind_of, opened_wait
 from perdure.store.rows import Row
 
 HEAD = 4000
@@ -23,18 +23,8 @@ HEAD = 4000
 _KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*:\s*"(\w*)")?')
 _APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
 _DECISION = re.compile(r'"decision"\s*:\s*"(\w+)"')
-_KIND = re.compile(r'"kind"\s*:\s*"(\w+)"')
 _RETRIES = re.compile(r'"retry_count"\s*:\s*(\d+)')
 _WORKER = re.compile(r'"(?:lost_)?worker"\s*:')
-
-
-@dataclass(frozen=True, slots=True)
-class OpenWait:
-    """A wait that the log has seen begin and not end."""
-
-    kind: str
-    until: datetime | None = None
-    approval: UUID | None = None
 
 
 class Log:
@@ -60,7 +50,10 @@ class Log:
         """The attempts that ended after they had written something, by a worker's or a reaper's hand."""
         self.retries: int | None = 0
         """The retries that were counted; None where that cannot be read."""
-        self.waits: dict[str, OpenWait] = {}
+        self.waits: dict[str, Wait] = {}
+        """Those that have begun and not ended."""
+        self.answered: set[str] = set()
+        """The keys of the waits that it says were answered."""
         self.asked: set[UUID] = set()
         self.decided: Counter[UUID] = Counter()
         self.decisions: dict[UUID, str] = {}
@@ -198,29 +191,34 @@ class Log:
         self._recorded[key] = (self.attempt, told)
 
     def _coordinate(self, type: str, head: str) -> None:
+        open_wait = self.waits.get(_field("key", head) or "")
+        if open_wait is not None and kind_of(open_wait.kind).answered_by == type:
+            self.answered.add(open_wait.key)
         if type == "approval_decided":
             id = UUID(_found(_APPROVAL, head))
             self.decided[id] += 1
             if (told := _DECISION.search(head)) is not None:
                 self.decisions[id] = told[1]
             return
-        key = json.loads(_found(_KEY, head))
-        match type:
-            case "wait_started":
-                wait = json.loads(head)
-                until = wait.get("until")
-                self.waits[key] = OpenWait(str(wait["kind"]), until and datetime.fromisoformat(until))
-            case "wait_completed":
-                self.waits.pop(key, None)
-            case _:
-                approval = UUID(_found(_APPROVAL, head))
-                self.asked.add(approval)
-                self.waits[key] = OpenWait(_found(_KIND, head), None, approval)
+        if type == "wait_completed":
+            self.waits.pop(json.loads(_found(_KEY, head)), None)
+            return
+        if type == "approval_requested":
+            self.asked.add(UUID(_found(_APPROVAL, head)))
+        wait = opened_wait(type, lambda name: _field(name, head))
+        if wait is not None:
+            self.waits[wait.key] = wait
 
 
 def status_of(text: str | None) -> Status | None:
     """The status of this name; None where there is no such state."""
     return Status(text) if text is not None and text in Status.__members__ else None
+
+
+def _field(name: str, head: str) -> str | None:
+    """A text among the fields of a payload of which only the beginning is known."""
+    found = re.search(rf'"{re.escape(name)}"\s*:\s*("(?:[^"\\]|\\.)*")', head)
+    return None if found is None else json.loads(found[1])
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

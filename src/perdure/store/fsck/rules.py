@@ -12,10 +12,11 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import ApprovalStatus
-from perdure.model.jobs import lane_of
+from perdure.model.jobs import Wait, lane_of
 from perdure.model.states import FAILURES, Status
+from perdure.model.waits import WaitFault, kind_of
 from perdure.model.wording import a
-from perdure.store.fsck.log_check import Log, OpenWait, status_of
+from perdure.store.fsck.log_check import Log, status_of
 from perdure.store.rows import Codec, Row
 
 OVERDUE = timedelta(minutes=5)
@@ -235,14 +236,14 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     kept = {row["key"]: row for row in waits}
     for key, wait in case.log.waits.items():
         row = kept.pop(key, None)
-        rewrite = Repair(
-            "put_wait",
-            {"job_id": case.key, "key": key, "kind": wait.kind, "until": wait.until, "approval_id": wait.approval},
-        )
         if row is None:
-            yield Fault("wait-missing", f"its log waits for '{key}', and nothing is kept of it", rewrite)
-        elif row["odd"] or _wait_of(case, row) != wait:
-            yield Fault("wait-differs", f"it waits for another time or approval under '{key}' than its log", rewrite)
+            text = f"its log waits for '{key}', and nothing is kept of it"
+            yield Fault("wait-missing", text, _rewrite(case, wait, _wait_fault(case, wait)))
+        elif row["odd"] or replace(_wait_of(case, row), answered_at=None) != wait:
+            text = f"it waits for another time or subject under '{key}' than its log"
+            yield Fault("wait-differs", text, _rewrite(case, wait, _wait_fault(case, wait)))
+        elif (fault := _wait_fault(case, _wait_of(case, row))) is not None:
+            yield Fault("wait-answer", fault.text, _rewrite(case, wait, fault))
     for key in kept:
         yield Fault(
             "wait-unknown",
@@ -251,12 +252,30 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         )
 
 
-def _wait_of(case: Case, row: Row) -> OpenWait:
-    try:
-        approval = None if row["approval_id"] is None else case.codec.uuid(row["approval_id"])
-    except ValueError:
-        approval = None
-    return OpenWait(row["kind"], case.time(row, "until"), approval)
+def _wait_fault(case: Case, wait: Wait) -> WaitFault | None:
+    """Whether a wait and its subject disagree on the answer. Where the log says that it was answered, it was."""
+    fault = kind_of(wait.kind).fault(wait, case)
+    if fault is not None and fault.answered_at is None and wait.key in case.log.answered:
+        return None
+    return fault
+
+
+def _rewrite(case: Case, wait: Wait, fault: WaitFault | None) -> Repair:
+    """Write a wait of the log again, with the answer that its subject has."""
+    answered_at = None if fault is None else fault.answered_at
+    row = {
+        "job_id": case.key,
+        "key": wait.key,
+        "kind": wait.kind,
+        "subject_id": wait.subject_id,
+        "until": wait.until,
+        "answered_at": answered_at,
+    }
+    return Repair("put_wait", row)
+
+
+def _wait_of(case: Case, row: Row) -> Wait:
+    return Wait(row["key"], row["kind"], case.time(row, "until"), row["subject_id"], case.time(row, "answered_at"))
 
 
 def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
@@ -333,11 +352,12 @@ def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, da
     waits = case.rows("waits")
     if not waits:
         return case.now, "it waits for nothing, and would never wake", case.now + SLACK
-    decided = {row["id"]: row["status"] for row in case.rows("approvals") if row["status"] != ApprovalStatus.PENDING}
-    for wait in waits:
-        if wait["approval_id"] in decided:
-            return case.now, f"'{wait['key']}' is {decided[wait['approval_id']]}, and nobody told it", case.now + SLACK
-    times = [time for wait in waits if (time := case.time(wait, "until")) is not None]
+    for row in waits:
+        wait = _wait_of(case, row)
+        fault = _wait_fault(case, wait)
+        if (wait.answered_at if fault is None else fault.answered_at) is not None:
+            return case.now, f"'{wait.key}' is answered, and it would not wake", case.now + SLACK
+    times = [time for row in waits if (time := case.time(row, "until")) is not None]
     latest = min(times, default=None)
     deadline = case.time(job, "deadline")
     return min([*times, deadline] if deadline else times, default=None), "it would sleep for ever", latest

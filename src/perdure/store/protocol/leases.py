@@ -54,6 +54,10 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def read_wait(self, lease: Lease, key: str) -> Wait | None:
+        """An open wait of the job that this lease is of; None if it is not open."""
+        ...
+
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:
         """RUNNING -> WAITING or back, keeping the claim. Raises `LeaseLost`."""
         ...
@@ -66,8 +70,8 @@ class LeaseStore(Protocol):
           max_retries the job becomes DEADLETTER instead, with the outcome's error, error_kind as given or `exhausted`,
           and without an increment.
         - PARKED and WAITING_FOR_APPROVAL: the queue row is derived from the open waits (`job_waits`): due at the earliest
-          `until` or deadline; due now if an awaited approval is already decided, or if there is no wait at all; no row where
-          only an answer can wake it. Decisions made meanwhile are never missed.
+          `until` or deadline; due now if one of them is answered, or if there is no wait at all; no row where only an answer can
+          wake it. Answers given meanwhile are never missed.
         - COMPLETED and the other terminal states close open waits and cancel open approvals.
         - A pending cancel request does not stop a terminal outcome: the first commit wins. An outcome that is no end (RETRY,
           PARKED, WAITING_FOR_APPROVAL) becomes CANCELLED, so that no request is lost. CANCELLED takes the canceller's note.

@@ -210,7 +210,7 @@ async def _insert(tx: Tx, lease: Lease, new: NewApproval) -> None:
         event["expires_at"] = row["expires_at"].isoformat()
     requested = NewEvent("approval_requested", json.dumps(event, ensure_ascii=False))
     # No time of its own: the approval's expiry is settled whether or not a worker serves the queue.
-    wait = Wait(new.key, new.kind, None, new.id)
+    wait = Wait(new.key, new.kind, None, str(new.id))
     [result] = await write_entries(tx.rows, [Entry(lease, [requested], None, [wait], ())], tx.tenant)
     if isinstance(result, Exception):
         raise result

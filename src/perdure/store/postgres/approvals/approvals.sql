@@ -69,7 +69,7 @@ update perdure.approvals set status = $2, decided_at = perdure.db_now(), decided
 
 -- name: waits_on
 -- Whether a job waits for this approval: $1 job id, $2 approval id
-select true from perdure.job_waits where job_id = $1 and approval_id = $2
+select true from perdure.job_waits where job_id = $1 and subject_id = $2::uuid::text
 
 -- name: due_approvals
 -- $1 limit, $2 tenant

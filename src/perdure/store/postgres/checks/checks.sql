@@ -48,12 +48,16 @@ select job_id, tenant_id, attempt, version, worker_id, expires_at > perdure.db_n
 from perdure.job_claims where job_id = any ($1::uuid[])
 
 -- name: check_waits
-select job_id, key, kind, case when until between '0002-01-01 UTC' and '9999-01-01 UTC' then until end as until, approval_id,
-  until not between '0002-01-01 UTC' and '9999-01-01 UTC' as odd
-from perdure.job_waits where job_id = any ($1::uuid[]) order by job_id, key
+select job_id, key, kind, subject_id, odd, case when not odd then until end as until,
+  case when not odd then answered_at end as answered_at
+from (select *, coalesce(least(until, answered_at) < '0002-01-01 UTC' or greatest(until, answered_at) > '9999-01-01 UTC', false)
+    as odd
+  from perdure.job_waits where job_id = any ($1::uuid[])) w order by job_id, key
 
 -- name: check_approvals
-select job_id, id, tenant_id, key, status from perdure.approvals where job_id = any ($1::uuid[]) order by job_id, id
+select job_id, id, tenant_id, key, status,
+  case when decided_at between '0002-01-01 UTC' and '9999-01-01 UTC' then decided_at end as decided_at
+from perdure.approvals where job_id = any ($1::uuid[]) order by job_id, id
 
 -- name: check_state
 -- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
@@ -125,9 +129,10 @@ update perdure.job_claims set tenant_id = $2, attempt = $3, version = $4, expire
 where job_id = $1
 
 -- name: put_wait
--- $1 id, $2 key, $3 kind, $4 until, $5 approval id
-insert into perdure.job_waits (job_id, key, kind, until, approval_id) values ($1, $2, $3, $4, $5)
-on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.until, approval_id = excluded.approval_id
+-- $1 id, $2 key, $3 kind, $4 subject id, $5 until, $6 answered at
+insert into perdure.job_waits (job_id, key, kind, subject_id, until, answered_at) values ($1, $2, $3, $4, $5, $6)
+on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+  answered_at = excluded.answered_at
 
 -- name: drop_wait
 delete from perdure.job_waits where job_id = $1 and key = $2

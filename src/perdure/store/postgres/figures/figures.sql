@@ -18,7 +18,7 @@ from live l join perdure.jobs j on j.id = any (array[l.job_id]) where j.tenant_i
 -- name: pending_approvals
 -- $1 tenant. Every open question is awaited.
 select count(*) as pending, extract(epoch from perdure.db_now() - min(a.requested_at))::float8 as oldest, perdure.db_now() as now
-from perdure.job_waits w join perdure.approvals a on a.id = any (array[w.approval_id])
+from perdure.job_waits w join perdure.approvals a on a.job_id = any (array[w.job_id]) and a.id::text = w.subject_id
 where a.status = 'PENDING' and a.tenant_id = $1
 
 -- name: decided_approvals

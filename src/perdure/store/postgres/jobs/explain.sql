@@ -27,6 +27,6 @@ from perdure.job_claims k left join perdure.workers w on w.id = k.worker_id wher
 -- name: approvals_awaited
 -- Those that the open waits of a job are about: $1 job id
 select a.*, j.kind as job_kind, j.status::text as job_status
-from perdure.job_waits w join perdure.approvals a on a.id = any (array[w.approval_id])
+from perdure.job_waits w join perdure.approvals a on a.job_id = any (array[w.job_id]) and a.id::text = w.subject_id
 join perdure.jobs j on j.id = any (array[a.job_id])
 where w.job_id = $1 order by a.id

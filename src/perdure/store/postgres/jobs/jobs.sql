@@ -39,7 +39,8 @@ select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
   (select e.payload from perdure.job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as last_step,
-  (select json_agg(json_build_object('key', w.key, 'kind', w.kind, 'until', w.until, 'approval_id', w.approval_id)
+  (select json_agg(json_build_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
+    'answered_at', w.answered_at)
     order by w.opened_at, w.key) from perdure.job_waits w where w.job_id = j.id) as waits
 from perdure.jobs j left join perdure.job_claims k on k.job_id = j.id left join perdure.job_state s on s.job_id = j.id
 left join perdure.job_queue q on q.job_id = j.id

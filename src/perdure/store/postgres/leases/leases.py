@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 
 from perdure.model.errors import JobNotFound
-from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
+from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.errors import lease_lost
 from perdure.store.group_commit.retry import CLASHES, Trouble
@@ -22,7 +22,7 @@ from perdure.store.postgres.engine.driver_errors import DAMAGED, translated, tro
 from perdure.store.postgres.engine.hot_writer import Base
 from perdure.store.postgres.engine.transactions import Tx, is_held
 from perdure.store.postgres.engine.vacuum import Vacuum
-from perdure.store.rows import Row, claimed_job_of
+from perdure.store.rows import Row, claimed_job_of, wait_of
 
 HOT_STATEMENTS = ("claim", "claim_front", "push_back", "next_due", "heartbeat", "still_held")
 
@@ -129,6 +129,11 @@ class Leases(Base):
                 return kept
             await asyncio.sleep(pause)
         return kept | {lease.job_id for lease in left}  # a stranger's lock, which is no reason to give a job up
+
+    async def read_wait(self, lease: Lease, key: str) -> Wait | None:
+        """See `protocol.LeaseStore.read_wait`."""
+        row = await self._db.row("read_wait", lease.job_id, key, self.tenant)
+        return None if row is None else wait_of(row, SPELLING)
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:
         """See `protocol.LeaseStore.set_waiting`. Asking for what is already so changes nothing."""

@@ -144,10 +144,17 @@ on conflict (job_id) do update set checkpoint = coalesce(excluded.checkpoint, jo
   tokens = job_state.tokens + excluded.tokens, cost = job_state.cost + excluded.cost, updated_at = perdure.db_now()
 
 -- name: open_wait
--- One row per array element: $1 job ids, $2 keys, $3 kinds, $4 until, $5 approval ids
-insert into perdure.job_waits (job_id, key, kind, until, approval_id)
-select * from unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[])
-on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.until, approval_id = excluded.approval_id
+-- One row per array element: $1 job ids, $2 keys, $3 kinds, $4 subject ids, $5 until. Opened again for the same subject, a wait
+-- keeps its answer.
+insert into perdure.job_waits as w (job_id, key, kind, subject_id, until)
+select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[])
+on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+  answered_at = case when (w.kind, w.subject_id) is not distinct from (excluded.kind, excluded.subject_id) then w.answered_at end
+
+-- name: read_wait
+-- An open wait of a leased job: $1 job id, $2 key, $3 tenant
+select w.key, w.kind, w.subject_id, w.until, w.answered_at from perdure.job_waits w
+join perdure.job_claims k on k.job_id = w.job_id where w.job_id = $1 and w.key = $2 and k.tenant_id = $3
 
 -- name: close_waits
 -- One row per array element: $1 job ids, $2 keys

@@ -67,7 +67,7 @@ async def write_entries(run: Run, entries: Sequence[Entry], tenant: str) -> list
     ])  # fmt: skip
     await _insert(run, "close_waits", [(e.lease.job_id, key) for e in live for key in e.close_waits])
     await _insert(run, "open_wait", [
-        (e.lease.job_id, wait.key, wait.kind, wait.until, wait.approval_id) for e in live for wait in e.open_waits
+        (e.lease.job_id, wait.key, wait.kind, wait.subject_id, wait.until) for e in live for wait in e.open_waits
     ])  # fmt: skip
     return [heads.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in entries]
 

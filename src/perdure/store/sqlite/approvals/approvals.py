@@ -102,7 +102,15 @@ class Approvals(Base):
                     approval.on_expiry, approval.on_deny, approval.token_hash, now, expires,
                 ),
             )  # fmt: skip
-            conn.execute(SQL["open_wait"], (job_id, approval.key, approval.kind, None, id, now))
+            opened = {
+                "job_id": job_id,
+                "key": approval.key,
+                "kind": approval.kind,
+                "subject_id": id,
+                "until": None,
+                "now": now,
+            }
+            conn.execute(SQL["open_wait"], opened)
             asked: dict[str, Any] = {
                 "key": approval.key,
                 "approval": id,

@@ -61,7 +61,7 @@ update approvals set status = :status, decided_at = :now, decided_by = :by, deci
 
 -- name: waits_on
 -- Whether a job waits for this approval.
-select 1 from job_waits where job_id = ? and approval_id = ?
+select 1 from job_waits where job_id = ? and subject_id = ?
 
 -- name: due_approvals
 select id, job_id, key, on_expiry from approvals where status = 'PENDING' and expires_at <= ? and tenant_id = ?

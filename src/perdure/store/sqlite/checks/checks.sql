@@ -51,12 +51,16 @@ select job_id, tenant_id, attempt, version, worker_id, expires_at - ttl - 600000
 from job_claims where job_id = ?
 
 -- name: check_waits
-select job_id, key, kind, case when until between -62104060800000000 and 253370764800000000 then until end as until, approval_id,
-  until not between -62104060800000000 and 253370764800000000 as odd
-from job_waits where job_id = ? order by key
+select job_id, key, kind, subject_id, odd, case when not odd then until end as until,
+  case when not odd then answered_at end as answered_at
+from (select *, coalesce(until not between -62104060800000000 and 253370764800000000, 0)
+    or coalesce(answered_at not between -62104060800000000 and 253370764800000000, 0) as odd
+  from job_waits where job_id = ?) order by key
 
 -- name: check_approvals
-select job_id, id, tenant_id, key, status from approvals where job_id = ? order by id
+select job_id, id, tenant_id, key, status,
+  case when decided_at between -62104060800000000 and 253370764800000000 then decided_at end as decided_at
+from approvals where job_id = ? order by id
 
 -- name: check_state
 -- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
@@ -103,9 +107,10 @@ update job_claims set tenant_id = v.column2, attempt = v.column3, version = v.co
 from (values (?, ?, ?, ?)) v where job_id = v.column1
 
 -- name: put_wait
--- id, key, kind, until, approval id
-insert into job_waits (job_id, key, kind, until, approval_id) values (?, ?, ?, ?, ?)
-on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.until, approval_id = excluded.approval_id
+-- id, key, kind, subject id, until, answered at
+insert into job_waits (job_id, key, kind, subject_id, until, answered_at) values (?, ?, ?, ?, ?, ?)
+on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+  answered_at = excluded.answered_at
 
 -- name: drop_wait
 delete from job_waits where job_id = ? and key = ?

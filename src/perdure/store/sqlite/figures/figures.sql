@@ -19,7 +19,7 @@ from clock n cross join live l cross join jobs j on j.id = l.job_id where j.tena
 -- name: pending_approvals
 -- Every open question is awaited.
 select count(*) as pending, ((select now from clock) - min(a.requested_at)) / 1000000.0 as oldest, (select now from clock) as now
-from job_waits w cross join approvals a on a.id = w.approval_id
+from job_waits w cross join approvals a on a.id = w.subject_id
 where a.status = 'PENDING' and a.tenant_id = :tenant
 
 -- name: decided_approvals

@@ -23,5 +23,5 @@ from job_claims k left join workers w on w.id = k.worker_id where k.job_id = ?
 -- name: approvals_awaited
 -- Those that the open waits of a job are about.
 select a.*, j.kind as job_kind, j.status as job_status
-from job_waits w cross join approvals a on a.id = w.approval_id cross join jobs j on j.id = a.job_id
+from job_waits w cross join approvals a on a.id = w.subject_id cross join jobs j on j.id = a.job_id
 where w.job_id = ? order by a.id

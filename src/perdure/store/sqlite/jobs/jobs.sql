@@ -28,7 +28,8 @@ select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
   (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as cursor,
-  (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'until', w.until, 'approval_id', w.approval_id))
+  (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
+    'answered_at', w.answered_at))
     from (select * from job_waits where job_id = j.id order by opened_at, key) w) as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id

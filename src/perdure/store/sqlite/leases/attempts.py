@@ -98,8 +98,15 @@ class Attempts(Base):
                         (id, patch.checkpoint, patch.progress, patch.progress_text, patch.tokens, patch.cost, now)
                     )
                 for wait in record.open_waits:
-                    approval = None if wait.approval_id is None else str(wait.approval_id)
-                    conn.execute(SQL["open_wait"], (id, wait.key, wait.kind, micros(wait.until), approval, now))
+                    opened = {
+                        "job_id": id,
+                        "key": wait.key,
+                        "kind": wait.kind,
+                        "subject_id": wait.subject_id,
+                        "until": micros(wait.until),
+                        "now": now,
+                    }
+                    conn.execute(SQL["open_wait"], opened)
                 if record.close_waits:
                     write_rows(conn, "close_waits", [(id, key) for key in record.close_waits])
             write_rows(conn, "append_head", list(moved.items()), now)

@@ -12,10 +12,10 @@ from uuid import UUID
 import structlog
 
 from perdure.model.errors import IllegalTransition, InvalidInput
-from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, lane_of
+from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.errors import lease_lost
-from perdure.store.rows import claimed_job_of
+from perdure.store.rows import claimed_job_of, wait_of
 from perdure.store.sqlite.approvals.approvals import expire_approval
 from perdure.store.sqlite.engine.base import SQL, Base, singly
 from perdure.store.sqlite.engine.bulk import write_rows
@@ -118,6 +118,11 @@ class Leases(Base):
             return {lease.job_id for lease in live}
 
         return await self._write(one, NOTHING) if leases else set()
+
+    async def read_wait(self, lease: Lease, key: str) -> Wait | None:
+        """See `protocol.LeaseStore.read_wait`."""
+        row = await self._row("read_wait", {"job_id": str(lease.job_id), "key": key, "tenant": self.tenant_id})
+        return None if row is None else wait_of(row, CODEC)
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:
         """See `protocol.LeaseStore.set_waiting`."""

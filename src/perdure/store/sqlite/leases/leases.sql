@@ -96,10 +96,16 @@ on conflict (job_id) do update set checkpoint = coalesce(excluded.checkpoint, jo
   tokens = job_state.tokens + excluded.tokens, cost = job_state.cost + excluded.cost, updated_at = excluded.updated_at
 
 -- name: open_wait
--- job id, key, kind, until, approval id, now
-insert into job_waits (job_id, key, kind, until, approval_id, opened_at) values (?, ?, ?, ?, ?, ?)
-on conflict (job_id, key) do update set kind = excluded.kind, until = excluded.until,
-  approval_id = excluded.approval_id
+-- Opened again for the same subject, a wait keeps its answer.
+insert into job_waits as w (job_id, key, kind, subject_id, until, opened_at)
+values (:job_id, :key, :kind, :subject_id, :until, :now)
+on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+  answered_at = case when w.kind = excluded.kind and w.subject_id is excluded.subject_id then w.answered_at end
+
+-- name: read_wait
+-- An open wait of a leased job.
+select w.key, w.kind, w.subject_id, w.until, w.answered_at from job_waits w
+join job_claims k on k.job_id = w.job_id where w.job_id = :job_id and w.key = :key and k.tenant_id = :tenant
 
 -- name: close_waits
 delete from job_waits where (job_id, key) in (values (?, ?))

@@ -4,7 +4,7 @@
 --   job_events     the one log, append-only, versions dense from 1; transitions are written here by trigger
 --   job_queue      transient: one row per job that may start or wake by itself, at run_at
 --   job_claims     transient: one row per leased job; version is the head of the log while it is leased
---   job_waits      transient: one row per open wait of a job (timer, approval, question)
+--   job_waits      transient: one row per open wait of a job (timer, approval, question, ...); an answer sets answered_at
 --   job_state      checkpoint, progress, tokens, cost of a job
 --   job_runs       one row per finished attempt
 --   job_failures   FAILED and DEADLETTER jobs, so that "the last failures" never scans history
@@ -154,9 +154,10 @@ create table perdure.job_waits (
   job_id uuid not null,
   key text not null,
   kind text not null,
-  until timestamptz,
-  approval_id uuid,
+  subject_id text,  -- the id of what it is about: an approval's for example
+  until timestamptz,  -- the time that ends it without an answer
   opened_at timestamptz not null default perdure.db_now(),
+  answered_at timestamptz,
   primary key (job_id, key)
 );
 
@@ -362,13 +363,15 @@ begin
       on conflict (job_id) do update set run_at = excluded.run_at;
   end if;
   if some_suspended then
-    -- due at the earliest timer or deadline; at once if an answer is already there or nothing is awaited at all.
-    -- A statement of its own: it sees decisions committed while the suspending statement waited for its locks.
+    -- An answer given in this moment comes first and is seen below, or comes after, and then it finds the job suspended.
+    perform from perdure.job_waits where job_id = any (array (select id from new_t
+      where prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL'))) order by job_id, key for share;
+    -- Due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all.
+    -- A statement of its own: it sees answers committed while the statements before it waited for their locks.
     insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
       select n.id, n.lane, n.priority, w.wake_at, n.deadline
       from new_t n, lateral (
-        select case when count(*) = 0
-            or bool_or((select a.status <> 'PENDING' from perdure.approvals a where a.id = w.approval_id)) then perdure.db_now()
+        select case when count(*) = 0 or bool_or(w.answered_at is not null) then perdure.db_now()
           else least(min(w.until), n.deadline) end as wake_at
         from perdure.job_waits w where w.job_id = n.id) w
       where n.prev_status <> n.status and n.status in ('PARKED', 'WAITING_FOR_APPROVAL') and w.wake_at is not null
@@ -394,19 +397,27 @@ end $$;
 create trigger jobs_moved after update on perdure.jobs referencing new table as new_t
   for each statement execute function perdure.jobs_moved();
 
--- A decision wakes the job that is suspended on it -----------------------------------------------------------------------
+-- An answer wakes the job that is suspended on it: whatever answers a wait sets its answered_at ---------------------------
 
-create function perdure.approvals_decided() returns trigger language plpgsql as $$
+create function perdure.job_waits_answered() returns trigger language plpgsql as $$
 begin
   insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
     select j.id, j.lane, j.priority, perdure.db_now(), j.deadline from perdure.jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
-    and exists (select 1 from perdure.job_waits w where w.job_id = j.id and w.approval_id = new.id)
     on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
   return null;
 end $$;
+create trigger job_waits_answered after update on perdure.job_waits for each row
+  when (old.answered_at is null and new.answered_at is not null) execute function perdure.job_waits_answered();
+
+create function perdure.approvals_decided() returns trigger language plpgsql set enable_seqscan = off as $$
+begin
+  update perdure.job_waits set answered_at = new.decided_at
+    where job_id = new.job_id and subject_id = new.id::text and answered_at is null;
+  return null;
+end $$;
 create trigger approvals_decided after update on perdure.approvals for each row
-  when (old.status = 'PENDING' and new.status in ('APPROVED', 'DENIED', 'EXPIRED'))
+  when (old.status = 'PENDING' and new.status <> 'PENDING')
   execute function perdure.approvals_decided();
 
 create function perdure.approvals_reject() returns trigger language plpgsql as $$

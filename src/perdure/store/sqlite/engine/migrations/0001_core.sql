@@ -141,9 +141,10 @@ create table job_waits (
   job_id text not null,
   key text not null,
   kind text not null,
-  until integer,
-  approval_id text,
+  subject_id text,  -- the id of what it is about: an approval's for example
+  until integer,  -- the time that ends it without an answer
   opened_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+  answered_at integer,
   primary key (job_id, key)
 ) strict, without rowid;
 
@@ -308,12 +309,12 @@ begin
   insert into job_queue (job_id, lane, priority, run_at, deadline)
     select new.id, new.lane, new.priority, new.next_retry_at, new.deadline where new.to_status = 'RETRY'
     on conflict (job_id) do update set run_at = excluded.run_at;
-  -- due at the earliest timer or deadline; at once if an answer is already there or nothing is awaited at all
+  -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all
   insert into job_queue (job_id, lane, priority, run_at, deadline)
     select new.id, new.lane, new.priority, w.wake_at, new.deadline from (
-      select case when count(w.job_id) = 0 or max(a.status <> 'PENDING') then new.at
-        else min(coalesce(min(w.until), new.deadline), coalesce(new.deadline, min(w.until))) end as wake_at
-      from job_waits w left join approvals a on a.id = w.approval_id where w.job_id = new.id) w
+      select case when count(*) = 0 or count(answered_at) > 0 then new.at
+        else min(coalesce(min(until), new.deadline), coalesce(new.deadline, min(until))) end as wake_at
+      from job_waits where job_id = new.id) w
     where new.to_status <> 'RETRY' and w.wake_at is not null
     on conflict (job_id) do update set run_at = excluded.run_at;
 end;
@@ -324,9 +325,9 @@ begin
   select raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
     where exists (select 1 from job_claims k where k.job_id = new.id);
   delete from job_queue where new.from_status <> 'RUNNING' and new.from_status <> 'WAITING' and job_id = new.id;
+  delete from job_waits where job_id = new.id;
   update approvals set status = 'CANCELLED', decided_at = new.at, decided_door = 'system', comment = 'its job ended'
     where job_id = new.id and status = 'PENDING';
-  delete from job_waits where job_id = new.id;
   insert into job_failures (job_id, status, finished_at)
     select new.id, new.to_status, new.at where new.to_status = 'FAILED' or new.to_status = 'DEADLETTER';
 end;
@@ -404,16 +405,22 @@ begin
     where old.version = new.version and job_id = new.id;
 end;
 
--- A decision wakes the job that is suspended on it -----------------------------------------------------------------------
+-- An answer wakes the job that is suspended on it: whatever answers a wait sets its answered_at ---------------------------
 
-create trigger approvals_decided after update of status on approvals
-when old.status = 'PENDING' and new.status in ('APPROVED', 'DENIED', 'EXPIRED')
+create trigger job_waits_answered after update of answered_at on job_waits
+when old.answered_at is null and new.answered_at is not null
 begin
   insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select j.id, j.lane, j.priority, new.decided_at, j.deadline from jobs j
+    select j.id, j.lane, j.priority, new.answered_at, j.deadline from jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
-    and exists (select 1 from job_waits w where w.job_id = j.id and w.approval_id = new.id)
     on conflict (job_id) do update set run_at = min(job_queue.run_at, excluded.run_at);
+end;
+
+create trigger approvals_decided after update of status on approvals
+when old.status = 'PENDING' and new.status <> 'PENDING'
+begin
+  update job_waits set answered_at = new.decided_at
+    where job_id = new.job_id and subject_id = new.id and answered_at is null;
 end;
 
 create trigger approvals_once before update on approvals

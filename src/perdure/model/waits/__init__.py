@@ -1,0 +1,21 @@
+"""The kinds of waits: a file for each, and the registry of them."""
+
+from perdure.model.waits.approval import APPROVAL
+from perdure.model.waits.base import Facts, WaitFault, WaitKind, WaitLine
+from perdure.model.waits.question import QUESTION
+from perdure.model.waits.registry import kind_of, opened_wait, register, suspended_status
+from perdure.model.waits.timer import TIMER
+
+__all__ = [
+    "APPROVAL",
+    "QUESTION",
+    "TIMER",
+    "Facts",
+    "WaitFault",
+    "WaitKind",
+    "WaitLine",
+    "kind_of",
+    "opened_wait",
+    "register",
+    "suspended_status",
+]

@@ -1,0 +1,26 @@
+"""A question to a person: what happened to a tool call that was cut off. An approval with other answers."""
+
+from __future__ import annotations
+
+from perdure.model.approvals import Approval
+from perdure.model.explanation import Move
+from perdure.model.waits.approval import ApprovalWait, as_whom
+
+
+class QuestionWait(ApprovalWait):
+    """Its subject is an approval of kind `question`."""
+
+    name = "question"
+    noun = "a question"
+
+    def ways_to_decide(self, approval: Approval) -> tuple[Move, ...]:
+        """The commands that answer it."""
+        id, by = approval.short_id, as_whom(approval)
+        return (
+            Move("it happened", f"perdure approvals approve {id} --outcome happened --result JSON{by}"),
+            Move("run it again", f"perdure approvals approve {id} --outcome retry{by}"),
+            Move("fail the job", f"perdure approvals deny {id}{by}"),
+        )
+
+
+QUESTION = QuestionWait()
