@@ -43,7 +43,7 @@ bench: $(STAMP) ## Measure, beside the bare database and Graphile Worker (with N
 soak: $(STAMP) ## Kill 2,000 workers on SQLite and 2,000 on PostgreSQL
 	@$(BIN)/python -m tests.crash.soak $(ARGS)
 
-docs: $(STAMP) ## Regenerate the reference pages (commands, settings, states)
+docs: $(STAMP) ## Regenerate the reference pages (Python, commands, settings, states)
 	@$(BIN)/python docs/generate.py
 
 # The first interpreter that really runs and is new enough; a name on PATH alone proves nothing.

@@ -1,7 +1,7 @@
 """Regenerate the parts of the docs that follow from the code: `make docs`. With --check, say whether they are up to date.
 
 A generated part stands between `<!-- generated: name -->` and `<!-- end -->` in a page; the rest of the page is written by hand.
-The pages in `errors/`, one for each code, are generated as a whole.
+The pages in `errors/`, one for each code, and those in `reference/`, the Python reference, are generated as a whole.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import python_reference
 
 from perdure.app import App
 from perdure.cli import errors as doors
@@ -42,6 +44,8 @@ MORE = {
     "store-error": "operations",
 }
 """Pages that say more about an error. Its advice does without them: who has only installed perdure has no pages."""
+WHOLE = ("errors", "reference")
+"""Directories in which every page is generated."""
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -141,7 +145,7 @@ def error_pages() -> Iterator[tuple[Path, str]]:
         base = cls.__bases__[0].__name__
         of_python = cls.__module__ == errors.__name__
         known = (
-            f"`{cls.__name__}`, {'an' if base[0] in 'AEIOU' else 'a'} `{base}`"
+            f"`perdure.{cls.__name__}`, {'an' if base[0] in 'AEIOU' else 'a'} `{base}`"
             if of_python
             else "Of the command line alone"
         )
@@ -292,10 +296,10 @@ def regenerated(text: str) -> str:
 
 def pages() -> Iterator[tuple[Path, str, str]]:
     """Every page as it is and as it should be; one that does not exist, or should not, is empty."""
-    whole = dict(error_pages())
+    whole = dict(error_pages()) | {DOCS / "reference" / name: text for name, text in python_reference.pages()}
     for page in sorted({*DOCS.rglob("*.md"), *whole}):
         old = page.read_text(encoding="utf-8") if page.exists() else ""
-        yield page, old, whole.get(page, "") if page.parent.name == "errors" else regenerated(old)
+        yield page, old, whole.get(page, "") if page.parent != DOCS and page.parent.name in WHOLE else regenerated(old)
 
 
 def main(arguments: list[str]) -> int:

@@ -11,7 +11,9 @@ from uuid import UUID
 from perdure.model.ids import short_id
 
 OnExpiry = Literal["fail", "deny", "continue"]
+"""What an approval does that was not decided in time: the job fails, it counts as denied, or the handler continues."""
 OnDeny = Literal["fail", "resume"]
+"""What a denial does: the job fails, or `Denied` is raised in the handler."""
 
 
 class ApprovalStatus(StrEnum):
@@ -47,7 +49,14 @@ class NewApproval:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An approval as it stands; times are UTC. `decision_payload` is what the decider changed the payload to, if at all."""
+    """An approval as it stands.
+
+    key: its name in the job. kind: "approval", or "question" about a tool whose outcome is unknown. payload: what was asked for,
+    as plain JSON values. payload_digest: changes when the payload does. requester: the kind and short id of the job.
+    assignees: who may decide by id; empty: any name. on_expiry: what happens if it expires.
+    on_deny: what a denial does. decided_by: the name that was given with the decision. edited: whether the payload was changed.
+    decision_payload: the changed payload, if it was.
+    """
 
     id: UUID
     tenant_id: str

@@ -136,7 +136,12 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One row of `job_events`. `version` is dense from 1 within the job; `at` is database time, UTC."""
+    """One event of a job's log.
+
+    version: 1, 2, 3, ... within the job, without a gap. at: when it was written, database time, UTC. payload: plain JSON values.
+    attempt: that of the worker which wrote it; None for an event of a client. previous_status, new_status: of a transition.
+    event_id: given by its writer, so that a repeated write is recognised.
+    """
 
     job_id: UUID
     version: int

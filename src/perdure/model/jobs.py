@@ -127,7 +127,19 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands. Times are UTC. `version` is the head of its log, also while a worker holds it."""
+    """A job as it stands.
+
+    kind: the name of its handler. goal: a title or message for people. payload: its input, as plain JSON values.
+    version: the version of the newest event in its log, also while a worker holds it.
+    priority: 1 to 9, 9 is the most urgent. attempt: how often it was claimed. retry_count: failures and crashes so far, at
+    most max_retries. run_at: when it may start first. next_retry_at: when it runs again, in RETRY alone.
+    deadline: when it fails instead of starting or continuing. origin_id: the job it was made from. origin_kind: how: "rerun"
+    or "fork". result: what the handler returned, as plain JSON values; None before the end. error_message, error_kind: why it
+    is FAILED or DEADLETTER. note: who changed it last and why. created_at: when it was enqueued. updated_at: when its status
+    changed last. started_at: when it was claimed first. finished_at: when it ended.
+    state: what changes while it runs: checkpoint, progress, usage. lease: the claim of the worker that holds it.
+    waits: what it waits for.
+    """
 
     id: UUID
     tenant_id: str
@@ -229,7 +241,11 @@ class StatePatch:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One attempt, as kept in `job_runs`. `outcome` is the status it ended in."""
+    """One attempt, as kept in `job_runs`.
+
+    attempt: the number of its claim. started_at: when its code began to run. outcome: the status it ended in.
+    error_message, error_kind: why, if it failed.
+    """
 
     job_id: UUID
     attempt: int

@@ -49,6 +49,7 @@ TRANSITIONS: MappingProxyType[Status, frozenset[Status]] = MappingProxyType(
         S.DEADLETTER: frozenset(),
     }
 )
+"""The statuses that a job may move to from each status; no other transition exists."""
 
 CAUSES: MappingProxyType[tuple[Status, Status], str] = MappingProxyType(
     {

@@ -92,7 +92,10 @@ class Backoff:
 
     base, cap: seconds (numbers or text such as "1s", "5m"). multiplier: at least 1.
     jitter: 1.0 draws evenly from [0, delay] (full jitter), 0.0 waits exactly the delay, values between mix the two.
-    Raises ValueError for figures that make no sense.
+    Raises ValueError for a base longer than the cap, a multiplier below 1, or a jitter outside of 0 to 1.
+
+    >>> [Backoff(base="1s", cap="1m", jitter=0).delay(retry) for retry in (0, 1, 2, 10)]
+    [1.0, 2.0, 4.0, 60.0]
     """
 
     base: Duration = 1.0

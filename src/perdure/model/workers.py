@@ -25,7 +25,12 @@ class WorkerCommand(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One worker process. `alive` is judged by database time: heard of within three heartbeats."""
+    """One worker process.
+
+    queues: those it claims from. kinds: the handlers it knows. concurrency: how many jobs it runs at once.
+    heartbeat_at: its last heartbeat. alive: whether that was less than three heartbeats ago, by database time.
+    command: what it was asked to do and has not done yet.
+    """
 
     id: str
     host: str

@@ -46,7 +46,9 @@ R = TypeVar("R")
 T = typing_extensions.TypeVar("T", default=None)
 
 OnChange = Literal["fail", "rerun", "keep"]
+"""What happens if a recorded call comes with other arguments: the job fails, the call runs again, its record is kept."""
 OnUnknown = Literal["ask", "retry", "fail"]
+"""What happens to a tool whose outcome is unknown: a person is asked, it is called again, or the job fails."""
 
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _TAKEN = re.compile(r"#\d+$|\[.*\]$")
