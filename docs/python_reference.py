@@ -264,8 +264,9 @@ def _class_head(entry: Entry) -> Iterator[str]:
     facts = [f"`from {entry.home} import {value.__name__}`"]
     if issubclass(value, PerdureError) and "code" in vars(value):
         facts.append(f"code [{value.code}](../errors/{value.code}.md)")
-    named = [base for base in value.__bases__ if base.__module__ in ("builtins", "enum") or _has_entry(base)]
-    if bases := [base.__name__ for base in named if base is not object]:
+    named = [base for base in value.__bases__ if base.__module__ in ("builtins", "enum") and base is not object]
+    named += [base for base in value.__mro__[1:] if _has_entry(base)][:1]
+    if bases := [base.__name__ for base in named]:
         facts.append("a kind of " + ", ".join(_link(base) for base in bases))
     yield from ("; ".join(facts), "")
     made_by_programs = any("__init__" in vars(base) for base in _own_bases(value))
@@ -286,22 +287,25 @@ def _member(entry: Entry, name: str, member: Any) -> Iterator[str]:
     title = f"{entry.name}.{name}"
     yield from (f"### {title}", "")
     yield from _code(_signatures(name, inspect.unwrap(member)))
-    for text in _resolved(inspect.getdoc(member) or ""):
-        if text:
-            yield from (_text(text, _parameters(member)), "")
+    doc = inspect.getdoc(member) or ""
+    target = _referred(doc)
+    if target is not None:
+        yield from (_text(inspect.getdoc(target) or "", _parameters(target)), "")
+        doc = _SEE.sub("", doc, count=1)
+    if doc:
+        yield from (_text(doc, _parameters(member)), "")
 
 
-def _resolved(doc: str) -> tuple[str, str]:
-    """A docstring that refers to another one: what it says itself, and what that one says."""
+def _referred(doc: str) -> Any:
+    """The method that a docstring refers to, as in "See `JobContext.step`."; None if it does not."""
     found = _SEE.match(doc)
     if found is None:
-        return doc, ""
+        return None
     owners = [
         e.value for e in entries() if inspect.isclass(e.value) and e.value.__name__ == found[1] and e.page != "sync"
     ]
     owners += [perdure.App]
-    target = next((m for owner in owners if (m := getattr(owner, found[2], None)) is not None), None)
-    return doc[found.end() :], doc if target is None else inspect.getdoc(target) or ""
+    return next((m for owner in owners if (m := getattr(owner, found[2], None)) is not None), None)
 
 
 def _type_elsewhere(name: str) -> str:
