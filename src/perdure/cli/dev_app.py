@@ -20,8 +20,13 @@ async def research(ctx: JobContext, topic: str) -> dict[str, Any]:
     await ctx.sleep("settle", "2s")
     notes = [await ctx.step(f"read {number}", read, source) for number, source in enumerate(sources, 1)]
     await ctx.progress(0.9, "writing")
-    await ctx.usage(tokens=1840, cost=0.02)
-    return {"topic": topic, "report": await ctx.step("write", write, notes)}
+
+    async def write_report() -> str:
+        report = await write(notes)
+        await ctx.usage(tokens=1840, cost=0.02)  # in the step: it counts once for each time the step runs
+        return report
+
+    return {"topic": topic, "report": await ctx.step("write", write_report)}
 
 
 @app.job(max_retries=3, backoff=Backoff(base=2, cap=10, jitter=0))
