@@ -14,17 +14,32 @@ import structlog
 
 from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Request, Snooze
 from perdure.app import run
+from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.context.context import OnUnknown
+from perdure.runtime.context.waits import wait_once
 from tests.crash import pruner, saboteur
 from tests.crash.orders import Orders
 from tests.crash.saboteur import here, is_open, leave
+from tests.signal_wait import SIGNAL
 
 TOGETHER = 7
 """Jobs of one `enqueue_many` of a producer."""
 AT_ONCE = Backoff(base=0, cap=0)
 Doing = Literal[
-    "step", "thread", "both", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "pause", "stumble", "snooze"
+    "step",
+    "thread",
+    "both",
+    "tool",
+    "sleep",
+    "approve",
+    "signal",
+    "checkpoint",
+    "usage",
+    "emit",
+    "pause",
+    "stumble",
+    "snooze",
 ]
 
 
@@ -149,6 +164,13 @@ async def _approve(ctx: JobContext, op: Op) -> Any:
     return decision.payload
 
 
+async def _signal(ctx: JobContext, op: Op) -> Any:
+    if kind_of(SIGNAL.name) is not SIGNAL:
+        register(SIGNAL)
+    await wait_once(ctx._run, SIGNAL, op.name, subject_id=op.name)
+    return op.name
+
+
 async def _checkpoint(ctx: JobContext, op: Op) -> Any:
     await ctx.checkpoint({"at": op.name})
     return op.name
@@ -186,6 +208,7 @@ _DOERS = {
     "tool": _tool,
     "sleep": _sleep,
     "approve": _approve,
+    "signal": _signal,
     "checkpoint": _checkpoint,
     "usage": _usage,
     "emit": _emit,

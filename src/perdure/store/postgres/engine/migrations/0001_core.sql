@@ -402,7 +402,7 @@ create trigger jobs_moved after update on perdure.jobs referencing new table as 
 create function perdure.job_waits_answered() returns trigger language plpgsql as $$
 begin
   insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
-    select j.id, j.lane, j.priority, perdure.db_now(), j.deadline from perdure.jobs j
+    select j.id, j.lane, j.priority, least(new.answered_at, perdure.db_now()), j.deadline from perdure.jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
     on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
   return null;

@@ -411,7 +411,7 @@ create trigger job_waits_answered after update of answered_at on job_waits
 when old.answered_at is null and new.answered_at is not null
 begin
   insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select j.id, j.lane, j.priority, new.answered_at, j.deadline from jobs j
+    select j.id, j.lane, j.priority, min(new.answered_at, (select now from clock)), j.deadline from jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
     on conflict (job_id) do update set run_at = min(job_queue.run_at, excluded.run_at);
 end;
