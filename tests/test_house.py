@@ -19,10 +19,10 @@ MACHINE_PATH = re.compile(r"(?<![\w.~}-])/wor[k]/")
 
 
 def statements(dialect: str) -> dict[str, str]:
-    """Every named statement of a dialect, as "file: name", with its text."""
+    """Every named statement of a dialect with its text."""
     files = sorted((PACKAGE / "store" / dialect).glob("*/*.sql"))
     found = ((file, *named) for file in files for named in STATEMENT.findall(file.read_text()))
-    return {f"{file.parent.name}/{file.name}: {name}": text for file, name, text in found}
+    return {name: text for file, name, text in found}
 
 
 def checked_in() -> list[Path]:

@@ -12,7 +12,7 @@ from perdure.model.errors import IdempotencyConflict
 from perdure.model.ids import hash_json, uuid7
 from perdure.model.jobs import JobFilter, NewJob
 from perdure.store.open import open_store
-from perdure.store.postgres.engine.connections import HotConnection
+from perdure.store.postgres.engine.hot_connection import HotConnection
 from perdure.store.protocol import Store
 from tests.conformance.support import (
     HOUR,
@@ -188,14 +188,14 @@ async def test_what_was_inserted_is_not_asked_for(
 ) -> None:
     """Until somebody asks, it may have been claimed, completed and pruned: it would be taken for what was never there."""
     asked: list[list[UUID]] = []
-    fetch = HotConnection.fetch
+    rows = HotConnection.rows
 
-    async def noted(self: HotConnection, name: str, *arguments: Any, **options: Any) -> Any:
+    async def noted(self: HotConnection, name: str, /, **values: Any) -> Any:
         if name == "find_enqueued":
-            asked.append(arguments[0])
-        return await fetch(self, name, *arguments, **options)
+            asked.append(values["ids"])
+        return await rows(self, name, **values)
 
-    monkeypatch.setattr(HotConnection, "fetch", noted)
+    monkeypatch.setattr(HotConnection, "rows", noted)
     store = await open_store(fresh_store_url("postgres"))
     try:
         await store.schema.migrate()

@@ -13,9 +13,9 @@ import pytest
 
 from perdure.model.errors import LeaseLost, PerdureError, StoreUnreachable
 from perdure.store.group_commit import batcher as batching
-from perdure.store.group_commit.batcher import CROWD, Batcher
+from perdure.store.group_commit.batcher import SECOND_WRITE_ITEMS, Batcher
 from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
-from perdure.store.group_commit.retry import Trouble, Writer
+from perdure.store.group_commit.retry import Failure, Writer
 from perdure.store.open import open_store
 from perdure.store.sqlite.engine.writer import CROWD_ITEMS, MOST_AWAY
 from perdure.store.sqlite.engine.writer import Writer as SqliteWriter
@@ -50,10 +50,10 @@ class Slow(Writer[Item, Item]):
             raise self.error
         return items
 
-    async def look(self, items: Sequence[Item]) -> Sequence[Item]:
+    async def find_written(self, items: Sequence[Item]) -> Sequence[Item]:
         raise AssertionError(items)
 
-    async def write_aside(self, item: Item) -> Item:
+    async def write_separately(self, item: Item) -> Item:
         raise AssertionError(item)
 
     def subject(self, item: Item) -> Hashable:
@@ -62,8 +62,8 @@ class Slow(Writer[Item, Item]):
     def size(self, item: Item) -> int:
         return item.size
 
-    def trouble(self, error: Exception) -> Trouble:
-        return Trouble.OTHER
+    def failure(self, error: Exception) -> Failure:
+        return Failure.OTHER
 
     def refusal(self, error: Exception) -> Exception:
         return error
@@ -74,7 +74,7 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Says whether writes pass for swift, whatever they take here."""
 
     def says(they_are: bool) -> None:
-        monkeypatch.setattr(batching, "SWIFT", 60.0 if they_are else -1.0)
+        monkeypatch.setattr(batching, "FAST_ITEM", 60.0 if they_are else -1.0)
 
     return says
 
@@ -110,19 +110,19 @@ async def test_what_is_written_together_is_bounded_by_its_number() -> None:
 async def test_a_crowd_that_goes_in_step_keeps_two_writers_busy(swift: Callable[[bool], None]) -> None:
     swift(True)
     writers = Slow(0.001), Slow(0.001)
-    await in_step(Batcher(*writers), 2 * CROWD, 50)
+    await in_step(Batcher(*writers), 2 * SECOND_WRITE_ITEMS, 50)
     first, second = ([len(write) for write in writer.writes] for writer in writers)
     assert len(first) > 25
     assert len(second) > 25
-    assert sum(first) + sum(second) == 2 * CROWD * 50
-    assert max(second) <= 2 * CROWD - 1, "they share"
+    assert sum(first) + sum(second) == 2 * SECOND_WRITE_ITEMS * 50
+    assert max(second) <= 2 * SECOND_WRITE_ITEMS - 1, "they share"
 
 
 async def test_a_few_share_one_write(swift: Callable[[bool], None]) -> None:
     swift(True)
     writers = Slow(), Slow()
-    await in_step(Batcher(*writers), CROWD - 1, 20)
-    assert [len(write) for write in writers[0].writes] == [CROWD - 1] * 20
+    await in_step(Batcher(*writers), SECOND_WRITE_ITEMS - 1, 20)
+    assert [len(write) for write in writers[0].writes] == [SECOND_WRITE_ITEMS - 1] * 20
     assert writers[1].writes == []
 
 
@@ -130,8 +130,8 @@ async def test_slow_writes_are_not_split(swift: Callable[[bool], None]) -> None:
     """Where a commit takes long, two of half the size take twice as long."""
     swift(False)
     writers = Slow(0.001), Slow(0.001)
-    await in_step(Batcher(*writers), 4 * CROWD, 5)
-    assert [len(write) for write in writers[0].writes] == [4 * CROWD] * 5
+    await in_step(Batcher(*writers), 4 * SECOND_WRITE_ITEMS, 5)
+    assert [len(write) for write in writers[0].writes] == [4 * SECOND_WRITE_ITEMS] * 5
     assert writers[1].writes == []
 
 
@@ -147,10 +147,10 @@ async def test_one_subject_is_in_flight_once(swift: Callable[[bool], None]) -> N
 
     one += Watched(0.001), Watched(0.0005)
     batcher = Batcher(*one)
-    await in_step(batcher, CROWD, 2)  # both have taken off
+    await in_step(batcher, SECOND_WRITE_ITEMS, 2)  # both have taken off
     items = [Item(n % 20) for n in range(400)]
     assert await asyncio.gather(*map(batcher.submit, items)) == items
-    assert sum(len(write) for writer in one for write in writer.writes) == 400 + 2 * CROWD
+    assert sum(len(write) for writer in one for write in writer.writes) == 400 + 2 * SECOND_WRITE_ITEMS
     assert all(writer.writes for writer in one)
 
 
@@ -158,13 +158,15 @@ async def test_a_second_writer_that_fails_costs_its_own_callers_only(swift: Call
     swift(True)
     first, second = Slow(0.001), Slow(0.001, StoreUnreachable("gone"))
     batcher = Batcher(first, second)
-    await in_step(batcher, CROWD, 1)
-    answers = await asyncio.gather(*(batcher.submit(Item(n)) for n in range(2 * CROWD)), return_exceptions=True)
+    await in_step(batcher, SECOND_WRITE_ITEMS, 1)
+    answers = await asyncio.gather(
+        *(batcher.submit(Item(n)) for n in range(2 * SECOND_WRITE_ITEMS)), return_exceptions=True
+    )
     assert {type(answer) for answer in answers} == {Item, StoreUnreachable}
     await batcher.close()
     written = {item for write in first.writes[1:] for item in write}
     assert {answer for answer in answers if isinstance(answer, Item)} == written
-    assert [len(write) for write in second.writes] == [CROWD, 1]
+    assert [len(write) for write in second.writes] == [SECOND_WRITE_ITEMS, 1]
 
 
 async def test_nobody_waits_for_the_second_connection(
@@ -185,13 +187,13 @@ async def test_nobody_waits_for_the_second_connection(
         second.connected = True
 
     batcher = Batcher(first, second)
-    monkeypatch.setattr(second, "get_ready", refused)
-    await in_step(batcher, 2 * CROWD, 20)
+    monkeypatch.setattr(second, "connect", refused)
+    await in_step(batcher, 2 * SECOND_WRITE_ITEMS, 20)
     assert asked == ["refused"], "not again and again"
     assert second.writes == []
-    monkeypatch.setattr(second, "get_ready", connected)
+    monkeypatch.setattr(second, "connect", connected)
     batcher = Batcher(first, second)
-    await in_step(batcher, 2 * CROWD, 20)
+    await in_step(batcher, 2 * SECOND_WRITE_ITEMS, 20)
     assert asked == ["refused", "connected"]
     assert second.writes
 
@@ -200,11 +202,11 @@ async def test_a_disk_that_becomes_slow_grounds_the_second_writer(swift: Callabl
     swift(True)
     writers = Slow(0.001), Slow(0.001)
     batcher = Batcher(*writers)
-    await in_step(batcher, 4 * CROWD, 5)
+    await in_step(batcher, 4 * SECOND_WRITE_ITEMS, 5)
     before = len(writers[1].writes)
     assert before
     swift(False)
-    await in_step(batcher, 4 * CROWD, 20)
+    await in_step(batcher, 4 * SECOND_WRITE_ITEMS, 20)
     assert len(writers[1].writes) <= before + 1
 
 
@@ -212,7 +214,7 @@ async def test_a_cancelled_write_leaves_nobody_waiting() -> None:
     batcher = Batcher(Slow(60))
     callers = [asyncio.create_task(batcher.submit(Item(n % 2))) for n in range(4)]
     await asyncio.sleep(0.01)
-    for task in list(batcher._flying.values()):
+    for task in list(batcher._writes.values()):
         task.cancel()
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*callers[:2], return_exceptions=True)
@@ -224,9 +226,9 @@ async def test_a_cancelled_write_leaves_nobody_waiting() -> None:
 async def test_a_write_that_is_cancelled_before_it_begins_does_not_keep_the_batcher_open() -> None:
     batcher = Batcher(Slow(60))
     caller = asyncio.create_task(batcher.submit(Item(1)))
-    while not batcher._flying:
+    while not batcher._writes:
         await asyncio.sleep(0)
-    for task in batcher._flying.values():
+    for task in batcher._writes.values():
         task.cancel()
     async with asyncio.timeout(5):
         await batcher.close()

@@ -14,7 +14,7 @@ from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter, Outcome, StatePatch, Wait
 from perdure.model.states import TRANSITIONS
 from perdure.store.open import open_store
-from perdure.store.postgres.engine import connections, transactions
+from perdure.store.postgres.engine import connections, database
 from perdure.store.protocol import Store
 from tests.conformance.healthy import fsck, stronger
 from tests.conformance.shell import Shell
@@ -111,7 +111,7 @@ async def test_what_is_well_at_the_second_look_is_not_told(
     healed, sick = await enqueue(file_store), await enqueue(file_store)
     [row] = await shell.run(f"select * from job_queue where job_id = {shell.id(healed)}")
     await shell.run("delete from job_queue")
-    looks: Any = file_store
+    looks: Any = file_store.checks
     look_again = looks._look_again
 
     async def heal_first(keys: Sequence[Any]) -> Any:
@@ -356,8 +356,8 @@ async def test_a_job_that_somebody_has_locked_is_told_and_the_others_go_on(
     await shell.run("delete from job_queue")
     await shell.run("begin")
     await shell.run(f"select 1 from jobs where id = {shell.id(locked)} for update")
-    monkeypatch.setattr(transactions, "BLOCKS", 0)
-    monkeypatch.setitem(connections.CALM, "lock_timeout", "100ms")
+    monkeypatch.setattr(database, "BLOCKS", 0)
+    monkeypatch.setitem(connections.POOLED, "lock_timeout", "100ms")
     impatient = await open_store(file_store_url)
     found = {f.job_id: f for f in await fsck(impatient, fix=True)}
     await impatient.close()

@@ -13,7 +13,8 @@ import pytest_asyncio
 
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
-from perdure.store.postgres.engine.connections import CALM
+from perdure.store.postgres.engine.connections import POOLED
+from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
 from tests.conformance.shell import open_shell
@@ -187,15 +188,21 @@ async def test_postgres_counts_without_reading_history(old_postgres_url: str, na
     assert read["jobs"] == 0
 
 
+ANY_JOB: dict[str, Any] = {
+    "tenant_id": "default",
+    **dict.fromkeys(("statuses", "kinds", "queues", "since", "until", "search", "key")),
+}
+
+
 async def test_postgres_needs_no_statistics_to_count_a_backlog(full_postgres_url: str) -> None:
-    arguments = ["default", "status", ["PENDING"], None, None, None, None, None, None, ["queue"]]
-    connection = await asyncpg.connect(full_postgres_url, server_settings=CALM)
+    values = {**ANY_JOB, "by": "status", "statuses": ["PENDING"], "sources": ["queue"]}
+    connection = await asyncpg.connect(full_postgres_url, server_settings=POOLED)
     try:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("delete from pg_statistic where starelid::regclass::text like 'perdure.%'")
-        explain = f"explain {load_statements('perdure.store.postgres')['count_some_jobs']}"
-        steps = [row[0] for row in await connection.fetch(explain, *arguments)]
+        statement = STATEMENTS["count_some_jobs"]
+        steps = [row[0] for row in await connection.fetch(f"explain {statement.sql}", *statement.values(values))]
         await transaction.rollback()
     finally:
         await connection.close()
@@ -204,16 +211,15 @@ async def test_postgres_needs_no_statistics_to_count_a_backlog(full_postgres_url
 
 
 async def test_postgres_lists_a_kind_by_its_index(old_postgres_url: str) -> None:
-    arguments = ["default", None, None, ["history"], None, None, None, None, None, 21]
-    connection = await asyncpg.connect(old_postgres_url, server_settings=CALM)
-    statements = load_statements("perdure.store.postgres")
+    values = {**ANY_JOB, "kinds": ["history"], "before": None, "limit": 21, "sources": ["kind"]}
+    connection = await asyncpg.connect(old_postgres_url, server_settings=POOLED)
     try:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("delete from pg_statistic where starelid = 'perdure.jobs'::regclass")
-        await connection.fetch(statements["by_index"])
-        explain = f"explain {statements['list_jobs']}"
-        steps = [row[0] for row in await connection.fetch(explain, *arguments, ["kind"])]
+        await connection.fetch(STATEMENTS["by_index"].sql)
+        statement = STATEMENTS["list_jobs"]
+        steps = [row[0] for row in await connection.fetch(f"explain {statement.sql}", *statement.values(values))]
         await transaction.rollback()
     finally:
         await connection.close()

@@ -22,7 +22,7 @@ from perdure import App, Finding
 from perdure.chaos import invariants as chaos
 from perdure.model.states import FAILURES, LEASED, Status
 from perdure.store import rows as shapes
-from perdure.store.postgres.engine.codec import SPELLING as POSTGRES
+from perdure.store.postgres.engine.codec import CODEC as POSTGRES
 from perdure.store.rows import Codec
 from perdure.store.sqlite.engine.database import CODEC as SQLITE
 

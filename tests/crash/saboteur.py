@@ -20,7 +20,10 @@ from perdure.store.sqlite.schema import schema as sqlite_schema
 from perdure.store.statements import load_migrations
 from tests.crash.orders import Orders
 
-_SABOTAGED = ("claim", "record", "finish", "request_approval", "replace_token", "set_waiting")
+_SABOTAGED = {
+    "leases": ("claim", "record", "finish", "set_waiting"),
+    "approvals": ("request_approval", "replace_token"),
+}
 _orders = Orders("worker", "memory:", ".")
 Method = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -67,8 +70,10 @@ def is_open(gate: str) -> bool:
 
 def sabotage(store: Store) -> None:
     """Put points before, during and after every write of a worker, and note the writes that are refused."""
-    for name in _SABOTAGED:
-        setattr(store, name, _watched(name, getattr(store, name)))
+    for role, names in _SABOTAGED.items():
+        methods = getattr(store, role)
+        for name in names:
+            setattr(methods, name, _watched(name, getattr(methods, name)))
 
 
 def _watched(name: str, original: Method) -> Method:
@@ -144,7 +149,7 @@ def sabotage_migrations() -> None:
         return once(self, conn, now)
 
     sqlite_schema.Schema._migrate_once = migrate_once  # type: ignore[method-assign]
-    apply = postgres_schema.Schema._apply
+    apply = postgres_schema.PostgresSchema._apply
 
     async def slow_apply(self: Any, connection: Any, migration: Migration) -> Migration:
         if _orders.kill_at == f"inside migration {migration.number}":
@@ -156,7 +161,7 @@ def sabotage_migrations() -> None:
         here(f"after migration {migration.number}")
         return applied
 
-    postgres_schema.Schema._apply = slow_apply  # type: ignore[method-assign]
+    postgres_schema.PostgresSchema._apply = slow_apply  # type: ignore[method-assign]
 
 
 async def migrate(orders: Orders) -> None:

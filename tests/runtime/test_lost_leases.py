@@ -208,17 +208,18 @@ async def test_a_database_that_does_not_answer_costs_the_lease(
     app = timed_app
     store = await app.open()
 
-    def hanging(name: str) -> None:
-        real = getattr(store, name)
+    def hanging(role: object, name: str) -> None:
+        real = getattr(role, name)
 
         async def call(*args: Any, **options: Any) -> Any:
             await answering.wait()
             return await real(*args, **options)
 
-        monkeypatch.setattr(store, name, call)
+        monkeypatch.setattr(role, name, call)
 
-    for name in ("heartbeat", "cancel_requests", "claim", "beat_worker", "reap", "expire"):
-        hanging(name)
+    for name in ("heartbeat", "cancel_requests", "claim", "reap", "expire"):
+        hanging(store.leases, name)
+    hanging(store.workers, "beat_worker")
 
     @app.job(backoff=NOW)
     async def handler(ctx: JobContext) -> int:

@@ -290,7 +290,7 @@ async def test_the_store_is_timed_and_its_errors_counted(
     async def away(*_: Any, **__: Any) -> None:
         raise StoreUnreachable("gone")
 
-    monkeypatch.setattr(bare, "list_jobs", away)
+    monkeypatch.setattr(bare.jobs, "list_jobs", away)
     other = metrics_of(metered)
     with pytest.raises(StoreUnreachable):
         await observed(bare, other).jobs.list_jobs(None, limit=1)  # type: ignore[arg-type]  # it does not get that far

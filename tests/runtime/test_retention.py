@@ -181,7 +181,7 @@ async def test_a_stop_waits_for_the_batch_in_hand(app: App, monkeypatch: pytest.
         await go.wait()
         return await prune(*args, **more)
 
-    monkeypatch.setattr(store, "prune", slow)
+    monkeypatch.setattr(store.retention, "prune", slow)
     told: list[int] = []
     task = asyncio.create_task(app.prune(older_than=0, batch=3, on_batch=told.append))
     await soon(reached.wait())
@@ -386,7 +386,7 @@ async def test_a_job_is_synced_before_it_goes(app: App, tmp_path: Path, monkeypa
         return await prune(ids, **more)
 
     monkeypatch.setattr(Archive, "save", saving)
-    monkeypatch.setattr(store, "prune", pruning)
+    monkeypatch.setattr(store.retention, "prune", pruning)
     assert await app.prune(older_than=0, batch=2, export=file) == 4
     assert [what for what, _ in order] == ["saved", "pruned"] * 2
     assert all(gone <= safe for (_, safe), (_, gone) in zip(order[::2], order[1::2], strict=True))
@@ -405,7 +405,7 @@ async def test_what_another_pruned_meanwhile_is_passed_over(
                 await (await other.open()).retention.prune([job_id])
             return await list_runs(job_id)
 
-        monkeypatch.setattr(store, "list_runs", late)
+        monkeypatch.setattr(store.jobs, "list_runs", late)
         file = tmp_path / "old.jsonl"
         assert await file_app.prune(older_than=0, export=file) == 2
     assert set(whole(read(file))) == {str(ids[0]), str(ids[2])}
@@ -446,7 +446,7 @@ async def test_a_running_job_is_exported_as_of_one_version(app: App, monkeypatch
         await app.append(job_id, 1, "note")
         return await list_runs(job_id)
 
-    monkeypatch.setattr(store, "list_runs", busy)
+    monkeypatch.setattr(store.jobs, "list_runs", busy)
     [story] = whole([record async for record in app.export(handle.id)]).values()
     assert [e["type"] for e in story["events"]] == ["job_created"]
     assert (await handle.get()).version == 2
@@ -464,7 +464,7 @@ async def test_large_logs_are_read_in_small_pages(app: App, monkeypatch: pytest.
         sizes.append(sum(len(line_of({"p": e.payload})) for e in page))
         return page
 
-    monkeypatch.setattr(store, "list_events", watched)
+    monkeypatch.setattr(store.jobs, "list_events", watched)
     [story] = whole([record async for record in app.export(lease.job_id)]).values()
     assert len(story["events"]) == 62
     assert sum(sizes) > 18_000_000
@@ -482,7 +482,7 @@ async def test_long_logs_are_read_in_few_pages(app: App, monkeypatch: pytest.Mon
         pages.append(more["limit"])
         return await list_events(*args, **more)
 
-    monkeypatch.setattr(store, "list_events", watched)
+    monkeypatch.setattr(store.jobs, "list_events", watched)
     [story] = whole([record async for record in app.export(lease.job_id)]).values()
     assert len(story["events"]) == 600
     assert len(pages) <= 5
@@ -646,9 +646,9 @@ async def test_a_chore_whose_database_is_away_goes_on_later(
     async def away(*args: Any, **more: Any) -> int:
         raise StoreError("away")
 
-    monkeypatch.setattr(store, "prune", away)
+    monkeypatch.setattr(store.retention, "prune", away)
     await worker.run_once()
-    monkeypatch.setattr(store, "prune", prune)
+    monkeypatch.setattr(store.retention, "prune", prune)
     assert len(await left(file_app)) == 1
     await worker.run_once()
     assert await left(file_app) == []

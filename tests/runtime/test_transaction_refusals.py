@@ -250,9 +250,11 @@ async def test_a_server_that_is_set_up_alike_is_another(postgres_app: App, postg
         store = await postgres_app.open()
         assert isinstance(store, PostgresStore)
         await refused(postgres_app, c, OtherDatabase)
-        here = await store._find_place()
+        here = await store.engine.tx_enqueue.find_place()
         row = c.execute("select oid::text from pg_database where datname = current_database()").fetchone()
-        store._place = Place(name, row[0] if row else "", here.server)  # as if the numbers were the same, too
+        store.engine.tx_enqueue.place = Place(
+            name, row[0] if row else "", here.server
+        )  # as if the numbers were the same, too
         with pytest.raises(OtherDatabase, match="of another server"):
             await postgres_app.enqueue("x", tx=c)
         assert c.execute("select 1").fetchone() == (1,), "the transaction is as it was"
@@ -280,7 +282,7 @@ async def test_a_database_that_moved_is_found_again(postgres_app: App) -> None:
     """A cluster that was replaced under the App's feet is refused once, then looked at again."""
     store = await postgres_app.open()
     assert isinstance(store, PostgresStore)
-    store._place = Place("gone", "1", None)
+    store.engine.tx_enqueue.place = Place("gone", "1", None)
     with psycopg.connect(postgres_app.settings["database_url"]) as c:
         await refused(postgres_app, c, OtherDatabase)
         await postgres_app.enqueue("x", tx=c)

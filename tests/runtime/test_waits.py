@@ -240,7 +240,7 @@ async def test_a_job_is_not_parked_while_something_is_written(app: App, monkeypa
         await asyncio.sleep(0.1)
         return await record(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store, "record", slow)
+    monkeypatch.setattr(store.leases, "record", slow)
     async with working(app):
         handle = await app.enqueue(both)
         await reached(handle, Status.PARKED)

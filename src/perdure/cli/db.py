@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +18,7 @@ from perdure.config import BY_NAME, shown
 from perdure.model.errors import MalformedUrl
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
-from perdure.store.statements import load_migrations, load_statements
+from perdure.store.statements import compiled, load_migrations, load_statements
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Migration, SchemaStatus
@@ -140,8 +139,13 @@ def _dump(cli: Cli, url: str) -> None:
 
 def _recorded(migration: Migration, statement: str) -> str:
     """What a migrator would record, so that perdure knows of a migration that was applied by hand."""
-    values = iter([str(migration.number), f"'{migration.name}'", f"'{migration.checksum}'", "unixepoch() * 1000000"])
-    return re.sub(r"\$\d|\?", lambda _: next(values), statement)
+    values = {
+        "number": str(migration.number),
+        "name": f"'{migration.name}'",
+        "checksum": f"'{migration.checksum}'",
+        "now": "unixepoch() * 1000000",
+    }
+    return compiled("record_migration", statement, lambda _, parameter: values[parameter]).sql
 
 
 @command(

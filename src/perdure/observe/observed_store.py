@@ -54,11 +54,16 @@ def observed(store: Store, metrics: Metrics) -> Store:
 class _Observed:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
+        self._metrics = metrics
         self.tenant_id, self.clock = store.tenant_id, store.clock  # asked for often
         for name, role in ROLES:
             setattr(self, name, _ObservedRole(getattr(store, name), operations(role), metrics))
         own = _ObservedRole(store, operations(Store), metrics)
         self.now, self.close = own.now, own.close
+
+    def tenant(self, tenant_id: str) -> Store:
+        """See `protocol.Store.tenant`."""
+        return observed(self._store.tenant(tenant_id), self._metrics)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

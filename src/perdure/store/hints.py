@@ -1,4 +1,4 @@
-"""Hints within one process: whoever listens is woken, whoever does not loses nothing. The stores feed them from outside."""
+"""Hints within one process, by topic and tenant. Listeners that miss one lose nothing: they poll as well."""
 
 from __future__ import annotations
 
@@ -8,46 +8,59 @@ from contextlib import asynccontextmanager
 
 from perdure.store.protocol import Topic
 
+ANY_TENANT = ""
+"""The tenant of listeners whose hints do not say which tenant they are about."""
+
 
 class HintListener:
-    """One subscription; several rings between two waits are one wake-up."""
+    """One subscription; several hints between two waits are one wake-up."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._hinted = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake the waiter, now or at its next wait."""
-        self._rung.set()
+        self._hinted.set()
 
     async def wait(self, timeout: float) -> bool:
         """See `protocol.Listener.wait`."""
-        if not self._rung.is_set():
+        if not self._hinted.is_set():
             try:
                 async with asyncio.timeout(timeout):
-                    await self._rung.wait()
+                    await self._hinted.wait()
             except TimeoutError:
                 return False
-        self._rung.clear()
+        self._hinted.clear()
         return True
 
 
 class LocalHints:
-    """The listeners of one store instance; used from its event loop only."""
+    """The listeners of one engine; used from its event loop only."""
 
     def __init__(self) -> None:
-        self._listeners: dict[Topic, set[HintListener]] = {"work": set(), "news": set()}
+        self._listeners: dict[tuple[Topic, str], set[HintListener]] = {}
 
-    def ring(self, topic: Topic) -> None:
-        """Wake every listener of the topic in this process."""
-        for listener in self._listeners[topic]:
-            listener.ring()
+    def notify(self, topic: Topic, tenant_id: str = ANY_TENANT) -> None:
+        """Wake the listeners of this topic and tenant in this process."""
+        for listener in self._listeners.get((topic, tenant_id), ()):
+            listener.notify()
+
+    def notify_all(self, topic: Topic) -> None:
+        """Wake the listeners of this topic in this process, of all tenants."""
+        for (heard, _), listeners in self._listeners.items():
+            if heard == topic:
+                for listener in listeners:
+                    listener.notify()
 
     @asynccontextmanager
-    async def listen(self, topic: Topic) -> AsyncIterator[HintListener]:
+    async def listen(self, topic: Topic, tenant_id: str = ANY_TENANT) -> AsyncIterator[HintListener]:
         """Subscribe while the context is open."""
         listener = HintListener()
-        self._listeners[topic].add(listener)
+        key = (topic, tenant_id)
+        self._listeners.setdefault(key, set()).add(listener)
         try:
             yield listener
         finally:
-            self._listeners[topic].discard(listener)
+            self._listeners[key].discard(listener)
+            if not self._listeners[key]:
+                del self._listeners[key]

@@ -1,10 +1,10 @@
-"""Group commit: calls that arrive while a write is in flight share the next one.
+"""Group commit: calls that arrive while a write is in progress share the next one.
 
-No timer: the first call is written at once, so a lone caller waits for nobody. Each caller is acknowledged after the commit
-that holds its item. What a write is, and what its errors mean, is the business of a `Writer`.
+No timer: the first call is written at once, so a lone caller waits for no other. Each caller is acknowledged after the commit
+that holds its item. What a write is, and what its errors mean, is decided by a `Writer`.
 
-With a second writer two writes may be in flight: callers that go step by step with each other (each waits for its own commit)
-would otherwise all wait for the database, and then the database for all of them. The second one only helps: nobody waits for
+With a second writer two writes may be in progress: callers that go step by step with each other (each waits for its own commit)
+would otherwise all wait for the database, and then the database for all of them. The second one only helps: no caller waits for
 its connection, and while it has none everything goes as if there were no second one.
 """
 
@@ -19,14 +19,14 @@ import structlog
 
 from perdure.model.errors import StoreUnreachable
 from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
-from perdure.store.group_commit.retry import PATIENCE, Insistent, Item, Result, Writer, unreachable
+from perdure.store.group_commit.retry import TIME_LIMIT, Item, Result, RetryingWriter, Writer, unreachable
 
-CROWD = 16
-"""Items that wait before a second write takes off beside the first."""
-SWIFT = 50e-6
+SECOND_WRITE_ITEMS = 16
+"""Items that wait before a second write begins beside the first."""
+FAST_ITEM = 50e-6
 """Seconds an item may take for a second write to be worth its commit: on a slow disk one large commit is better."""
-TRY_AGAIN = 10.0
-"""Seconds until a second connection that could not be had is asked for again."""
+RECONNECT_AFTER = 10.0
+"""Seconds until a second connection that could not be opened is tried again."""
 
 log = structlog.get_logger("perdure.store")
 
@@ -43,85 +43,87 @@ class Batcher(Generic[Item, Result]):
         second: Writer[Item, Result] | None = None,
         *,
         limit: int = MOST_ITEMS,
-        patience: float = PATIENCE,
+        time_limit: float = TIME_LIMIT,
     ) -> None:
         self._writer = writer
-        self._first = Insistent(writer, patience)
-        self._second = None if second is None else Insistent(second, patience)
+        self._first = RetryingWriter(writer, time_limit)
+        self._second = None if second is None else RetryingWriter(second, time_limit)
         self._limit = limit
         self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
-        self._subjects: set[Hashable] = set()  # in flight
-        self._flying: dict[Insistent[Item, Result], asyncio.Task[None]] = {}
-        self._boarding = 0  # flights that have not taken anything yet
-        self._swift = False  # the last one was
-        self._ask_again = 0.0  # when to ask for the second connection
+        self._subjects: set[Hashable] = set()  # of the writes in progress
+        self._writes: dict[RetryingWriter[Item, Result], asyncio.Task[None]] = {}  # in progress
+        self._starting = 0  # writes that have not taken any item yet
+        self._fast = False  # the last write was
+        self._connect_after = 0.0  # when to open the second connection
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def submit(self, item: Item) -> Result:
         """Write the item and return its result after its commit, or raise its refusal.
 
-        A caller that is cancelled before its item is in flight takes it back; later the item is written all the same.
+        A caller that is cancelled before the write of its item begins takes it back; later the item is written all the same.
         Raises StoreUnreachable if the connection is lost and stays so.
         """
         if self._closed:
             raise StoreUnreachable("the store is closed")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._queue.append((item, future))
-        if self._first not in self._flying:
-            self._take_off(self._first)
-        elif self._second is not None and self._second not in self._flying and self._worth_a_second:
+        if self._first not in self._writes:
+            self._start(self._first)
+        elif self._second is not None and self._second not in self._writes and self._worth_a_second:
             if self._second.ready:
-                self._take_off(self._second)
+                self._start(self._second)
             else:
-                self._ask_for(self._second)
+                self._connect_soon(self._second)
         return await future
 
     async def close(self) -> None:
         """Write what was submitted, accept no more. Calling it twice is fine."""
         self._closed = True
-        while going := [task for task in (*self._flying.values(), *self._tasks) if not task.done()]:
+        while going := [task for task in (*self._writes.values(), *self._tasks) if not task.done()]:
             await asyncio.wait(going)
-        self._refuse_queue(StoreUnreachable("the store is closed"))  # only where a flight was cancelled
+        self._refuse_queue(StoreUnreachable("the store is closed"))  # only where a write was cancelled
 
     @property
     def _worth_a_second(self) -> bool:
-        return self._swift and len(self._queue) >= CROWD
+        return self._fast and len(self._queue) >= SECOND_WRITE_ITEMS
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _take_off(self, writer: Insistent[Item, Result]) -> None:
-        self._boarding += 1
-        self._flying[writer] = asyncio.get_running_loop().create_task(self._fly(writer))
+    def _start(self, writer: RetryingWriter[Item, Result]) -> None:
+        self._starting += 1
+        self._writes[writer] = asyncio.get_running_loop().create_task(self._write_queue(writer))
 
-    async def _fly(self, writer: Insistent[Item, Result]) -> None:
+    async def _write_queue(self, writer: RetryingWriter[Item, Result]) -> None:
         """Write as long as something waits; the second one as long as it is worth it."""
-        share = -(-len(self._queue) // self._boarding)  # those that take off together share what waits
-        self._boarding -= 1
+        share = -(-len(self._queue) // self._starting)  # those that start together share what waits
+        self._starting -= 1
         try:
             limit = min(share, self._limit)
             while batch := self._take(limit):
-                landed = await self._carry(writer, batch)
+                connected = await self._write_batch(writer, batch)
                 limit = self._limit
-                if writer is self._second and not (landed and self._worth_a_second):
+                if writer is self._second and not (connected and self._worth_a_second):
                     break
         finally:
-            del self._flying[writer]
-            if self._queue and not self._flying:  # what waited for the subjects of this flight
-                self._take_off(self._first)
+            del self._writes[writer]
+            if self._queue and not self._writes:  # what waited for the subjects of this write
+                self._start(self._first)
 
-    async def _carry(self, writer: Insistent[Item, Result], batch: list[tuple[Item, asyncio.Future[Result]]]) -> bool:
+    async def _write_batch(
+        self, writer: RetryingWriter[Item, Result], batch: list[tuple[Item, asyncio.Future[Result]]]
+    ) -> bool:
         """Write a batch and answer its callers; False if there is no connection."""
         items = [item for item, _ in batch]
         results: Sequence[Result | Exception | None] | None = None
         loop = asyncio.get_running_loop()
-        took_off = loop.time()
+        began = loop.time()
         try:
             results = await writer.write(items)
-            self._swift = loop.time() - took_off < SWIFT * len(items)
+            self._fast = loop.time() - began < FAST_ITEM * len(items)
         except Exception as error:  # noqa: BLE001  it belongs to the callers
             results = [error] * len(items)
         finally:
@@ -136,17 +138,17 @@ class Batcher(Generic[Item, Result]):
             self._refuse_queue(results[-1])
         return False
 
-    def _ask_for(self, second: Insistent[Item, Result]) -> None:
+    def _connect_soon(self, second: RetryingWriter[Item, Result]) -> None:
         """Have the second writer connect, in the background."""
         now = asyncio.get_running_loop().time()
-        if now >= self._ask_again:
-            self._ask_again = now + TRY_AGAIN
+        if now >= self._connect_after:
+            self._connect_after = now + RECONNECT_AFTER
             self._do(self._connect(second))
 
-    async def _connect(self, second: Insistent[Item, Result]) -> None:
+    async def _connect(self, second: RetryingWriter[Item, Result]) -> None:
         try:
-            await second.get_ready()
-        except Exception as error:  # noqa: BLE001  nobody depends on it
+            await second.connect()
+        except Exception as error:  # noqa: BLE001  no caller depends on it
             log.info("no second connection for writes; one does it all", error=str(error) or type(error).__name__)
 
     def _take(self, limit: int) -> list[tuple[Item, asyncio.Future[Result]]]:
@@ -179,7 +181,7 @@ class Batcher(Generic[Item, Result]):
 
     def _answer(self, item: Item, future: asyncio.Future[Result], result: Result | Exception | None) -> None:
         if result is None:
-            self._do(self._write_aside(item, future))
+            self._do(self._write_separately(item, future))
         elif future.done():
             return
         elif isinstance(result, Exception):
@@ -187,9 +189,9 @@ class Batcher(Generic[Item, Result]):
         else:
             future.set_result(result)
 
-    async def _write_aside(self, item: Item, future: asyncio.Future[Result]) -> None:
+    async def _write_separately(self, item: Item, future: asyncio.Future[Result]) -> None:
         try:
-            result: Result | Exception = await self._writer.write_aside(item)
+            result: Result | Exception = await self._writer.write_separately(item)
         except Exception as error:  # noqa: BLE001  it belongs to the caller
             result = error
         self._answer(item, future, result)

@@ -1,7 +1,8 @@
-"""What a group commit writes with, and what is done when it cannot.
+"""What a group commit writes with, and when a failed call to the database is tried again.
 
-A `Writer` knows one operation of one store and what its errors mean; an `Insistent` one does not give up on the first of them:
-it tries again what lost against others, restores a lost connection, and finds out what had been written.
+`Retries` holds the rules for one call: which failures are retried, how often and for how long. A `Writer` knows one operation of
+one store and what its errors mean; a `RetryingWriter` repeats what lost against other transactions, restores a lost connection,
+and finds out what had been written.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -18,47 +19,95 @@ from perdure.model.errors import StoreUnreachable
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-PATIENCE = 10.0
-"""Seconds of trying to get a lost connection back before callers are told."""
+TIME_LIMIT = 10.0
+"""Seconds of trying to get a lost connection back before the caller gets an error."""
 
 CLASHES = 8
-"""How often one item may lose against others (deadlock, serialization) before its caller is told."""
+"""How often one call may lose against others (deadlock, serialization) before its caller gets an error."""
 
 
-class Trouble(Enum):
-    """What an error of a write means."""
+class Failure(Enum):
+    """What an error of a call to the database means."""
 
     LOST = "the connection broke: whether the write was committed is unknown"
     AWAY = "there is no connection: nothing was written"
     CLASH = "another transaction was preferred: nothing was written, try again"
-    BLOCKED = "a stranger holds a lock: nothing was written"
+    BLOCKED = "another session holds a lock: nothing was written"
     OTHER = "the write itself is wrong: nothing was written"
 
 
+UNCONNECTED = (Failure.LOST, Failure.AWAY)
+
+
+class Retries:
+    """What is left of one call's retries. The time limit begins now.
+
+    blocks: how often a lock may be waited for again. even_late: failures of which the first is retried although the time is up: a
+    connection that gave no answer may have taken all of it.
+    """
+
+    def __init__(
+        self,
+        time_limit: float = TIME_LIMIT,
+        *,
+        clashes: int = CLASHES,
+        blocks: int = 0,
+        even_late: Collection[Failure] = (),
+    ) -> None:
+        self._deadline = asyncio.get_running_loop().time() + time_limit
+        self._clashes_left = clashes
+        self._blocks_left = blocks
+        self._even_late = even_late
+        self._reconnect_pause = 0.02
+        self._clash_pause = 0.005
+
+    async def again(self, failure: Failure) -> bool:
+        """Wait as long as this failure needs, then return True; False if the call is not to be tried again."""
+        match failure:
+            case Failure.LOST | Failure.AWAY:
+                if failure in self._even_late:
+                    self._even_late = ()
+                elif asyncio.get_running_loop().time() >= self._deadline:
+                    return False
+                pause, self._reconnect_pause = self._reconnect_pause, min(self._reconnect_pause * 2, 1.0)
+            case Failure.CLASH:
+                self._clashes_left -= 1
+                if self._clashes_left <= 0:
+                    return False
+                pause, self._clash_pause = self._clash_pause, min(self._clash_pause * 2, 0.2)
+            case Failure.BLOCKED:
+                self._blocks_left -= 1
+                return self._blocks_left >= 0
+            case _:
+                return False
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        return True
+
+
 class Writer(ABC, Generic[Item, Result]):
-    """How a batcher writes. Its calls never overlap, `write_aside` excepted."""
+    """How a batcher writes. Its calls never overlap, `write_separately` excepted."""
 
     @property
     def ready(self) -> bool:
         """Whether a write would find its connection open."""
         return True
 
-    async def get_ready(self) -> None:
-        """Open the connection; raises whatever keeps it from that."""
+    async def connect(self) -> None:
+        """Open the connection; raises what keeps it from that."""
 
     @abstractmethod
     async def write(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
         """Commit all items at once and return one result each, in their order; an exception there is that item's own
-        refusal. If it raises, nothing was written, unless the trouble is LOST."""
+        refusal. If it raises, nothing was written, unless the failure is LOST."""
 
     @abstractmethod
-    async def look(self, items: Sequence[Item]) -> Sequence[Result | Exception | None]:
-        """After a lost connection: reconnect, make sure that the old one can write no more, and say what became of each
+    async def find_written(self, items: Sequence[Item]) -> Sequence[Result | Exception | None]:
+        """After a lost connection: reconnect, make sure that the old one can write no more, and return what became of each
         item. None = it was not written."""
 
     @abstractmethod
-    async def write_aside(self, item: Item) -> Result:
-        """Write one item over a connection of its own, with patience for the lock that stands in its way."""
+    async def write_separately(self, item: Item) -> Result:
+        """Write one item over another connection, waiting for the lock that blocks it."""
 
     @abstractmethod
     def subject(self, item: Item) -> Hashable:
@@ -69,7 +118,7 @@ class Writer(ABC, Generic[Item, Result]):
         """About how many characters of text it brings: they bound a write as well."""
 
     @abstractmethod
-    def trouble(self, error: Exception) -> Trouble:
+    def failure(self, error: Exception) -> Failure:
         """What an error raised by this writer means."""
 
     @abstractmethod
@@ -77,48 +126,40 @@ class Writer(ABC, Generic[Item, Result]):
         """The error as callers know it."""
 
 
-class Insistent(Generic[Item, Result]):
-    """A writer that does not give up."""
+class RetryingWriter(Generic[Item, Result]):
+    """A writer that repeats what can be repeated."""
 
-    def __init__(self, writer: Writer[Item, Result], patience: float) -> None:
+    def __init__(self, writer: Writer[Item, Result], time_limit: float) -> None:
         self._writer = writer
-        self._patience = patience
+        self._time_limit = time_limit
 
     @property
     def ready(self) -> bool:
         """See `Writer`."""
         return self._writer.ready
 
-    async def get_ready(self) -> None:
+    async def connect(self) -> None:
         """See `Writer`."""
-        await self._writer.get_ready()
+        await self._writer.connect()
 
     async def write(self, items: list[Item]) -> Sequence[Result | Exception | None]:
-        """Commit the items; one result per item, None = it is blocked and must be written aside.
+        """Commit the items; one result per item, None = it is blocked and must be written separately.
 
         Raises StoreUnreachable if the connection is lost and stays so.
         """
-        try:
-            return await self._writer.write(items)
-        except Exception as error:  # noqa: BLE001  trouble() judges it
-            match self._writer.trouble(error):
-                case Trouble.LOST | Trouble.AWAY as gone:
-                    return await self._recover(items, gone)
-                case Trouble.CLASH if len(items) > 1:
-                    await _pause(0)
-                    try:
-                        return await self._writer.write(items)
-                    except Exception as second:  # noqa: BLE001
-                        trouble = self._writer.trouble(second)
-                        if trouble in (Trouble.LOST, Trouble.AWAY):
-                            return await self._recover(items, trouble)
-                case Trouble.BLOCKED if len(items) == 1:
-                    return [None]
-                case Trouble.OTHER if len(items) == 1:
-                    return [error]
-                case _:
-                    pass
-        return await self._write_singly(items)
+        retries: Retries | None = None
+        while True:
+            try:
+                return await self._writer.write(items)
+            except Exception as error:  # noqa: BLE001  failure() judges it
+                retries = retries or Retries(clashes=2)  # once more as a whole, then one by one
+                failure = self._writer.failure(error)
+                if failure in UNCONNECTED:
+                    return await self._recover(items, failure)
+                if len(items) == 1 and failure in (Failure.BLOCKED, Failure.OTHER):
+                    return [None if failure is Failure.BLOCKED else error]
+                if len(items) == 1 or not await retries.again(failure):
+                    return await self._write_singly(items)
 
     async def _write_singly(self, items: Sequence[Item]) -> list[Result | Exception | None]:
         results: list[Result | Exception | None] = []
@@ -131,34 +172,31 @@ class Insistent(Generic[Item, Result]):
         return results
 
     async def _write_one(self, item: Item) -> Result | Exception | None:
-        for clash in range(CLASHES):
-            try:
-                return (await self._writer.write([item]))[0]
-            except Exception as error:  # noqa: BLE001
-                trouble = self._writer.trouble(error)
-                if trouble in (Trouble.LOST, Trouble.AWAY):
-                    try:
-                        return (await self._recover([item], trouble))[0]
-                    except StoreUnreachable as gone:  # a result: its neighbours may have been written
-                        return gone
-                if trouble is Trouble.BLOCKED:
-                    return None
-                if trouble is Trouble.OTHER or clash == CLASHES - 1:
-                    return error
-            await _pause(clash)
-        raise AssertionError("unreachable")
-
-    async def _recover(self, items: list[Item], trouble: Trouble) -> Sequence[Result | Exception | None]:
-        """Reconnect, look which items were written, and write the others."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
-        unknown = trouble is Trouble.LOST
-        results: list[Result | Exception | None] = [None] * len(items)
-        left = list(range(len(items)))
-        delay = 0.02
+        retries = Retries()
         while True:
             try:
-                found = await self._writer.look([items[i] for i in left])
+                return (await self._writer.write([item]))[0]
+            except Exception as error:  # noqa: BLE001  as above
+                failure = self._writer.failure(error)
+                if failure in UNCONNECTED:
+                    try:
+                        return (await self._recover([item], failure))[0]
+                    except StoreUnreachable as gone:  # a result: its neighbours may have been written
+                        return gone
+                if failure is Failure.BLOCKED:
+                    return None
+                if not await retries.again(failure):
+                    return error
+
+    async def _recover(self, items: list[Item], failure: Failure) -> Sequence[Result | Exception | None]:
+        """Reconnect, find out which items were written, and write the others."""
+        retries = Retries(self._time_limit)
+        unknown = failure is Failure.LOST
+        results: list[Result | Exception | None] = [None] * len(items)
+        left = list(range(len(items)))
+        while True:
+            try:
+                found = await self._writer.find_written([items[i] for i in left])
                 for i, result in zip(left, found, strict=True):
                     results[i] = result
                 left = [i for i in left if results[i] is None]
@@ -168,21 +206,19 @@ class Insistent(Generic[Item, Result]):
                         results[i] = result
                 return results
             except Exception as error:
-                trouble = self._writer.trouble(error)
-                if trouble not in (Trouble.LOST, Trouble.AWAY):
+                failure = self._writer.failure(error)
+                if failure not in UNCONNECTED:
                     break
-                unknown = unknown or trouble is Trouble.LOST
-                if loop.time() > deadline:
+                unknown = unknown or failure is Failure.LOST
+                if not await retries.again(failure):
                     raise unreachable(error, unknown) from error
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(delay * 2, 1.0)
         for i, result in zip(left, await self._write_singly([items[i] for i in left]), strict=True):
             results[i] = result
         return results
 
 
 def unreachable(error: BaseException, unknown: bool) -> StoreUnreachable:
-    """What callers are told when the database is gone. unknown: whether what they wrote may be there."""
+    """The error of callers when the database is gone. unknown: whether what they wrote may be there."""
     why = str(error) or type(error).__name__
     if unknown:
         return StoreUnreachable(
@@ -191,7 +227,3 @@ def unreachable(error: BaseException, unknown: bool) -> StoreUnreachable:
             hint="look at the job before you try again",
         )
     return StoreUnreachable(f"the database does not answer ({why}); nothing was written", hint="try again later")
-
-
-async def _pause(clash: int) -> None:
-    await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.005 * 2**clash, 0.2))

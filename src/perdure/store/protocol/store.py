@@ -65,15 +65,24 @@ class Store(Protocol):
         """Hints between processes."""
         ...
 
-    tenant_id: str
-    """The tenant whose rows this view reads and writes."""
-    clock: Clock
-    """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
+    @property
+    def tenant_id(self) -> str:
+        """The tenant whose rows this view reads and writes."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
+        ...
+
+    def tenant(self, tenant_id: str) -> Store:
+        """The view of another tenant, over the same connections. It costs no connection and no lock: make as many as you like."""
+        ...
 
     async def now(self) -> datetime:
         """Database time, UTC: the clock by which leases, timers, backoff and expiry are judged."""
         ...
 
     async def close(self) -> None:
-        """Finish what was acknowledged, then release every connection. Calling it twice is fine."""
+        """Finish what was acknowledged, then release every connection: of all views. Calling it twice is fine."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -54,7 +55,13 @@ class SqliteStore(
         self._writer = Writer(path, self._told, clock)
         self._readers = None if path is None else Readers(path)
         self._hints = LocalHints()
-        self._bell = None if path is None else Doorbell(path, self._hints.ring)
+        self._bell = None if path is None else Doorbell(path, self._hints.notify)
+
+    def tenant(self, tenant_id: str) -> SqliteStore:
+        """See `protocol.Store.tenant`."""
+        view = copy.copy(self)
+        view.tenant_id = tenant_id
+        return view
 
     @property
     def schema(self) -> SchemaStore:
@@ -156,6 +163,6 @@ class SqliteStore(
         """A commit changed something: here at once, in other processes through their bells."""
         for bit, topic in _TOPICS:
             if topics & bit:
-                self._hints.ring(topic)
+                self._hints.notify(topic)
                 if self._bell is not None:
                     self._bell.ring(topic)

@@ -9,18 +9,29 @@ from perdure.model.errors import PerdureError
 from perdure.store.errors import parse_cursor
 from perdure.store.fsck.rules import PARTS, Case, Fault
 from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
-from perdure.store.postgres.engine.codec import SPELLING
+from perdure.store.postgres.engine.codec import CODEC
+from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.driver_errors import out_of_reach
-from perdure.store.postgres.engine.hot_writer import Base
-from perdure.store.postgres.engine.transactions import Tx
+from perdure.store.postgres.engine.engine import Engine
+from perdure.store.postgres.schema.schema import PostgresSchema
 from perdure.store.postgres.schema.schema_check import faults_of_the_schema
 
 
-class Checking(FsckRunner, Base):
-    """See `fsck.CheckStore`."""
+class PostgresChecks(FsckRunner):
+    """See `protocol.CheckStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str, schema: PostgresSchema) -> None:
+        self._database = engine.database
+        self._notifier = engine.notifier
+        self._tenant_id = tenant_id
+        self._schema = schema
+
+    async def check_schema(self) -> None:
+        """See `protocol.SchemaStore.check_schema`."""
+        await self._schema.check_schema()
 
     async def _schema_faults(self) -> list[Fault]:
-        async def work(tx: Tx) -> list[Fault]:
+        async def work(tx: Transaction) -> list[Fault]:
             found = faults_of_the_schema(await tx.rows("schema_objects"))
             fire = await tx.row("triggers_fire")
             if fire is not None and not fire["fire"]:
@@ -31,10 +42,10 @@ class Checking(FsckRunner, Base):
                     found.append(prune_left(marks["n"]))
             return found
 
-        return await self._db.transact(work, isolation="repeatable_read", readonly=True)
+        return await self._database.transact(work, isolation="repeatable_read", readonly=True)
 
     async def _repair_schema(self) -> None:
-        await self._db.rows("drop_prune_marks")
+        await self._database.rows("drop_prune_marks")
 
     def _key_of(self, id: UUID) -> UUID:
         return id
@@ -42,61 +53,60 @@ class Checking(FsckRunner, Base):
     async def _look(self, after: str | None, limit: int) -> IdPage:
         start = parse_cursor(after)
 
-        async def work(tx: Tx) -> IdPage:
+        async def work(tx: Transaction) -> IdPage:
             await tx.rows("by_index")
-            ids = [row["job_id"] for row in await tx.rows("check_ids", start, limit)]
-            jobs, judged = await _judge(tx, ids)
+            ids = [row["job_id"] for row in await tx.rows("check_ids", after=start, limit=limit)]
+            jobs, judged = await _judge(tx, self._tenant_id, ids)
             return IdPage(jobs, [one for one in judged if one.faults], str(ids[-1]) if len(ids) == limit else None)
 
-        return await self._db.transact(work, isolation="repeatable_read", readonly=True)
+        return await self._database.transact(work, isolation="repeatable_read", readonly=True)
 
     async def _look_again(self, keys: Sequence[UUID]) -> list[Examined]:
-        async def work(tx: Tx) -> list[Examined]:
-            return (await _judge(tx, sorted(keys)))[1]
+        async def work(tx: Transaction) -> list[Examined]:
+            return (await _judge(tx, self._tenant_id, sorted(keys)))[1]
 
-        return await self._db.transact(work, isolation="repeatable_read", readonly=True)
+        return await self._database.transact(work, isolation="repeatable_read", readonly=True)
 
     async def _repair_one(self, key: UUID, given_up: Collection[str]) -> Fault | None:
         tried: list[Fault] = []
 
-        async def work(tx: Tx) -> Fault | None:
+        async def work(tx: Transaction) -> Fault | None:
             tried.clear()
-            await tx.rows("lock_claim", key)
-            await tx.rows("lock_job", key, tx.tenant)
-            chosen = first_repair(await _faults(tx, key), given_up)
+            await tx.rows("lock_claim", job_id=key)
+            await tx.rows("lock_job", job_id=key, tenant_id=self._tenant_id)
+            chosen = first_repair(await self._faults(tx, key), given_up)
             if chosen is None:
                 return None
             fault, repair = chosen
             tried.append(fault)
-            await tx.rows(repair.statement, *repair.values.values())
-            if any((left.code, left.text) == (fault.code, fault.text) for left in await _faults(tx, key)):
+            await tx.rows(repair.statement, **repair.values)
+            if any((left.code, left.text) == (fault.code, fault.text) for left in await self._faults(tx, key)):
                 raise RepairFailed(fault)
             return fault
 
         try:
-            repaired = await self._db.transact(work, isolation="repeatable_read")
+            repaired = await self._database.transact(work, isolation="repeatable_read")
         except PerdureError as error:
             if out_of_reach(error):
                 raise
             raise RepairFailed(tried[0] if tried else None, error.message) from error
         if repaired is not None:
-            self._bell.ring("work", "news")
+            self._notifier.notify(self._tenant_id, "work", "news")
         return repaired
 
+    async def _faults(self, tx: Transaction, id: UUID) -> Sequence[Fault]:
+        return [fault for judged in (await _judge(tx, self._tenant_id, [id]))[1] for fault in judged.faults]
 
-async def _faults(tx: Tx, id: UUID) -> Sequence[Fault]:
-    return [fault for judged in (await _judge(tx, [id]))[1] for fault in judged.faults]
 
-
-async def _judge(tx: Tx, ids: Sequence[UUID]) -> tuple[int, list[Examined]]:
+async def _judge(tx: Transaction, tenant_id: str, ids: Sequence[UUID]) -> tuple[int, list[Examined]]:
     """How many of these ids (sorted) are jobs of this tenant; and what is wrong with each, also with those that are no job."""
     if not ids:
         return 0, []
-    cases = await _cases(tx, ids)
+    cases = await _cases(tx, tenant_id, ids)
     jobs = sum(case.job is not None for case in cases.values())
     judged: list[Examined] = []
     reading: Case | None = None
-    async for event in tx.stream("check_events", list(cases), ids[0], ids[-1]):
+    async for event in tx.stream("check_events", ids=list(cases), first=ids[0], last=ids[-1]):
         if reading is None or event["job_id"] != reading.key:
             if reading is not None:
                 judged.append(examine(reading))
@@ -107,14 +117,14 @@ async def _judge(tx: Tx, ids: Sequence[UUID]) -> tuple[int, list[Examined]]:
     return jobs, sorted(judged, key=lambda one: UUID(str(one.key)).int)
 
 
-async def _cases(tx: Tx, ids: Sequence[UUID]) -> dict[UUID, Case]:
+async def _cases(tx: Transaction, tenant_id: str, ids: Sequence[UUID]) -> dict[UUID, Case]:
     """The rows of these ids but their events; jobs of other tenants are left out."""
     found = await tx.row("db_now")
     assert found is not None
-    jobs = {row["job_id"]: row for row in await tx.rows("check_jobs", ids)}
-    keys = [id for id in ids if id not in jobs or jobs[id]["tenant_id"] == tx.tenant]
-    cases = {key: Case(key, found["now"], SPELLING, jobs.get(key)) for key in keys}
+    jobs = {row["job_id"]: row for row in await tx.rows("check_jobs", ids=ids)}
+    keys = [id for id in ids if id not in jobs or jobs[id]["tenant_id"] == tenant_id]
+    cases = {key: Case(key, found["now"], CODEC, jobs.get(key)) for key in keys}
     for part in PARTS:
-        for row in await tx.rows(f"check_{part}", keys):
-            cases[row["job_id"]].add(part, row, tx.tenant)
+        for row in await tx.rows(f"check_{part}", ids=keys):
+            cases[row["job_id"]].add(part, row, tenant_id)
     return cases

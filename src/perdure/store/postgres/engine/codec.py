@@ -1,4 +1,4 @@
-"""How the driver spells ids, times and lists: natively."""
+"""How the driver returns ids, times and lists: as Python's own types."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 
-class PostgresSpelling:
-    """See `store.rows.Spelling`."""
+class PostgresCodec:
+    """See `store.rows.Codec`."""
 
     def uuid(self, value: Any) -> UUID:
         """The driver's UUID is one."""
@@ -25,4 +25,4 @@ class PostgresSpelling:
         return tuple(value)
 
 
-SPELLING = PostgresSpelling()
+CODEC = PostgresCodec()

@@ -1,8 +1,9 @@
-"""What the driver's errors mean to us, and what they are called above the store."""
+"""What the driver's errors mean, and as which errors the layers above the store see them."""
 
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
@@ -15,7 +16,7 @@ from perdure.model.errors import (
     StoreError,
     StoreUnreachable,
 )
-from perdure.store.group_commit.retry import Trouble
+from perdure.store.group_commit.retry import Failure
 
 _LOST = (
     asyncpg.PostgresConnectionError,
@@ -44,36 +45,36 @@ CLIENT_LIBRARY_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.
 
 
 DAMAGED = (asyncpg.IntegrityConstraintViolationError, asyncpg.InvalidTextRepresentationError, asyncpg.DataError)
-"""What a job raises whose rows somebody changed by hand."""
+"""What a job raises whose rows were changed by hand."""
 
 
 class Restart(Exception):
-    """What a transaction found does not fit together because the job moved meanwhile: begin it again."""
+    """What a transaction found does not fit together because the job moved meanwhile: it must begin again."""
 
 
 class NotConnected(ConnectionError):
     """There is no connection to write over."""
 
 
-def trouble_of(error: Exception) -> Trouble:
+def failure_of(error: Exception) -> Failure:
     """The kind of an error."""
     if isinstance(error, asyncpg.DataError | asyncpg.ClientConfigurationError):  # interface errors, but the caller's
-        return Trouble.OTHER
+        return Failure.OTHER
     if isinstance(error, NotConnected):
-        return Trouble.AWAY
+        return Failure.AWAY
     if isinstance(error, (*_LOST, asyncpg.InterfaceError)):
-        return Trouble.LOST
+        return Failure.LOST
     if isinstance(error, (Restart, *_CLASH)):
-        return Trouble.CLASH
+        return Failure.CLASH
     if isinstance(error, asyncpg.LockNotAvailableError):
-        return Trouble.BLOCKED
-    return Trouble.OTHER
+        return Failure.BLOCKED
+    return Failure.OTHER
 
 
 def out_of_reach(error: Exception) -> bool:
     """Whether a translated error comes from the connection: whatever is tried next will meet it too."""
     cause = error.__cause__
-    return isinstance(cause, Exception) and trouble_of(cause) in (Trouble.LOST, Trouble.AWAY)
+    return isinstance(cause, Exception) and failure_of(cause) in (Failure.LOST, Failure.AWAY)
 
 
 def translated(error: Exception) -> Exception:
@@ -83,10 +84,10 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, asyncpg.CheckViolationError):
         if re.match(r"illegal transition|a job cannot leave", str(error)):
             return IllegalTransition(str(error))
-        return InvalidInput(f"the database refuses this: {in_words(error)}")
+        return InvalidInput(f"the database refuses this: {error_text(error)}")
     if isinstance(error, _NO_SCHEMA):
         return SchemaMissing(
-            f"the perdure schema is missing or incomplete: {in_words(error)}", hint="create it: perdure db migrate"
+            f"the perdure schema is missing or incomplete: {error_text(error)}", hint="create it: perdure db migrate"
         )
     if isinstance(error, asyncpg.LockNotAvailableError):
         return StoreUnreachable(
@@ -94,20 +95,28 @@ def translated(error: Exception) -> Exception:
             hint="look for open transactions in pg_stat_activity",
         )
     if isinstance(error, asyncpg.DataError | asyncpg.PostgresError) and _is_bad_value(error):
-        return InvalidInput(f"the database refuses this: {in_words(error)}")
+        return InvalidInput(f"the database refuses this: {error_text(error)}")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreUnreachable(
-            f"the database does not let this user do that: {in_words(error)}",
+            f"the database does not let this user do that: {error_text(error)}",
             hint="use the role that ran perdure db migrate, or grant this one what it lacks",
         )
-    if isinstance(error, _DENIED) or trouble_of(error) in (Trouble.LOST, Trouble.AWAY, Trouble.CLASH):
-        return StoreUnreachable(f"the database does not answer: {in_words(error)}")
+    if isinstance(error, _DENIED) or failure_of(error) in (Failure.LOST, Failure.AWAY, Failure.CLASH):
+        return StoreUnreachable(f"the database does not answer: {error_text(error)}")
     if isinstance(error, asyncpg.PostgresError):
-        return StoreError(f"the database refuses this: {in_words(error)}")
+        return StoreError(f"the database refuses this: {error_text(error)}")
     return error
 
 
-def in_words(error: Exception) -> str:
+def raise_translated(error: Exception) -> NoReturn:
+    """Raise the error as the layers above know it."""
+    refusal = translated(error)
+    if refusal is error:
+        raise error
+    raise refusal from error
+
+
+def error_text(error: Exception) -> str:
     """The error's text, or its name where it has none. The server's DETAIL stays out: it repeats the row's values."""
     text = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
     return str(text) or type(error).__name__
@@ -135,13 +144,13 @@ def cannot_connect(where: str, error: Exception) -> StoreUnreachable:
             f"{where} does not answer in time", hint="check the host and port in the URL, and the network"
         )
     return StoreUnreachable(
-        f"{where} cannot be reached: {in_words(error)}",
+        f"{where} cannot be reached: {error_text(error)}",
         hint="is PostgreSQL running, and are host and port right?",
     )
 
 
 def where_is(url: str) -> str:
-    """The database of a URL in words, without user and password. Raises ValueError for a URL that cannot be split."""
+    """The database of a URL for a message, without user and password. Raises ValueError for a URL that cannot be split."""
     parts = urlsplit(url)
     # before an @ stands the end of a password whose / was not escaped
     name = unquote(parts.path.lstrip("/").rpartition("@")[2]) or "its default database"

@@ -1,4 +1,4 @@
-"""What the rooms of the store share."""
+"""What the writers of the batchers share: a hot connection, and the pool for blocked items."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from perdure.store.group_commit.retry import Trouble, Writer
-from perdure.store.postgres.engine.connections import HotConnection
-from perdure.store.postgres.engine.driver_errors import translated, trouble_of
-from perdure.store.postgres.engine.transactions import Database
-from perdure.store.postgres.hints.notifier import Bell
+from perdure.store.group_commit.retry import Failure, Writer
+from perdure.store.postgres.engine.database import Database
+from perdure.store.postgres.engine.driver_errors import failure_of, translated
+from perdure.store.postgres.engine.hot_connection import HotConnection
+from perdure.store.postgres.hints.notifier import Notifier
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -23,35 +23,30 @@ def alike(values: Sequence[T]) -> Sequence[T]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-class Base:
-    """One tenant's view of a database: its transactions and its bell."""
-
-    tenant: str
-    _db: Database
-    _bell: Bell
-
-
 class HotWriter(Writer[Item, Result]):
-    """A writer over a hot connection; blocked items go over the pool, leaving some of it to others."""
+    """A writer over a hot connection; blocked items go over the pool, `separate` at a time.
 
-    def __init__(self, hot: HotConnection, db: Database, bell: Bell, aside: asyncio.Semaphore) -> None:
+    Items of all tenants share its writes: each item carries its tenant's name.
+    """
+
+    def __init__(self, hot: HotConnection, database: Database, notifier: Notifier, separate: asyncio.Semaphore) -> None:
         self._hot = hot
-        self._db = db
-        self._bell = bell
-        self._aside = aside
+        self._database = database
+        self._notifier = notifier
+        self._separate = separate
 
     @property
     def ready(self) -> bool:
         """See `Writer`."""
         return self._hot.ready
 
-    async def get_ready(self) -> None:
+    async def connect(self) -> None:
         """See `Writer`."""
-        await self._hot.restore()
+        await self._hot.connect()
 
-    def trouble(self, error: Exception) -> Trouble:
+    def failure(self, error: Exception) -> Failure:
         """See `Writer`."""
-        return trouble_of(error)
+        return failure_of(error)
 
     def refusal(self, error: Exception) -> Exception:
         """See `Writer`."""

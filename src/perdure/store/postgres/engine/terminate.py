@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from perdure.store.postgres.engine.connections import COMMON, close_quietly, connect
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
-from perdure.store.postgres.schema.schema import PACKAGE
-from perdure.store.statements import load_statements
+from perdure.store.postgres.engine.statements import STATEMENTS
 
 
 async def end_backends(url: str, pids: Sequence[int]) -> int:
@@ -20,7 +19,8 @@ async def end_backends(url: str, pids: Sequence[int]) -> int:
     except CLIENT_LIBRARY_ERRORS as error:
         raise cannot_connect(where_is(url), error) from error
     try:
-        return len(await connection.fetch(load_statements(PACKAGE)["end_backends"], list(pids)))
+        end = STATEMENTS["end_backends"]
+        return len(await connection.fetch(end.sql, *end.values({"pids": list(pids)})))
     except CLIENT_LIBRARY_ERRORS as error:
         raise cannot_connect(where_is(url), error) from error
     finally:

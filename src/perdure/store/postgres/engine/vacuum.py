@@ -1,7 +1,7 @@
 """VACUUM of the two tables that every job passes through.
 
 A claim deletes a row of job_queue, an end one of job_claims. What is left of them lies where the next claims look first, and
-autovacuum comes once a minute: a busy minute leaves a million dead rows, and every claim wades through them.
+autovacuum comes once a minute: a busy minute leaves a million dead rows, and every claim reads past them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import time
 import structlog
 
 from perdure.store.postgres.engine.connections import borrowed
-from perdure.store.postgres.engine.transactions import Database
+from perdure.store.postgres.engine.database import Database
+from perdure.store.postgres.engine.statements import STATEMENTS
 
 CLAIMS = 20_000
-"""Claims of this store after which it is worth a vacuum: some milliseconds for as many dead rows."""
+"""Claims of this engine after which it is worth a vacuum: some milliseconds for as many dead rows."""
 SHARE = 0.05
 """Of the time, at most: an open transaction may keep all that is dead, and a long queue makes each vacuum long."""
 LONGEST = 600.0
@@ -25,7 +26,7 @@ log = structlog.get_logger("perdure.store")
 
 
 class Vacuum:
-    """Of one store, in the background, and a courtesy: where it fails, autovacuum is still there. Used from one event loop."""
+    """Of one engine, in the background. Where it fails, autovacuum is still there. Used from one event loop."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -43,7 +44,7 @@ class Vacuum:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Begin no more, and wait for none: what the server has begun it may finish."""
+        """Begin no more, and wait for none: the server may finish what it has begun."""
         self._given_up = True
         if self._task is not None:
             self._task.cancel()
@@ -53,12 +54,12 @@ class Vacuum:
         began = time.monotonic()
         try:
             async with borrowed(self._db.pool) as connection:
-                row = await connection.fetchrow(self._db.statements["may_vacuum"])
+                row = await connection.fetchrow(STATEMENTS["may_vacuum"].sql)
                 if row is None or not row["owned"]:
                     self._given_up = True
                 elif not row["busy"]:
-                    await connection.execute(self._db.statements["vacuum"], timeout=LONGEST)
-        except Exception as error:  # noqa: BLE001  nobody depends on it
+                    await connection.execute(STATEMENTS["vacuum"].sql, timeout=LONGEST)
+        except Exception as error:  # noqa: BLE001  no caller depends on it
             log.info("vacuum failed; autovacuum will do it", error=str(error) or type(error).__name__)
         finally:
             self._not_before = time.monotonic() + (time.monotonic() - began) / SHARE

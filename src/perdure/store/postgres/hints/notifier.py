@@ -1,7 +1,7 @@
 """Hints across processes: NOTIFY after the commit, debounced, and LISTEN.
 
 A NOTIFY inside a transaction would serialise all commits of the database, so hints go out on a connection of their own, a few
-milliseconds late at most. They may be lost: everybody who listens also polls.
+milliseconds late at most. They may be lost: every listener also polls.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
@@ -17,62 +17,60 @@ import structlog
 from perdure.store.hints import LocalHints
 from perdure.store.postgres.engine.connections import NOTIFYING, Connection, close_quietly, connect
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS
+from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.protocol import Listener, Topic
 
 TOPICS: tuple[Topic, ...] = ("work", "news")
 INTERVAL: dict[Topic, float] = {"work": 0.005, "news": 0.05}
 """Seconds between two notifications of a topic: late enough to merge a burst, early enough for a person."""
+_TOPIC_OF_CHANNEL: dict[str, Topic] = {f"perdure_{topic}": topic for topic in TOPICS}
 
 log = structlog.get_logger("perdure.store")
 
 
-class Bell:
-    """Rings for one tenant, in this process at once and in others a moment later. Used from one event loop."""
+class Notifier:
+    """Notifies the listeners of a tenant, in this process at once and in others a moment later; one connection serves all
+    tenants. Used from one event loop."""
 
-    def __init__(self, url: str, statement: str, tenant: str) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._statement = statement
-        self._tenant = tenant
         self._local = LocalHints()
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
-        self._due: dict[Topic, float] = dict.fromkeys(TOPICS, 0.0)
-        self._rung: set[Topic] = set()
+        self._next_at: dict[Topic, float] = dict.fromkeys(TOPICS, 0.0)
+        self._pending: dict[Topic, set[str]] = {topic: set() for topic in TOPICS}  # tenants
         self._sending: asyncio.Task[None] | None = None
         self._wanted = False
         self._listening = False
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
-        self._hurry = asyncio.Event()  # set by close: what is rung goes out at once
+        self._send_now = asyncio.Event()  # set by close
 
-    def ring(self, *topics: Topic) -> None:
-        """Wake the listeners of these topics; call it after the commit."""
+    def notify(self, tenant_id: str, *topics: Topic) -> None:
+        """Wake the tenant's listeners of these topics; call it after the commit."""
         for topic in topics:
-            self._local.ring(topic)
-        self._rung.update(topics)
+            self._local.notify(topic, tenant_id)
+            self._pending[topic].add(tenant_id)
         if self._sending is None and not self._closed:
             self._sending = asyncio.get_running_loop().create_task(self._send())
 
-    def listen(self, topic: Topic) -> AbstractAsyncContextManager[Listener]:
-        """See `protocol.HintStore.listen`. Hints that come after the context was entered are heard."""
-        return self._listen(topic)
-
     @asynccontextmanager
-    async def _listen(self, topic: Topic) -> AsyncIterator[Listener]:
+    async def listen(self, topic: Topic, tenant_id: str) -> AsyncIterator[Listener]:
+        """See `protocol.HintStore.listen`. Hints that come after the context was entered are heard."""
         self._wanted = True
         try:
             await self._connected()
         except CLIENT_LIBRARY_ERRORS as error:
             self._lost(error)
-        async with self._local.listen(topic) as listener:
+        async with self._local.listen(topic, tenant_id) as listener:
             yield listener
 
     async def close(self) -> None:
-        """Send what was rung, then disconnect."""
+        """Send what is pending, then disconnect."""
         self._closed = True
         if self._reconnecting is not None:
             self._reconnecting.cancel()
-        self._hurry.set()
+        self._send_now.set()
         if self._sending is not None:
             _, unfinished = await asyncio.wait({self._sending}, timeout=1)
             for task in unfinished:
@@ -82,27 +80,36 @@ class Bell:
             await close_quietly(self._connection)
             self._connection = None
 
+    @property
+    def _pending_topics(self) -> list[Topic]:
+        return [topic for topic, tenants in self._pending.items() if tenants]
+
     async def _send(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while self._rung:
+            while topics := self._pending_topics:
                 now = loop.time()
-                ready = {topic for topic in self._rung if self._due[topic] <= now or self._closed}
-                if not ready:
+                due = [topic for topic in topics if self._next_at[topic] <= now or self._closed]
+                if not due:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(min(self._due[topic] for topic in self._rung) - now):
-                            await self._hurry.wait()
+                        async with asyncio.timeout(min(self._next_at[topic] for topic in topics) - now):
+                            await self._send_now.wait()
                     continue
-                self._rung -= ready
-                for topic in ready:
-                    self._due[topic] = now + INTERVAL[topic]
+                hints = [(f"perdure_{topic}", tenant_id) for topic in due for tenant_id in self._pending[topic]]
+                for topic in due:
+                    self._pending[topic].clear()
+                    self._next_at[topic] = now + INTERVAL[topic]
+                channels, payloads = zip(*hints, strict=True)
+                statement = STATEMENTS["notify"]
                 async with self._connecting:  # a listener may be about to use the connection as well
                     connection = await self._ready()
-                    await connection.execute(self._statement, [f"perdure_{topic}" for topic in ready], self._tenant)
+                    values = statement.values({"channels": channels, "payloads": payloads})
+                    await connection.execute(statement.sql, *values)
         except CLIENT_LIBRARY_ERRORS as error:
-            if self._connection is not None:  # it may be silent and not know it
+            if self._connection is not None:  # it may be broken and not know it
                 self._connection.terminate()
-            self._rung.clear()  # others find out by polling
+            for tenants in self._pending.values():
+                tenants.clear()  # others find out by polling
             self._lost(error)
         finally:
             self._sending = None
@@ -112,9 +119,9 @@ class Bell:
             return await self._ready()
 
     async def _ready(self) -> Connection:
-        """The connection, by whoever has it for himself."""
+        """The connection; call it with the lock held."""
         connection = self._connection
-        if self._closed and connection is None and not self._rung:
+        if self._closed and connection is None and self._sending is None:
             raise ConnectionError("the store is closed")
         if connection is None or connection.is_closed():
             connection = await connect(self._url, NOTIFYING, command_timeout=5)
@@ -122,15 +129,15 @@ class Bell:
             self._connection = connection
             self._listening = False
         if self._wanted and not self._listening:
-            for topic in TOPICS:
-                await connection.add_listener(f"perdure_{topic}", self._hear)
+            for channel in _TOPIC_OF_CHANNEL:
+                await connection.add_listener(channel, self._on_notification)
             self._listening = True
         return connection
 
-    def _hear(self, _: object, pid: int, channel: str, payload: object) -> None:
+    def _on_notification(self, _: object, pid: int, channel: str, payload: object) -> None:
         own = self._connection is not None and pid == self._connection.get_server_pid()
-        if payload == self._tenant and not own:  # our own were rung locally
-            self._local.ring("work" if channel == "perdure_work" else "news")
+        if not own:  # its own listeners were woken at once
+            self._local.notify(_TOPIC_OF_CHANNEL[channel], str(payload))
 
     def _on_termination(self, *_: Any) -> None:
         self._lost(None)
@@ -151,8 +158,8 @@ class Bell:
                     await self._connected()
                 except CLIENT_LIBRARY_ERRORS:
                     continue
-                for topic in TOPICS:  # what was rung meanwhile went unheard
-                    self._local.ring(topic)
+                for topic in TOPICS:  # hints of the meantime were not received
+                    self._local.notify_all(topic)
                 return
         finally:
             self._reconnecting = None

@@ -5,28 +5,28 @@
 set transaction isolation level repeatable read, read only
 
 -- name: place_in_queue
-select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = $1
+select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = :job_id
 
 -- name: jobs_ahead
--- Due jobs that a claim would take first: $1 lane, $2 higher priorities, $3 priority, $4 due at, $5 job id, $6 the most that are
--- counted of each sort. Ranges of the ready index, so that delayed jobs cost nothing. Runs after by_index.
+-- Due jobs that a claim would take first, at most `limit` of each sort. higher: the priorities above its own. Ranges
+-- of the ready index, so that delayed jobs cost nothing. Runs after by_index.
 select count(*) as n from (
   (select 1 from perdure.job_queue q
-    where q.lane = $1 and q.priority = any ($2::smallint[]) and q.run_at <= perdure.db_now() limit $6)
+    where q.lane = :lane and q.priority = any (:higher::smallint[]) and q.run_at <= perdure.db_now() limit :limit)
   union all
   (select 1 from perdure.job_queue q
-    where q.lane = $1 and q.priority = $3 and (q.run_at, q.job_id) < ($4, $5) limit $6)
+    where q.lane = :lane and q.priority = :priority and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
 ) ahead
 
 -- name: lease_holder
--- The lease of a job and the worker it names, also a stopped one: $1 job id
+-- The lease of a job and the worker it names, also a stopped one.
 select k.claimed_at, w.*, w.state <> 'STOPPED' and w.heartbeat_at > perdure.db_now() - interval '15 seconds' as alive,
   (select count(*) from perdure.job_claims h where h.worker_id = k.worker_id and h.expires_at > perdure.db_now()) as held
-from perdure.job_claims k left join perdure.workers w on w.id = k.worker_id where k.job_id = $1
+from perdure.job_claims k left join perdure.workers w on w.id = k.worker_id where k.job_id = :job_id
 
 -- name: approvals_awaited
--- Those that the open waits of a job are about: $1 job id
+-- Those that the open waits of a job are about.
 select a.*, j.kind as job_kind, j.status::text as job_status
 from perdure.job_waits w join perdure.approvals a on a.job_id = any (array[w.job_id]) and a.id::text = w.subject_id
 join perdure.jobs j on j.id = any (array[a.job_id])
-where w.job_id = $1 order by a.id
+where w.job_id = :job_id order by a.id

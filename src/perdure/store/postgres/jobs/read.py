@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Literal
-from uuid import UUID
 
-from perdure.model.events import Event
-from perdure.model.jobs import Job, JobFilter, Page, RunRecord
+from perdure.model.jobs import Job, JobFilter, Page
 from perdure.model.states import Status
-from perdure.store.errors import ambiguous_id, id_suffix, job_not_found, parse_cursor
-from perdure.store.postgres.engine.codec import SPELLING
-from perdure.store.postgres.engine.hot_writer import Base
-from perdure.store.postgres.engine.transactions import Tx
-from perdure.store.rows import Row, event_of, job_of, run_of
+from perdure.store.errors import parse_cursor
+from perdure.store.postgres.engine.codec import CODEC
+from perdure.store.postgres.engine.database import Database, Transaction
+from perdure.store.rows import Row, job_of
 
 SOURCES: dict[Status, tuple[str, ...]] = {
     Status.PENDING: ("queue",),
@@ -31,80 +27,54 @@ SOURCES: dict[Status, tuple[str, ...]] = {
 
 def job_of_row(row: Row) -> Job:
     """A row of `get_job`."""
-    return job_of({**row, "cursor": _key_of(row["last_step"])}, SPELLING)
+    return job_of({**row, "cursor": _key_of(row["last_step"])}, CODEC)
 
 
-class Jobs(Base):
-    """See `protocol.JobStore`."""
+async def list_jobs(
+    database: Database, tenant_id: str, filter: JobFilter, *, limit: int, cursor: str | None
+) -> Page[Job]:
+    """See `protocol.JobStore.list_jobs`."""
+    before = parse_cursor(cursor)
 
-    async def get_job(self, job_id: UUID) -> Job:
-        """See `protocol.JobStore.get_job`."""
-        row = await self._db.row("get_job", job_id, self.tenant)
-        if row is None:
-            raise job_not_found(job_id)
-        return job_of_row(row)
+    async def work(tx: Transaction) -> list[Row]:
+        await tx.rows("by_index")
+        return await tx.rows(
+            "list_jobs",
+            tenant_id=tenant_id,
+            before=before,
+            **_conditions(filter),
+            limit=limit + 1,
+            sources=_sources(filter),
+        )
 
-    async def find_job(self, text: str) -> UUID:
-        """See `protocol.JobStore.find_job`."""
-        suffix = id_suffix(text)
-        if isinstance(suffix, UUID):
-            return (await self.get_job(suffix)).id
-        rows = await self._db.rows("find_job", suffix, self.tenant)
-        if not rows:
-            raise job_not_found(text)
-        if len(rows) > 1:
-            raise ambiguous_id(text)
-        id: UUID = rows[0]["id"]
-        return id
-
-    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
-        """See `protocol.JobStore.list_jobs`."""
-        before = parse_cursor(cursor)
-        arguments = (self.tenant, before, *_conditions(filter), limit + 1, _sources(filter))
-
-        async def work(tx: Tx) -> list[Row]:
-            await tx.rows("by_index")
-            return await tx.rows("list_jobs", *arguments)
-
-        rows = await self._db.transact(work)
-        items = tuple(job_of(row, SPELLING) for row in rows[:limit])
-        return Page(items, str(items[-1].id) if items and len(rows) > limit else None)
-
-    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
-        """See `protocol.JobStore.count_jobs`."""
-        arguments = (self.tenant, by, *_conditions(filter))
-        if small := _small_tables(filter):
-            rows = await self._db.rows("count_some_jobs", *arguments, small)
-        else:
-            rows = await self._db.rows("count_jobs", *arguments)
-        return {row["grp"]: row["n"] for row in rows}
-
-    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
-        """See `protocol.JobStore.list_runs`."""
-        return [run_of(row, SPELLING) for row in await self._db.rows("list_runs", job_id, self.tenant)]
-
-    async def list_events(
-        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
-    ) -> list[Event]:
-        """See `protocol.JobStore.list_events`."""
-        wanted = None if types is None else list(types)
-        return [
-            event_of(row, SPELLING)
-            for row in await self._db.rows("list_events", job_id, after, limit, wanted, self.tenant)
-        ]
+    rows = await database.transact(work)
+    items = tuple(job_of(row, CODEC) for row in rows[:limit])
+    return Page(items, str(items[-1].id) if items and len(rows) > limit else None)
 
 
-def _conditions(filter: JobFilter) -> tuple[Any, ...]:
-    """Statuses, kinds, queues, since, until, search, key; null = any."""
-    return (
-        [status.value for status in filter.statuses] or None,
-        list(filter.kinds) or None,
-        list(filter.queues) or None,
-        filter.since,
-        filter.until,
-        filter.search,
-        filter.idempotency_key,
-    )
+async def count_jobs(
+    database: Database, tenant_id: str, filter: JobFilter, *, by: Literal["status", "kind", "queue"]
+) -> dict[str, int]:
+    """See `protocol.JobStore.count_jobs`."""
+    conditions = _conditions(filter)
+    if small := _small_tables(filter):
+        rows = await database.rows("count_some_jobs", tenant_id=tenant_id, by=by, **conditions, sources=small)
+    else:
+        rows = await database.rows("count_jobs", tenant_id=tenant_id, by=by, **conditions)
+    return {row["grp"]: row["n"] for row in rows}
+
+
+def _conditions(filter: JobFilter) -> dict[str, Any]:
+    """What a job must be; null = any."""
+    return {
+        "statuses": [status.value for status in filter.statuses] or None,
+        "kinds": list(filter.kinds) or None,
+        "queues": list(filter.queues) or None,
+        "since": filter.since,
+        "until": filter.until,
+        "search": filter.search,
+        "key": filter.idempotency_key,
+    }
 
 
 def _small_tables(filter: JobFilter) -> list[str]:

@@ -1,4 +1,4 @@
-"""Taking finished jobs out of the database."""
+"""Deleting finished jobs of one tenant."""
 
 from __future__ import annotations
 
@@ -6,59 +6,66 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
-from perdure.store.postgres.engine.hot_writer import Base
-from perdure.store.postgres.engine.transactions import Tx
+from perdure.store.postgres.engine.database import Transaction
+from perdure.store.postgres.engine.engine import Engine
 from perdure.store.protocol.retention import LOOKED_AT
 
 _PARTS = ("events", "runs", "state", "approvals", "failures", "jobs", "done")
 
 
-class Retention(Base):
-    """See `retention.RetentionStore`."""
+class PostgresRetention:
+    """See `protocol.RetentionStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str) -> None:
+        self._database = engine.database
+        self._tenant_id = tenant_id
 
     async def list_prunable(
         self, wanted: PruneFilter, *, after: UUID | None = None, before: UUID | None = None, limit: int = 500
     ) -> PrunePage:
-        """See `retention.RetentionStore.list_prunable`."""
-        end = await self._db.row("prune_window", after, before, LOOKED_AT)
+        """See `protocol.RetentionStore.list_prunable`."""
+        end = await self._database.row("prune_window", after=after, before=before, rows=LOOKED_AT)
         up_to: UUID | None = end["id"] if end else None
-        rows = await self._db.rows(
+        rows = await self._database.rows(
             "list_prunable",
-            self.tenant,
-            after,
-            up_to,
-            before,
-            [status.value for status in wanted.statuses if status.terminal],
-            float(wanted.older_than),
-            list(wanted.kinds) or None,
-            list(wanted.queues) or None,
-            wanted.heavy,
-            limit,
+            tenant_id=self._tenant_id,
+            after=after,
+            up_to=up_to,
+            before=before,
+            statuses=[status.value for status in wanted.statuses if status.terminal],
+            older_than=float(wanted.older_than),
+            kinds=list(wanted.kinds) or None,
+            queues=list(wanted.queues) or None,
+            heavy=wanted.heavy,
+            limit=limit,
         )
         jobs = tuple(Prunable(row["id"], row["version"]) for row in rows)
         return PrunePage(jobs, jobs[-1].id if len(jobs) == limit else up_to)
 
     async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False) -> int:
-        """See `retention.RetentionStore.prune`."""
+        """See `protocol.RetentionStore.prune`."""
 
-        async def delete(tx: Tx) -> int:
-            picked = [row["job_id"] for row in await tx.rows("prune_pick", self.tenant, list(job_ids))]
+        async def delete(tx: Transaction) -> int:
+            rows = await tx.rows("prune_pick", tenant_id=self._tenant_id, ids=list(job_ids))
+            picked = [row["job_id"] for row in rows]
             for part in _PARTS if picked else ():
-                await tx.rows(f"prune_{part}", picked)
+                await tx.rows(f"prune_{part}", ids=picked)
             return len(picked)
 
-        async def lighten(tx: Tx) -> int:
-            picked = [row["id"] for row in await tx.rows("lighten_jobs", self.tenant, list(job_ids))]
+        async def lighten(tx: Transaction) -> int:
+            rows = await tx.rows("lighten_jobs", tenant_id=self._tenant_id, ids=list(job_ids))
+            picked = [row["id"] for row in rows]
             if picked:
-                await tx.rows("lighten_state", picked)
+                await tx.rows("lighten_state", ids=picked)
             return len(picked)
 
-        return await self._db.transact(lighten if keep_logs else delete)
+        return await self._database.transact(lighten if keep_logs else delete)
 
     async def forget_workers(self, older_than: float) -> int:
-        """See `retention.RetentionStore.forget_workers`."""
-        return len(await self._db.rows("forget_workers", self.tenant, float(older_than)))
+        """See `protocol.RetentionStore.forget_workers`."""
+        return len(await self._database.rows("forget_workers", tenant_id=self._tenant_id, seconds=float(older_than)))
 
     async def lead(self, chore: str, *, holder: str, ttl: float) -> bool:
-        """See `retention.RetentionStore.lead`."""
-        return await self._db.row("lead", self.tenant, chore, holder, float(ttl)) is not None
+        """See `protocol.RetentionStore.lead`."""
+        row = await self._database.row("lead", tenant_id=self._tenant_id, chore=chore, holder=holder, ttl=float(ttl))
+        return row is not None

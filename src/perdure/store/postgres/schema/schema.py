@@ -1,37 +1,36 @@
-"""The schema, time, and sizes."""
+"""The schema and the database itself, the same for all tenants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from perdure.model.errors import MigrationChanged
-from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.errors import check_schema_version, foreign_schema
 from perdure.store.postgres.engine.connections import COMMON, Connection, close_quietly, connect
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
-from perdure.store.postgres.engine.hot_writer import Base
-from perdure.store.postgres.schema.schema_check import expected
+from perdure.store.postgres.engine.engine import Engine
+from perdure.store.postgres.engine.statements import PACKAGE, STATEMENTS
+from perdure.store.postgres.schema.schema_check import known_tables
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.statements import load_migrations
 
-PACKAGE = "perdure.store.postgres"
 
-
-class Schema(Base):
+class PostgresSchema:
     """See `protocol.SchemaStore`."""
 
-    _url: str
-    _where: str
+    def __init__(self, engine: Engine) -> None:
+        self._database = engine.database
+        self._url = engine.url
+        self._where = engine.where
 
     async def schema_status(self) -> SchemaStatus:
         """See `protocol.SchemaStore.schema_status`."""
         # Before the record of migrations: tables that a migrator makes meanwhile come together with theirs.
-        strangers = await self._db.rows("strangers")
-        version = await self._db.row("server_version")
-        exists = await self._db.row("has_schema")
-        rows = await self._db.rows("applied_migrations") if exists and exists["has_migrations"] else []
+        strangers = await self._database.rows("strangers")
+        version = await self._database.row("server_version")
+        exists = await self._database.row("has_schema")
+        rows = await self._database.rows("applied_migrations") if exists and exists["has_migrations"] else []
         applied = [Migration(row["number"], row["name"], row["checksum"], "", row["applied_at"]) for row in rows]
         if strangers and not applied:
             raise foreign_schema([row["name"] for row in strangers], self._where)
@@ -49,14 +48,14 @@ class Schema(Base):
         check_schema_version(status.current, status.needed, self._where)
         _check_unchanged(status.migrations, self._where)
 
-    async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:  # noqa: ARG002  ours is a schema of its own
+    async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:  # noqa: ARG002  it has a schema of its own
         """See `protocol.SchemaStore.migrate`."""
         try:
             connection = await connect(self._url, COMMON)
         except CLIENT_LIBRARY_ERRORS as error:
             raise cannot_connect(self._where, error) from error
         try:
-            await connection.execute(self._db.statements["lock_migrations"])  # freed with the connection
+            await connection.execute(STATEMENTS["lock_migrations"].sql)  # freed with the connection
             status = await self.schema_status()
             if status.current > status.needed:
                 check_schema_version(status.current, status.needed, self._where)
@@ -68,55 +67,29 @@ class Schema(Base):
             await close_quietly(connection)
 
     async def _apply(self, connection: Connection, migration: Migration) -> Migration:
-        statements = self._db.statements
+        record = STATEMENTS["record_migration"]
         async with connection.transaction():
-            exists = await connection.fetchrow(statements["has_schema"])
+            exists = await connection.fetchrow(STATEMENTS["has_schema"].sql)
             if not exists or not exists["has_schema"]:
                 await connection.execute("create schema perdure")
             if not exists or not exists["has_migrations"]:
-                await connection.execute(statements["create_migrations"])
+                await connection.execute(STATEMENTS["create_migrations"].sql)
             await connection.execute(migration.sql)
-            row = await connection.fetchrow(
-                statements["record_migration"], migration.number, migration.name, migration.checksum
-            )
+            applied = {"number": migration.number, "name": migration.name, "checksum": migration.checksum}
+            row = await connection.fetchrow(record.sql, *record.values(applied))
         return replace(migration, applied_at=row["applied_at"] if row else None)
 
     async def other_tables(self) -> list[str]:
         """See `protocol.SchemaStore.other_tables`."""
-        ours = [thing.name for thing in expected() if thing.kind in ("table", "view")]
-        return [row["name"] for row in await self._db.rows("other_tables", ours)]
+        return [row["name"] for row in await self._database.rows("other_tables", known=known_tables())]
 
     async def kinds(self) -> list[str]:
         """See `protocol.SchemaStore.kinds`."""
-        return [row["kind"] for row in await self._db.rows("list_kinds")]
-
-    async def now(self) -> datetime:
-        """See `protocol.SchemaStore.now`."""
-        row = await self._db.row("db_now")
-        assert row is not None
-        now: datetime = row["now"]
-        return now
-
-    async def sizes(self) -> StoreSizes:
-        """See `protocol.SchemaStore.sizes`."""
-        indexes: dict[str, list[IndexSize]] = {}
-        for row in await self._db.rows("index_sizes"):
-            indexes.setdefault(row["tbl_name"], []).append(IndexSize(row["name"], row["bytes"]))
-        tables = [
-            TableSize(
-                row["name"],
-                row["rows"],
-                dead_rows=row["dead"],
-                bytes=row["bytes"],
-                indexes=tuple(sorted(indexes.get(row["name"], ()), key=lambda i: -i.bytes)),
-            )
-            for row in await self._db.rows("table_sizes")
-        ]
-        return StoreSizes(by_size(tables), sum((t.bytes or 0) + (t.index_bytes or 0) for t in tables))
+        return [row["kind"] for row in await self._database.rows("list_kinds")]
 
 
 def _side_by_side(known: Sequence[Migration], applied: Sequence[Migration]) -> tuple[Migration, ...]:
-    """What is shipped, marked where it was applied with the checksum it had then; and what a newer perdure applied."""
+    """The shipped migrations, with the time and checksum of those that were applied; and those a newer perdure applied."""
     done = {m.number: m for m in applied}
     numbers = {m.number for m in known}
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,11 +17,14 @@ from asyncpg.pool import PoolConnectionProxy
 from perdure.model.errors import OtherDatabase, PerdureError
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.group_commit.limits import chunks
-from perdure.store.postgres.engine.hot_writer import Base
-from perdure.store.postgres.jobs.enqueue import acknowledge
+from perdure.store.postgres.engine.database import Database
+from perdure.store.postgres.engine.statements import SQL, STATEMENTS
+from perdure.store.postgres.jobs.enqueue_values import found
+from perdure.store.statements import Statement, compiled
 from perdure.store.tx_enqueue.caller_connection import (
     ConnectionSteps,
     PreparedEnqueue,
+    Request,
     Rows,
     Steps,
     all_or_none,
@@ -37,35 +40,38 @@ _IDLE = 0  # psycopg.pq.TransactionStatus
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database, wherever one connects to it from. The server is None where this user may not ask for it."""
+    """A database, the same from all machines. The server is None where this user may not ask for it."""
 
     name: str
     oid: str
     server: str | None
 
 
-class Foreign(Base):
-    """See `protocol.JobStore`."""
+class TxEnqueue:
+    """Enqueues in transactions of callers' connections, for all tenants of an engine."""
 
-    _where: str
-    _place: Place | None
-    _trusted: WeakSet[Any]
-    """Connections that are known to lead to this very database."""
+    def __init__(self, database: Database, where: str) -> None:
+        self._database = database
+        self._where = where
+        self.place: Place | None = None
+        """Where the engine's own connections lead, once it was asked."""
+        self._trusted: WeakSet[Any] = WeakSet()  # connections that are known to lead there
 
-    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+    async def prepare(self, tx: object, jobs: Sequence[NewJob], tenant_id: str) -> PreparedEnqueue:
         """See `protocol.JobStore.prepare_enqueue`."""
-        if self._place is None:
-            self._place = await self._find_place()
-        here = self._place
-        return PreparedEnqueue(tx, lambda beneath: self._connection_steps(beneath, jobs, here))
+        if self.place is None:
+            self.place = await self.find_place()
+        here = self.place
+        return PreparedEnqueue(tx, lambda beneath: self._connection_steps(beneath, jobs, tenant_id, here))
 
-    async def _find_place(self) -> Place:
-        row = await self._db.row("this_database")
+    async def find_place(self) -> Place:
+        """Ask where the engine's own connections lead."""
+        row = await self._database.row("this_database")
         assert row is not None
-        server = await self._db.row("this_server") if row["has_function_privilege"] else None
+        server = await self._database.row("this_server") if row["has_function_privilege"] else None
         return Place(row["datname"], row["oid"], None if server is None else server["system_identifier"])
 
-    def _connection_steps(self, beneath: Any, jobs: Sequence[NewJob], here: Place) -> ConnectionSteps:
+    def _connection_steps(self, beneath: Any, jobs: Sequence[NewJob], tenant_id: str, here: Place) -> ConnectionSteps:
         if is_a(beneath, "psycopg", "Cursor", "AsyncCursor", "Transaction", "AsyncTransaction"):
             beneath = beneath.connection
         if is_a(beneath, "psycopg", "Connection", "AsyncConnection"):
@@ -73,7 +79,7 @@ class Foreign(Base):
                 raise no_transaction(
                     "this connection is in autocommit mode: open a block with connection.transaction()"
                 )
-            steps = self._steps(jobs, beneath, here, _percent)
+            steps = self._steps(jobs, tenant_id, beneath, here, _FOR_PSYCOPG)
             if is_a(beneath, "psycopg", "Connection"):
                 return ConnectionSteps(steps, ask=_psycopg(beneath), cancel=beneath.cancel)
             return ConnectionSteps(steps, ask_async=_psycopg_async(beneath))
@@ -84,56 +90,68 @@ class Foreign(Base):
                 raise closed(beneath)
             if not itself.is_in_transaction():
                 raise no_transaction("open one: async with connection.transaction(): ...")
-            return ConnectionSteps(self._steps(jobs, itself, here, _dollar), ask_async=_asyncpg(beneath))
+            steps = self._steps(jobs, tenant_id, itself, here, STATEMENTS)
+            return ConnectionSteps(steps, ask_async=_asyncpg(beneath))
         raise not_ours(beneath, self._where)
 
     def _steps(
-        self, jobs: Sequence[NewJob], connection: Any, here: Place, spelled: Callable[[str], str]
+        self,
+        jobs: Sequence[NewJob],
+        tenant_id: str,
+        connection: Any,
+        here: Place,
+        statements: Mapping[str, Statement],
     ) -> Steps[list[Enqueued]]:
-        """What is done on the connection, the statements spelled for its driver."""
-        sql = {name: spelled(self._db.statements[name]) for name in _STATEMENTS}
+        """What is done on the connection, with the statements as its driver takes them."""
         if connection not in self._trusted:
             try:
-                yield from _check_place(sql, here, self._where)
+                yield from _check_place(statements, here, self._where)
             except OtherDatabase:
-                self._place = None  # perhaps it is the App's database that has moved: the next call looks again
+                self.place = None  # perhaps it is the App's database that has moved: the next call looks again
                 raise
             self._trusted.add(connection)
-        steps = _enqueue(sql, jobs, self.tenant)
+        steps = _enqueue(statements, jobs, tenant_id)
         # One job is one statement, whole by itself: hundreds of savepoints in a transaction slow down the whole server.
         return (yield from (all_or_none(steps) if len(jobs) > 1 else steps))
 
 
-_STATEMENTS = ("enqueue_joined", "find_joined", "this_database", "this_server")
+_FOR_PSYCOPG: Mapping[str, Statement] = {
+    name: compiled(name, SQL[name], lambda _, __: "%s")
+    for name in ("enqueue_joined", "find_joined", "this_database", "this_server")
+}
 
 
-def _check_place(sql: dict[str, str], here: Place, where: str) -> Steps[None]:
+def _request(statement: Statement, **values: Any) -> Request:
+    return statement.sql, statement.values(values)
+
+
+def _check_place(statements: Mapping[str, Statement], here: Place, where: str) -> Steps[None]:
     """Raise OtherDatabase unless the connection leads to the database the App is in."""
-    [(name, oid, may_ask)] = yield sql["this_database"], ()
+    [(name, oid, may_ask)] = yield _request(statements["this_database"])
     server = None
     if may_ask and here.server is not None:
-        [(server,)] = yield sql["this_server"], ()
+        [(server,)] = yield _request(statements["this_server"])
     if (name, oid) != (here.name, here.oid) or (server is not None and server != here.server):
         raise other_database(
             f"a connection to PostgreSQL database '{name}'" + (" of another server" if name == here.name else ""), where
         )
 
 
-def _enqueue(sql: dict[str, str], jobs: Sequence[NewJob], tenant: str) -> Steps[list[Enqueued]]:
+def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
     results: dict[UUID, Enqueued] = {}
     for chunk in chunks(jobs):
         missing = chunk
         while missing:
-            rows = yield sql["enqueue_joined"], (_as_json(missing, tenant),)
+            rows = yield _request(statements["enqueue_joined"], jobs=_as_json(missing, tenant_id))
             for (id,) in rows:
                 results[UUID(id)] = Enqueued(UUID(id), created=True)
             missing = [job for job in missing if job.id not in results]
             if missing:
-                found = yield sql["find_joined"], (_as_json(missing, tenant),)
+                rows = yield _request(statements["find_joined"], jobs=_as_json(missing, tenant_id))
                 by_id = {job.id: job for job in missing}
-                for meant, id, other in found:
+                for meant, id, other in rows:
                     job = by_id[UUID(meant)]
-                    result = acknowledge(job, UUID(id), other)
+                    result = found(job, UUID(id), other)
                     if isinstance(result, PerdureError):
                         raise result
                     results[job.id] = result
@@ -142,7 +160,7 @@ def _enqueue(sql: dict[str, str], jobs: Sequence[NewJob], tenant: str) -> Steps[
     return [results[job.id] for job in jobs]
 
 
-def _as_json(jobs: Sequence[NewJob], tenant: str) -> str:
+def _as_json(jobs: Sequence[NewJob], tenant_id: str) -> str:
     """The jobs as one parameter, in ASCII: the connection may have any encoding."""
     return json.dumps(
         [
@@ -150,7 +168,7 @@ def _as_json(jobs: Sequence[NewJob], tenant: str) -> str:
                 "id": str(job.id),
                 "kind": job.kind,
                 "queue": job.queue,
-                "lane": lane_of(tenant, job.queue),
+                "lane": lane_of(tenant_id, job.queue),
                 "goal": job.goal,
                 "payload": job.payload,
                 "payload_hash": job.payload_hash,
@@ -163,7 +181,7 @@ def _as_json(jobs: Sequence[NewJob], tenant: str) -> str:
                 "origin_id": None if job.origin_id is None else str(job.origin_id),
                 "origin_kind": job.origin_kind,
                 "note": job.note,
-                "tenant": tenant,
+                "tenant": tenant_id,
             }
             for job in jobs
         ]
@@ -177,16 +195,8 @@ def _time(moment: datetime | None) -> str | None:
 # -- the drivers -----------------------------------------------------------------------------------------------------------
 
 
-def _dollar(sql: str) -> str:
-    return sql
-
-
-def _percent(sql: str) -> str:
-    return sql.replace("$1", "%s")
-
-
 def _psycopg(connection: Any) -> Callable[[str, Any], Rows]:
-    tuples = sys.modules["psycopg.rows"].tuple_row  # whatever rows the caller likes, we read tuples
+    tuples = sys.modules["psycopg.rows"].tuple_row  # the caller may have chosen another row type
     kind = sys.modules["psycopg"].Cursor
 
     def ask(sql: str, parameters: Any) -> Rows:

@@ -1,5 +1,5 @@
--- Enqueueing on a connection that belongs to the caller: psycopg or asyncpg, with whatever settings and type codecs he gave it.
--- So each statement has at most one parameter, the text of a JSON array in ASCII, and returns nothing but texts and booleans.
+-- Enqueueing on a connection that belongs to the caller: psycopg or asyncpg, with any settings and type codecs. So each statement
+-- has at most one parameter, the text of a JSON array in ASCII, and returns nothing but texts and booleans.
 
 -- name: enqueue_joined
 -- As enqueue_many.
@@ -8,7 +8,7 @@ insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, pr
 select u.id, u.kind, u.queue, u.lane, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
   coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.key, u.origin_id, u.origin_kind,
   u.note::json, u.tenant
-from json_to_recordset($1::text::json)
+from json_to_recordset(:jobs::text::json)
   u(id uuid, kind text, queue text, lane text, goal text, payload text, payload_hash text, priority smallint,
     max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, key text, origin_id uuid, origin_kind text,
     note text, tenant text)
@@ -16,7 +16,7 @@ on conflict do nothing returning id::text
 
 -- name: find_joined
 -- As find_enqueued: which of them was meant, the job that is there, and its payload.
-select u.id::text, j.id::text, j.other from json_to_recordset($1::text::json)
+select u.id::text, j.id::text, j.other from json_to_recordset(:jobs::text::json)
   u(id uuid, kind text, key text, payload_hash text, tenant text)
 join lateral (
   select id, null::text as other from perdure.jobs where id = u.id and tenant_id = u.tenant

@@ -137,7 +137,8 @@ class Schema(Base):
                 conn.execute(SQL["create_migrations"])
                 for statement in _statements(migration.sql):
                     conn.execute(statement)
-                conn.execute(SQL["record_migration"], (migration.number, migration.name, migration.checksum, now))
+                record = {"number": migration.number, "name": migration.name, "checksum": migration.checksum}
+                conn.execute(SQL["record_migration"], {**record, "now": now})
         except sqlite3.OperationalError as error:
             raise StoreError(
                 f"migration {migration.number} ({migration.name}) of {self._place} failed: {error}",

@@ -27,7 +27,7 @@ select type as kind, name from sqlite_master where substr(name, 1, 7) <> 'sqlite
 select number, name, checksum, applied_at from schema_migrations order by number
 
 -- name: record_migration
-insert into schema_migrations (number, name, checksum, applied_at) values (?, ?, ?, ?)
+insert into schema_migrations (number, name, checksum, applied_at) values (:number, :name, :checksum, :now)
 
 -- name: table_sizes
 -- Rows, counted up to a bound: to count a large table is to read it.

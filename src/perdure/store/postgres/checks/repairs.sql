@@ -1,0 +1,67 @@
+-- Repairs. Each runs after its job's claim and row were locked, in a transaction that fails if anything of it changed meanwhile.
+
+-- name: repair_lane
+-- Its queue row follows by a trigger.
+update perdure.jobs set lane = :lane where id = :job_id
+
+-- name: put_claim
+-- A lease that has run out, so that a reaper hands the job on.
+insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started)
+values (:job_id, :tenant_id, :attempt, :version, 'fsck', perdure.db_now(), :started)
+
+-- name: repair_claim
+update perdure.job_claims set tenant_id = :tenant_id, attempt = :attempt, version = :version,
+  expires_at = least(expires_at, perdure.db_now() + ttl)
+where job_id = :job_id
+
+-- name: put_wait
+insert into perdure.job_waits (job_id, key, kind, subject_id, until, answered_at)
+values (:job_id, :key, :kind, :subject_id, :until, :answered_at)
+on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+  answered_at = excluded.answered_at
+
+-- name: drop_wait
+delete from perdure.job_waits where job_id = :job_id and key = :key
+
+-- name: drop_waits
+delete from perdure.job_waits where job_id = :job_id
+
+-- name: close_approval
+-- As the trigger does when a job ends.
+update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_door = 'system', comment = 'its job ended'
+where id = :approval_id and status = 'PENDING'
+
+-- name: put_queue
+insert into perdure.job_queue (job_id, lane, priority, run_at, deadline) values (:job_id, :lane, :priority, :run_at, :deadline)
+on conflict (job_id) do update set lane = excluded.lane, priority = excluded.priority, run_at = excluded.run_at,
+  deadline = excluded.deadline
+
+-- name: drop_queue
+delete from perdure.job_queue where job_id = :job_id
+
+-- name: put_failure
+insert into perdure.job_failures (job_id, status, finished_at) values (:job_id, :status::text::perdure.job_status, :finished_at)
+on conflict (job_id) do update set status = excluded.status, finished_at = excluded.finished_at
+
+-- name: drop_failure
+delete from perdure.job_failures where job_id = :job_id
+
+-- name: put_state
+-- What the log adds up to. version: of the last checkpoint, null without one. The checkpoint is cut out of its event as text,
+-- `{"state":...}`: JSON with \u0000 in it is legal and cannot be taken apart by PostgreSQL. What a fork inherited has more in it,
+-- `{"state": ..., ...}`.
+insert into perdure.job_state (job_id, checkpoint, tokens, cost)
+select :job_id, (select case when e.payload::text like '{"state": %' then e.payload -> 'state'
+    else substring(e.payload::text from 10 for length(e.payload::text) - 10)::json end from perdure.job_events e
+  where e.job_id = :job_id and e.version = :version::int and e.payload::text like '{"state":%'), :tokens, :cost
+on conflict (job_id) do update set checkpoint = excluded.checkpoint, tokens = excluded.tokens, cost = excluded.cost,
+  updated_at = perdure.db_now()
+
+-- name: drop_state
+delete from perdure.job_state where job_id = :job_id
+
+-- name: drop_run
+delete from perdure.job_runs where job_id = :job_id and attempt = :attempt
+
+-- name: drop_prune_marks
+delete from perdure.prune_batch

@@ -1,0 +1,26 @@
+-- What people and programs change about a job, or ask of the worker that runs it.
+
+-- name: request_cancel
+update perdure.job_claims set cancel_requested_at = perdure.db_now(), cancel_note = :note::text::json where job_id = :job_id
+
+-- name: drop_claim
+delete from perdure.job_claims where job_id = :job_id returning version, attempt, worker_id, started, claimed_at
+
+-- name: cancel_job
+-- version: the head of its log
+update perdure.jobs set status = 'CANCELLED', prev_status = status, version = :version + 1, next_retry_at = null,
+  finished_at = perdure.db_now(), updated_at = perdure.db_now(), note = :note::text::json where id = :job_id
+
+-- name: fenced_run
+-- The run row of an attempt that was fenced by a cancel.
+insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+values (:job_id, :attempt, :worker_id, :claimed_at, perdure.db_now(), 'CANCELLED', 'cancelled while it ran', 'cancelled')
+
+-- name: make_due
+update perdure.job_queue set run_at = perdure.db_now() where job_id = :job_id and run_at > perdure.db_now() returning job_id
+
+-- name: make_due_job
+-- The job row follows its queue row.
+update perdure.jobs set prev_status = status, updated_at = perdure.db_now(),
+  run_at = case when status = 'PENDING' then perdure.db_now() else run_at end,
+  next_retry_at = case when status = 'RETRY' then perdure.db_now() end where id = :job_id

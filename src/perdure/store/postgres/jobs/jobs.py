@@ -1,0 +1,127 @@
+"""What clients do with jobs of one tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+from uuid import UUID
+
+from perdure.model.events import Event, NewEvent
+from perdure.model.explanation import Standing
+from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.states import Status
+from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
+from perdure.store.postgres.engine.codec import CODEC
+from perdure.store.postgres.engine.engine import Engine
+from perdure.store.postgres.jobs import control, read
+from perdure.store.postgres.jobs.enqueue import EnqueueItem
+from perdure.store.postgres.jobs.enqueue_many import enqueue_recorded, enqueue_together
+from perdure.store.postgres.jobs.explain import read_standing
+from perdure.store.rows import event_of, run_of
+from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
+
+
+class PostgresJobs:
+    """See `protocol.JobStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str) -> None:
+        self._engine = engine
+        self._database = engine.database
+        self._tenant_id = tenant_id
+
+    # -- enqueue -------------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """See `protocol.JobStore.enqueue`."""
+        return await self._engine.enqueues.submit(EnqueueItem(self._tenant_id, job))
+
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        """See `protocol.JobStore.enqueue_many`."""
+        enqueued = await enqueue_together(self._database, self._tenant_id, jobs)
+        if enqueued:
+            self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return enqueued
+
+    async def enqueue_recorded(
+        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
+    ) -> Enqueued:
+        """See `protocol.JobStore.enqueue_recorded`."""
+        enqueued = await enqueue_recorded(self._database, self._tenant_id, job, events, checkpoint)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return enqueued
+
+    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+        """See `protocol.JobStore.prepare_enqueue`."""
+        return await self._engine.tx_enqueue.prepare(tx, jobs, self._tenant_id)
+
+    # -- read ----------------------------------------------------------------------------------------------------------
+
+    async def get_job(self, job_id: UUID) -> Job:
+        """See `protocol.JobStore.get_job`."""
+        row = await self._database.row("get_job", job_id=job_id, tenant_id=self._tenant_id)
+        if row is None:
+            raise job_not_found(job_id)
+        return read.job_of_row(row)
+
+    async def find_job(self, text: str) -> UUID:
+        """See `protocol.JobStore.find_job`."""
+        suffix = id_suffix(text)
+        if isinstance(suffix, UUID):
+            return (await self.get_job(suffix)).id
+        rows = await self._database.rows("find_job", suffix=suffix, tenant_id=self._tenant_id)
+        if not rows:
+            raise job_not_found(text)
+        if len(rows) > 1:
+            raise ambiguous_id(text)
+        id: UUID = rows[0]["id"]
+        return id
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
+        """See `protocol.JobStore.list_jobs`."""
+        return await read.list_jobs(self._database, self._tenant_id, filter, limit=limit, cursor=cursor)
+
+    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
+        """See `protocol.JobStore.count_jobs`."""
+        return await read.count_jobs(self._database, self._tenant_id, filter, by=by)
+
+    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
+        """See `protocol.JobStore.list_runs`."""
+        rows = await self._database.rows("list_runs", job_id=job_id, tenant_id=self._tenant_id)
+        return [run_of(row, CODEC) for row in rows]
+
+    async def list_events(
+        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        """See `protocol.JobStore.list_events`."""
+        rows = await self._database.rows(
+            "list_events",
+            job_id=job_id,
+            after=after,
+            limit=limit,
+            types=None if types is None else list(types),
+            tenant_id=self._tenant_id,
+        )
+        return [event_of(row, CODEC) for row in rows]
+
+    async def standing(self, job_id: UUID) -> Standing:
+        """See `protocol.JobStore.standing`."""
+        return await self._database.transact(lambda tx: read_standing(tx, self._tenant_id, job_id))
+
+    # -- control -------------------------------------------------------------------------------------------------------
+
+    async def append(self, job_id: UUID, expected_version: int, event: NewEvent) -> int:
+        """See `protocol.JobStore.append`."""
+        version = await control.append(self._database, self._tenant_id, job_id, expected_version, event)
+        self._engine.notifier.notify(self._tenant_id, "news")
+        return version
+
+    async def cancel(self, job_id: UUID, *, note: str, force: bool = False) -> Status:
+        """See `protocol.JobStore.cancel`."""
+        status = await control.cancel(self._database, self._tenant_id, job_id, note=note, force=force)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return status
+
+    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+        """See `protocol.JobStore.retry_now`."""
+        await control.retry_now(self._database, self._tenant_id, job_id, note=note)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")

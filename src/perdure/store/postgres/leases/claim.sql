@@ -1,0 +1,49 @@
+-- Taking jobs. The claim starts from the queue, so it locks queue and job rows together and skips what is locked; everything else
+-- locks job_claims, then jobs, then approvals and waits, then job_queue; each by id. For `any (array[x])` see record.sql.
+
+-- name: claim
+-- only_job: null for any. One index range per priority: 100k delayed jobs at priority 9 cost nothing.
+with picked as materialized (
+  select x.job_id from generate_series(9, 1, -1) p(priority) cross join lateral (
+    select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
+    where q.lane = :lane and q.priority = p.priority::smallint and q.run_at <= perdure.db_now()
+      and j.tenant_id = :tenant_id and (:only_job::uuid is null or q.job_id = :only_job)
+    order by q.run_at, q.job_id limit :limit for update of q, j skip locked) x
+  limit :limit
+), taken as (
+  delete from perdure.job_queue q using picked p where q.job_id = any (array[p.job_id]) returning q.job_id, q.run_at
+), moved as (
+  update perdure.jobs j set status = 'RUNNING', prev_status = j.status, version = j.version + 1, attempt = j.attempt + 1,
+    next_retry_at = null, started_at = coalesce(j.started_at, perdure.db_now()), updated_at = perdure.db_now(),
+    note = :note::json
+  from taken t where j.id = any (array[t.job_id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
+  returning j.id, j.kind, j.queue, j.goal, j.payload, j.priority, j.attempt, j.version, j.retry_count, j.max_retries,
+    j.lost_starts, j.idempotency_key, j.deadline, j.created_at, t.run_at
+), leased as (
+  insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, ttl, expires_at)
+  select id, :tenant_id, attempt, version, :worker_id, :ttl::interval, perdure.db_now() + :ttl::interval from moved
+  on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
+    ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = false,
+    cancel_requested_at = null, cancel_note = null
+)
+select m.id, m.attempt, m.kind, m.queue, m.goal, m.payload, m.priority, m.version, m.retry_count, m.max_retries,
+  m.lost_starts, m.idempotency_key, m.deadline, m.created_at, perdure.db_now() as claimed_at,
+  extract(epoch from perdure.db_now() - m.run_at)::float8 as waited
+from moved m order by m.priority desc, m.run_at, m.id
+
+-- name: claim_front
+-- only: postgres for the rare claim that fails as a whole: which job would come first?
+select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
+where q.lane = :lane and q.run_at <= perdure.db_now() and j.tenant_id = :tenant_id
+order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip locked
+
+-- name: push_back
+-- A job that cannot be claimed stands aside so that its lane goes on.
+update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' where job_id = :job_id
+
+-- name: next_due
+-- The front of each range of the ready index.
+select extract(epoch from min(x.run_at) - perdure.db_now())::float8 as seconds
+from unnest(:lanes::text[]) l(lane) cross join generate_series(1, 9) p(priority) cross join lateral (
+  select q.run_at from perdure.job_queue q where q.lane = l.lane and q.priority = p.priority::smallint
+  order by q.run_at limit 1) x
