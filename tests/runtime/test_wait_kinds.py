@@ -157,9 +157,13 @@ async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app
     async def sell(ctx: JobContext) -> str | None:
         if ctx.attempt == 1:
             waiting = asyncio.create_task(signal(ctx))
-            await until(lambda: waits_for(handle, "paid"))
-            waiting.cancel()
-            await send(beside, handle)
+
+            async def pay() -> None:
+                await until(lambda: waits_for(handle, "paid"))
+                waiting.cancel()
+                await send(beside, handle)
+
+            await ctx.step("pay", pay)
             await ctx.sleep("night", LONG)
         return await signal(ctx)
 

@@ -122,9 +122,9 @@ class Waits:
             await self._time(kind, wait)
             return None
         async with self._opened(kind, wait):
-            with self._run.busy():  # it is not suspended before it has looked: its answer may be older than its row
-                answer = await kind.answer(self._run.store, wait)
-            if answer is None:
+            # the answer may be older than this attempt, or than the row of the wait
+            answer = await self._read(kind, self._run.history.rows.get(wait.key, wait))
+            if answer is None and not self._is_late(wait):
                 answer = await self._poll(kind, wait)
         await self.leave_waiting()
         return answer
@@ -147,15 +147,22 @@ class Waits:
         async with store.hints.listen("news") as news:
             while True:
                 row = await store.leases.read_wait(self._run.lease, wait.key)
-                late = wait.until is not None and self._run.seconds_until(wait.until) <= 0
+                late = self._is_late(wait)
                 if late or (row is not None and row.answered_at is not None):
-                    answer = await kind.answer(store, row or wait)
+                    answer = await self._read(kind, row or wait)
                     if late or answer is not None:
                         return answer
                 left = POLL if wait.until is None else self._run.seconds_until(wait.until)
                 await news.wait(min(POLL, max(left, 0.0)))
                 if self._run.over is not None:
                     raise Suspended(self._run.over)
+
+    async def _read(self, kind: WaitKind[Store, A], wait: Wait) -> A | None:
+        with self._run.busy():  # the attempt is not suspended meanwhile
+            return await kind.answer(self._run.store, wait)
+
+    def _is_late(self, wait: Wait) -> bool:
+        return wait.until is not None and self._run.seconds_until(wait.until) <= 0
 
     @contextlib.asynccontextmanager
     async def _opened(self, kind: WaitKind[Store, object], wait: Wait) -> AsyncIterator[_OpenWait]:
