@@ -210,7 +210,7 @@ def check_schema_version(current: int, needed: int, where: str) -> None:
 
 
 def foreign_file(tables: Sequence[str], taken: Sequence[str], where: str) -> ForeignDatabase:
-    """A file without our schema, but with the tables of somebody else. taken: names in it that ours need."""
+    """A file without perdure's schema, but with other tables. taken: names in it that the schema needs."""
     what = f"{where} is not perdure's: it has tables ({_few(tables)}), and no perdure schema"
     if taken:
         return ForeignDatabase(
@@ -225,7 +225,7 @@ def foreign_file(tables: Sequence[str], taken: Sequence[str], where: str) -> For
 
 
 def foreign_schema(tables: Sequence[str], where: str) -> ForeignDatabase:
-    """A PostgreSQL schema of our name, with the tables of somebody else."""
+    """A PostgreSQL schema named perdure, with other tables."""
     return ForeignDatabase(
         f"the schema perdure of {where} is not perdure's: it has tables ({_few(tables)}), and no migration of perdure's",
         hint="check the URL with perdure config ls; use another database, or rename that schema: "

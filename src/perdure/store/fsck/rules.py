@@ -185,7 +185,7 @@ def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     if claim is None:
         if status.leased:
             lease = {**_lease(case, job), "started": log.began}
-            yield Fault("claim-missing", f"it is {status}, and nobody holds it", Repair("put_claim", lease))
+            yield Fault("claim-missing", f"it is {status}, and no worker holds it", Repair("put_claim", lease))
         return
     if not status.leased:
         yield Fault(

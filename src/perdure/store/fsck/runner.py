@@ -154,5 +154,5 @@ def examine(case: Case) -> Examined:
 
 def prune_left(jobs: int) -> Fault:
     """Marks that no pruning will remove: it would have done so in its own transaction."""
-    text = f"{jobs} jobs are marked for deletion, and nobody is pruning"
+    text = f"{jobs} jobs are marked for deletion, and no pruning is under way"
     return Fault("prune-left", text, Repair("drop_prune_marks", {}))

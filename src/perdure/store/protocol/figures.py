@@ -25,6 +25,6 @@ class FigureStore(Protocol):
         ...
 
     async def sizes(self) -> StoreSizes:
-        """How much room tables and indexes take, largest first, of all tenants. Nothing is found out by reading a large table:
+        """How much space tables and indexes take, largest first, of all tenants. Nothing is found out by reading a large table:
         rows are estimates, or counted up to a bound."""
         ...

@@ -10,7 +10,7 @@ Topic = Literal["work", "news"]
 
 
 class Listener(Protocol):
-    """Wakes up when a topic is hinted at. Hints are merged, may be lost, and are never the truth: always poll as well."""
+    """Wakes up when a topic is hinted at. Hints are merged, and may be lost: always poll as well."""
 
     async def wait(self, timeout: float) -> bool:
         """Return True at once if a hint came since the last call, or when one comes; False after `timeout` seconds."""

@@ -53,7 +53,7 @@ class JobStore(Protocol):
         event loop that the connection belongs to, and gives the acknowledgements.
 
         - Rolled back (the transaction, or a savepoint around it): never enqueued. Committed: enqueued, claimable at the next
-          poll. No hint is sent: nobody but the caller knows when he commits.
+          poll. No hint is sent: only the caller knows when the transaction commits.
         - It begins and ends no transaction, with one exception: where the driver would begin one by itself before an insert,
           one is begun.
         - `UnsupportedTransaction`: perdure cannot join this. `NoTransaction`: the driver would commit at once.

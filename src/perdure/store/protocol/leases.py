@@ -20,7 +20,7 @@ class LeaseStore(Protocol):
         - Priority 9 first, then the earliest due time, then id.
         - Claimable: PENDING, RETRY, PARKED, WAITING_FOR_APPROVAL with a queue row that is due.
         - Each becomes RUNNING with attempt + 1, a claim that expires in `ttl` seconds, and a `run_started` event.
-        - Two claimers never get the same job; a job locked by somebody else is skipped, not waited for.
+        - Two claimers never get the same job; a job locked by another session is skipped, not waited for.
         """
         ...
 
@@ -80,7 +80,7 @@ class LeaseStore(Protocol):
         ...
 
     async def cancel_requests(self, worker_id: str) -> list[Lease]:
-        """The live leases of this worker whose jobs somebody asked to cancel."""
+        """The live leases of this worker whose jobs are asked to be cancelled."""
         ...
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:

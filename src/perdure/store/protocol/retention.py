@@ -29,7 +29,7 @@ class RetentionStore(Protocol):
     async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False) -> int:
         """Delete these jobs with their events, runs, state and approvals, in one transaction; return how many went.
 
-        - What is not terminal, is gone already, or is locked by somebody else (another prune) is left alone and not counted.
+        - What is not terminal, is gone already, or is locked by another session (another prune) is left alone and not counted.
         - keep_logs: the job stays with its events, runs and approvals; its payload and result become null, its checkpoint goes,
           and `pruned_at` is set. A job whose `pruned_at` is set is left alone.
         - If the connection is lost during the commit, what that commit deleted may be missing from the count.
@@ -41,7 +41,7 @@ class RetentionStore(Protocol):
         ...
 
     async def lead(self, chore: str, *, holder: str, ttl: float) -> bool:
-        """Take the leadership of a chore for `ttl` seconds, or prolong one's own. False while somebody else has it.
+        """Take the leadership of a chore for `ttl` seconds, or prolong one's own. False while another holder has it.
 
         It is never given back: it runs out, and so it also spaces out what is done no more than every `ttl` seconds.
         """

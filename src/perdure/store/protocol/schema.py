@@ -35,7 +35,7 @@ class SchemaStore(Protocol):
     async def schema_status(self) -> SchemaStatus:
         """Compare the schema with what is needed; works on an empty database and on a newer schema.
 
-        Raises `ForeignDatabase` where something of somebody else is in the way of ours.
+        Raises `ForeignDatabase` where other tables are in the way of the schema.
         """
         ...
 
@@ -44,7 +44,7 @@ class SchemaStore(Protocol):
 
         allow_other_tables: also in a SQLite file that has other tables and no schema of perdure's; PostgreSQL has a schema of its
         own for it.
-        Raises `ForeignDatabase` where something of somebody else is in the way, `SchemaTooNew`, or `MigrationChanged` if an
+        Raises `ForeignDatabase` where other tables are in the way, `SchemaTooNew`, or `MigrationChanged` if an
         applied migration's checksum differs. A failing migration leaves nothing of itself.
         """
         ...

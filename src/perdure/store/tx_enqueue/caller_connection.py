@@ -42,7 +42,7 @@ _POSTGRES_LIKE = (
 
 
 def is_a(value: object, module: str, *names: str) -> bool:
-    """Whether it is an instance of one of these classes; a module that nobody has imported has no instances."""
+    """Whether it is an instance of one of these classes; a module that was never imported has no instances."""
     home = sys.modules.get(module)
     kinds = [getattr(home, name, None) for name in names]
     return isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type)))
@@ -136,7 +136,7 @@ async def _run_apart(steps: Steps[T], ask: Callable[[str, Any], Rows], cancel: C
             await asyncio.to_thread(cancel)
         await asyncio.wait({running})  # only then is the connection the caller's own again
         if not running.cancelled():
-            running.exception()  # nobody waits for it any more
+            running.exception()  # read: no caller waits for it any more
         raise
 
 

@@ -8,5 +8,5 @@ select (select bool_and(pg_has_role(relowner, 'usage')) from pg_class
 
 -- name: vacuum
 -- only: postgres SQLite leaves no dead rows
--- One at a time is enough, and shortening a table would wait for everybody who uses it.
+-- One at a time is enough, and shortening a table would wait for every session that uses it.
 vacuum (skip_locked, truncate off) perdure.job_queue, perdure.job_claims

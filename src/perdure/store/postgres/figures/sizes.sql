@@ -1,4 +1,4 @@
--- How much room tables and indexes take.
+-- How much space tables and indexes take.
 
 -- name: table_sizes
 -- Rows as the server estimates them, bytes with what is kept beside the rows (TOAST).

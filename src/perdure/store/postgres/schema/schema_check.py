@@ -1,7 +1,7 @@
 """Whether the schema is still what the migrations made: tables, views, types, indexes, constraints, functions, triggers.
 
 What they made is kept in catalog.json, as the catalog of a freshly migrated database tells it; `python -m tests.schema_catalog`
-writes it anew, and a test compares the two. Functions are compared by a digest of their bodies; triggers by their tables, the
+writes it again, and a test compares the two. Functions are compared by a digest of their bodies; triggers by their tables, the
 functions they call and whether they fire.
 """
 

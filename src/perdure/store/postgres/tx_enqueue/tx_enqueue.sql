@@ -26,7 +26,7 @@ join lateral (
   limit 1) j on true
 
 -- name: this_database
--- Which database a connection is in, told from catalogs that everybody may read: an error would end the caller's transaction.
+-- Which database a connection is in, read from catalogs that every role may read: an error would end the caller's transaction.
 select datname::text, oid::text, has_function_privilege('pg_catalog.pg_control_system()', 'execute')
 from pg_catalog.pg_database where datname = current_database()
 

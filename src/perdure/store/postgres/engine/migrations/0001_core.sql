@@ -257,7 +257,7 @@ begin
     using errcode = '23514';
 end $$;
 
--- Ad-hoc SQL: somebody changed a status by hand and left the rest to us.
+-- Ad-hoc SQL: a status was changed by hand, and the rest is left to this.
 create function perdure.jobs_repair() returns trigger language plpgsql as $$
 declare
   head int;
@@ -273,7 +273,7 @@ begin
       delete from perdure.job_claims k where k.job_id = old.id returning k.version into head;
     end if;
   elsif new.status = 'RUNNING' then
-    -- nobody runs it: an expired claim lets a reaper hand it to a worker that does
+    -- no worker runs it: an expired claim lets a reaper hand it to a worker that does
     delete from perdure.job_queue q where q.job_id = old.id;
     new.attempt := old.attempt + 1;
     insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at)
