@@ -1,9 +1,9 @@
-"""Writing how an attempt ended, with patience while the database is away."""
+"""Writing how an attempt ended, again and again while the database is away and the lease lasts."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
+from math import inf
 from typing import Any
 
 import structlog
@@ -14,6 +14,7 @@ from perdure.model.states import Status
 from perdure.runtime.lease import Held
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import clean
+from perdure.store.group_commit.retry import Failure, Retries
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.worker")
@@ -41,7 +42,7 @@ async def _finish_observed(store: Store, held: Held, outcome: Outcome, observer:
 
 async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
     lease = held.claimed.lease
-    pause = 0.1
+    retries: Retries | None = None
     while True:
         try:
             status = await store.leases.finish(lease, outcome)
@@ -51,7 +52,7 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
             )
             return None
         except StoreError as error:
-            if held.good_until <= store.clock.monotonic():
+            if held.good_until <= store.clock.monotonic():  # heartbeats may have moved it
                 log.error(  # noqa: TRY400  the cause is in its message
                     "the end of a job could not be written in time; it runs again",
                     job_id=str(lease.job_id),
@@ -59,8 +60,8 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
                     error=str(error),
                 )
                 return None
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2)
+            retries = retries or Retries(inf, pauses=(0.1, 2.0))
+            await retries.again(Failure.AWAY)
         except PerdureError as error:
             log.error(  # noqa: TRY400  as above
                 "the database refuses the end of a job",

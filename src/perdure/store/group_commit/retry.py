@@ -43,7 +43,7 @@ class Retries:
     """What is left of one call's retries. The time limit begins now.
 
     blocks: how often a lock may be waited for again. even_late: failures of which the first is retried although the time is up: a
-    connection that gave no answer may have taken all of it.
+    connection that gave no answer may have taken all of it. pauses: the first and the longest while there is no connection.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class Retries:
         clashes: int = CLASHES,
         blocks: int = 0,
         even_late: Collection[Failure] = (),
+        pauses: tuple[float, float] = (0.02, 1.0),
     ) -> None:
         self._deadline = asyncio.get_running_loop().time() + time_limit
         self._clashes_left = clashes
         self._blocks_left = blocks
         self._even_late = even_late
-        self._reconnect_pause = 0.02
+        self._reconnect_pause, self._longest_pause = pauses
         self._clash_pause = 0.005
 
     async def again(self, failure: Failure) -> bool:
@@ -69,7 +70,10 @@ class Retries:
                     self._even_late = ()
                 elif asyncio.get_running_loop().time() >= self._deadline:
                     return False
-                pause, self._reconnect_pause = self._reconnect_pause, min(self._reconnect_pause * 2, 1.0)
+                pause, self._reconnect_pause = (
+                    self._reconnect_pause,
+                    min(self._reconnect_pause * 2, self._longest_pause),
+                )
             case Failure.CLASH:
                 self._clashes_left -= 1
                 if self._clashes_left <= 0:

@@ -9,7 +9,8 @@ from perdure.model.fsck_faults import CheckPage, Finding
 
 
 class CheckStore(Protocol):
-    """Whether what is stored can be so, and repairs where it is known what is right. `model.fsck_faults.FAULTS` lists every fault."""
+    """Whether what is stored can be so, and repairs where it is known what is right. Every fault is in
+    `model.fsck_faults.FAULTS`."""
 
     async def check(self, *, after: str | None = None, limit: int = 200) -> CheckPage:
         """Examine the next `limit` ids after the one where the page before ended; the first page (after=None) examines

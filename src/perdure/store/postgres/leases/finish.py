@@ -134,7 +134,8 @@ async def _find(run: RunStatement, ending: Ending) -> Status | Exception | None:
     if not rows:
         return None
     status = Status(rows[0]["status"])
-    # A cancellation has the canceller's note, also where the reaper committed it; what is asked to end otherwise may have become one.
+    # A cancellation has the canceller's note, also where the reaper committed it. What is asked to end otherwise may have become
+    # one.
     cancelled = status is Status.CANCELLED and ending.outcome.status not in FINAL
     if cancelled or json.loads(rows[0]["payload"]).get("worker") == lease.worker_id:
         return status
