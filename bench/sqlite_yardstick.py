@@ -37,7 +37,7 @@ create table job_runs (job_id text, attempt int, worker_id text, started_at int,
   primary key (job_id, attempt)) without rowid;
 """
 WORKER = "w-0123456789"
-NOTE = '{"actor":"bench","door":"python"}'
+NOTE = '{"actor":"bench","via":"python"}'
 HELD = '{"worker":"w-0123456789"}'
 HASH = "0" * 64
 STEP = f'{{"key":"step#100","digest":"-","ms":0,"tries":1,"result":{RESULT}}}'

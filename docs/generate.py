@@ -29,7 +29,11 @@ from perdure.model.errors import PerdureError
 from perdure.model.events import EVENT_TYPES, REPLAY_TYPES, RESERVED_TYPES, EventClass
 from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import CAUSES, CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
+from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.client import Client
+from perdure.runtime.client.database import Database
+from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.handle import Handle
 
@@ -178,10 +182,11 @@ def classes(module: Any) -> list[type[PerdureError]]:
 def raised_by(name: str) -> list[str]:
     """The public calls whose docstring names an error."""
     found = []
-    roles = [role for role in Client.__mro__ if role is not object]  # its rooms: all of them are the client to a reader
+    parts = {"jobs": Jobs, "approvals": Approvals, "workers": Workers, "database": Database}
     for title, owner in (
         ("App", App),
-        *(("Client", role) for role in roles),
+        ("Client", Client),
+        *((f"Client.{name}", base) for name, part in parts.items() for base in part.__mro__ if base is not object),
         ("Handle", Handle),
         ("JobContext", JobContext),
     ):

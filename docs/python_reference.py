@@ -53,6 +53,10 @@ MODULES = (
 FIRST = (
     "App",
     "Client",
+    "Jobs",
+    "Approvals",
+    "Workers",
+    "Database",
     "Handle",
     "JobContext",
     "BlockingContext",
@@ -123,9 +127,8 @@ def _exports() -> Iterator[Entry]:
     for name in perdure.__all__:
         if not name.startswith("_"):
             yield Entry(name, getattr(perdure, name), "perdure")
-    for name, value in vars(perdure.sync).items():
-        if inspect.isclass(value) and value.__module__ == perdure.sync.__name__ and not name.startswith("_"):
-            yield Entry(f"sync.{name}", value, "perdure.sync")
+    for name in perdure.sync.__all__:
+        yield Entry(f"sync.{name}", getattr(perdure.sync, name), "perdure.sync")
     for name in perdure.testing.__all__:
         yield Entry(name, getattr(perdure.testing, name), "perdure.testing")
 

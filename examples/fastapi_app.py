@@ -1,7 +1,7 @@
 """Jobs behind a web application: a route starts one, a link decides what it asks, a route shows what became of it.
 
     pip install fastapi uvicorn
-    perdure worker start --app fastapi_app:jobs           in one terminal
+    perdure worker start --app fastapi_app:app           in one terminal
     uvicorn fastapi_app:web                               in another
 
     curl -X POST localhost:8000/letters -H 'Content-Type: application/json' -d '{"to": "Ana", "topic": "tea"}'
@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from perdure import App, ApprovalRequest, JobContext, PerdureError, WaitTimeout
 from perdure.model.errors import Conflict, InvalidInput, NotFound, NotPermitted, StoreUnreachable
 
-jobs = App()
+app = App()
 
 
 class Letter(BaseModel):
@@ -54,7 +54,7 @@ async def tell(request: ApprovalRequest) -> None:
     print(f"decide: http://localhost:8000/approvals/{request.id}?token={request.token}", flush=True)
 
 
-@jobs.job
+@app.job
 async def send_letter(ctx: JobContext, letter: Letter) -> str:
     """Draft, ask, send."""
     draft = await ctx.step("write", write, letter)
@@ -70,7 +70,7 @@ async def send_letter(ctx: JobContext, letter: Letter) -> str:
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     """The store is open as long as the application runs."""
-    async with jobs:
+    async with app:
         yield
 
 
@@ -82,7 +82,7 @@ async def start(
     letter: Letter, response: Response, idempotency_key: Annotated[str | None, Header()] = None
 ) -> dict[str, Any]:
     """Start a job. It is committed when this answers; the same Idempotency-Key is the same job."""
-    job = await jobs.enqueue(send_letter, letter, idempotency_key=idempotency_key)
+    job = await app.enqueue(send_letter, letter, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/letters/{job.id}"
     return {"id": str(job.id), "created": job.created}
 
@@ -91,9 +91,9 @@ async def start(
 async def show(id: UUID, response: Response, wait: Annotated[float, Query(ge=0, le=30)] = 0) -> dict[str, Any]:
     """What became of it; with ?wait=10 the answer may take ten seconds, if it has not ended before. 202: not yet."""
     try:
-        job = await jobs.wait(id, timeout=wait)
+        job = await app.jobs.wait(id, timeout=wait)
     except WaitTimeout:
-        job = await jobs.get(id)
+        job = await app.jobs.get(id)
         response.status_code = 202
     return {"status": job.status, "result": job.result, "error": job.error_message}
 
@@ -101,7 +101,7 @@ async def show(id: UUID, response: Response, wait: Annotated[float, Query(ge=0, 
 @web.get("/approvals/{id}")
 async def ask(id: UUID, token: str) -> HTMLResponse:
     """A page with two buttons. Looking decides nothing: mail scanners follow links."""
-    approval = await jobs.approval(id)
+    approval = await app.approvals.get(id)
     title, payload = html.escape(approval.title), html.escape(str(approval.payload))
     forms = "".join(
         f'<form method="post" action="?answer={answer}&amp;token={quote(token)}"><button>{answer}</button></form>'
@@ -113,7 +113,7 @@ async def ask(id: UUID, token: str) -> HTMLResponse:
 @web.post("/approvals/{id}")
 async def decide(token: str, answer: Literal["approve", "deny"]) -> dict[str, Any]:
     """Decide; the token says what, and that one may. Only the first decision counts."""
-    approval = await (jobs.approve(token=token) if answer == "approve" else jobs.deny(token=token))
+    approval = await (app.approve(token=token) if answer == "approve" else app.deny(token=token))
     return {"status": approval.status}
 
 

@@ -325,9 +325,11 @@ def say(text: str) -> None:
 async def main(brief: Brief, *, yes: bool) -> int:
     """Enqueue the job, or go on with the one that was interrupted; work until it is finished."""
     async with app:
-        open_jobs = await app.list(kind="release_notes", status=["PENDING", "RUNNING", "RETRY", "WAITING_FOR_APPROVAL"])
+        open_jobs = await app.jobs.list(
+            kind="release_notes", status=["PENDING", "RUNNING", "RETRY", "WAITING_FOR_APPROVAL"]
+        )
         same = [job for job in open_jobs.items if job.payload == asdict(brief)]
-        handle = app.handle(same[0].id) if same else await app.enqueue(release_notes, brief)
+        handle = app.jobs.handle(same[0].id) if same else await app.enqueue(release_notes, brief)
         say(f"{'going on with' if same else 'enqueued'} job …{(await handle.get()).short_id}")
         worker = await app.worker(lease="5s")  # short: after a kill nobody wants to wait for the default of 30 s
         working = asyncio.create_task(worker.run())
@@ -344,7 +346,7 @@ async def follow(handle: Handle[Notes], *, yes: bool) -> int:
         if event.type in ("node_finished", "tool_returned"):
             say(f"  recorded {event.payload['key']}")
         elif event.type == "approval_requested":
-            approval = await app.approval(event.payload["approval"])
+            approval = await app.approvals.get(event.payload["approval"])
             if approval.status != "PENDING":
                 continue
             say(f"\n{approval.payload['text']}")
@@ -356,7 +358,7 @@ async def follow(handle: Handle[Notes], *, yes: bool) -> int:
             else:
                 await app.deny(approval.id, comment="not like this")
     try:
-        notes = await app.result(handle.id, output_type=Notes)
+        notes = await app.jobs.result(handle.id, output_type=Notes)
     except (JobFailed, JobCancelled) as error:
         print(error.message, file=sys.stderr)
         return 1

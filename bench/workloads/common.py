@@ -88,7 +88,7 @@ async def ended(bench: BenchApp, kind: str) -> None:
     checked after the clock: a worker does not have to count 20,000 ends."""
     deadline = time.monotonic() + 60
     unfinished = [status for status in Status if not status.terminal]
-    while left := await bench.app.count(by="status", kind=kind, status=unfinished):
+    while left := await bench.app.jobs.count(by="status", kind=kind, status=unfinished):
         if time.monotonic() > deadline:
             raise Incorrect(f"{kind}: after 60 s of waiting there are still {left}")
         await asyncio.sleep(0.002)

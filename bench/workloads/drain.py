@@ -111,7 +111,7 @@ async def _drain_of_backlog(target: Target, sizes: Sizes, every: float | None) -
             assert every is not None
             while True:
                 t = time.perf_counter()
-                found = await bench.app.count(status="PENDING")
+                found = await bench.app.jobs.count(status="PENDING")
                 times.append((time.perf_counter() - t) * 1000)
                 if not 0 < sum(found.values()) <= total:
                     raise Incorrect(f"counted {found}, of {total} jobs at first, while workers drain them")

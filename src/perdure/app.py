@@ -1,35 +1,31 @@
-"""The hall: App assembles settings, store, registry, client and worker."""
+"""App: puts settings, stores, handlers, clients and workers together."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, nullcontext
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 import structlog
 
+from perdure.backend import AppBackend, DatabaseBackend
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
-from perdure.model.errors import ConfigError, PerdureError
-from perdure.model.jobs import Job
-from perdure.model.retention import StoreSizes
+from perdure.model.errors import ConfigError
 from perdure.model.timing import Backoff, Duration
 from perdure.observe.setup import Watching
-from perdure.runtime.client.base import JobId
-from perdure.runtime.client.client import Client
+from perdure.runtime.client.client import Client, client_of
+from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.gc_tuning import devoted
-from perdure.runtime.invoke import invoke
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
-from perdure.runtime.run import Invoke
 from perdure.runtime.validation import (
     check_backoff,
     check_kind,
@@ -39,8 +35,7 @@ from perdure.runtime.validation import (
     check_seconds,
 )
 from perdure.runtime.worker import Worker, WorkerOptions
-from perdure.store.open import open_store
-from perdure.store.protocol import Migration, SchemaStatus, Store
+from perdure.store.protocol import Store
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -83,20 +78,22 @@ class JobDecorator(Protocol):
     def __call__(self, fn: Callable[[BlockingContext, I], O], /) -> Handler[I, O]: ...
 
 
-class App(Client):
-    """Your handlers and the database they live on. It is a `Client` too: `await app.enqueue(...)`.
+class App(Shortcuts):
+    """Your handlers and the database they live on.
+
+    What programs do with jobs goes through its parts `jobs`, `approvals`, `workers` and `database`; what they do often also
+    works in one word: `await app.enqueue(...)`. `acting` gives a client for another actor or tenant.
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
     migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up, but
-    not in a file with tables of others only, and refuses a PostgreSQL database without a schema (`perdure db migrate` creates
-    it). True does so everywhere, beside tables of others too. False refuses every database that does not have our schema, and
-    leaves it as it is.
+    not in a file that has tables of other programs only, and refuses a PostgreSQL database without a schema (`perdure db
+    migrate` creates it). True does so everywhere, also where other programs have tables. False refuses every database that
+    does not have our schema, and leaves it as it is.
     metrics: a prometheus_client registry of yours that perdure's metrics go into. tracer_provider: trace jobs with this one
     (the setting `otel` does so with the program's own).
+    registry: handlers to begin with, those of another App for example.
     Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
     """
-
-    _invoke: Invoke = staticmethod(invoke)
 
     def __init__(
         self,
@@ -105,19 +102,22 @@ class App(Client):
         tenant: str | None = None,
         migrate: bool | None = None,
         settings: Settings | None = None,
-        door: str = "python",
+        via: str = "python",
         metrics: CollectorRegistry | None = None,
         tracer_provider: TracerProvider | None = None,
+        registry: Registry | None = None,
     ) -> None:
-        super().__init__(None, Registry(), door=door)
         self._flags = {"database_url": database_url, "tenant": tenant}
         self._given_settings = settings
-        self._migrate = migrate
-        self._stores: dict[asyncio.AbstractEventLoop, Store] = {}
-        self._fitting: set[asyncio.AbstractEventLoop] = set()  # where the schema was found, or made, to fit
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self.registry = registry if registry is not None else Registry()
+        """The handlers."""
         self._watching = Watching(metrics, tracer_provider, self.registry)
-        self._replacement: App | None = None
+        self.backend: AppBackend = DatabaseBackend(lambda: self.settings, self._watching, migrate=migrate)
+        """Opens the stores; a test may replace it."""
+        self.client = client_of(self, self.registry, via=via)
+        """The client that `jobs`, `approvals`, `workers` and `database` are parts of."""
+        self.jobs, self.approvals = self.client.jobs, self.client.approvals
+        self.workers, self.database = self.client.workers, self.client.database
 
     @property
     def settings(self) -> Settings:
@@ -131,7 +131,7 @@ class App(Client):
 
         Raises ConfigError if the store is open already.
         """
-        if self._stores:
+        if self.backend.opened:
             raise ConfigError("the App's store is open already: configure it before its first use")
         self._given_settings = settings
 
@@ -202,6 +202,12 @@ class App(Client):
 
         return register if fn is None else register(fn)
 
+    # -- clients -------------------------------------------------------------------------------------------------------
+
+    def acting(self, *, actor: str | None = None, via: str | None = None, tenant: str | None = None) -> Client:
+        """See `Client.acting`."""
+        return self.client.acting(actor=actor, via=via, tenant=tenant)
+
     # -- store ---------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Store:
@@ -210,108 +216,11 @@ class App(Client):
         Raises MalformedUrl, StoreUnreachable, SchemaMissing, ForeignDatabase, SchemaOutdated, SchemaTooNew, MigrationChanged,
         ExtraMissing.
         """
-        loop = asyncio.get_running_loop()
-        if loop in self._fitting:
-            return self._stores[loop]
-        if self._replacement is not None:
-            return await self._replacement.open()
-        async with self._turn():
-            store = await self._connected(creates=self._migrate is not False, allow_other_tables=self._migrate is True)
-            if loop not in self._fitting:
-                try:
-                    await self._make_fit(store)
-                except BaseException:
-                    self._stores.pop(loop, None)
-                    await store.close()
-                    raise
-                self._fitting.add(loop)
-            return store
-
-    def _turn(self) -> asyncio.Lock:
-        return self._opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-
-    async def _connected(self, *, creates: bool = True, allow_other_tables: bool = False) -> Store:
-        """The store, whatever its schema; called in turn. creates, allow_other_tables: see `open_store`."""
-        if self._replacement is not None:
-            return await self._replacement.open()
-        loop = asyncio.get_running_loop()
-        if loop not in self._stores:
-            await self._close_abandoned()
-            self.observer = self._watching.begin(self.settings)
-            url, tenant = self.settings["database_url"], self.settings["tenant"]
-            store = await open_store(url, tenant=tenant, creates=creates, allow_other_tables=allow_other_tables)
-            self._stores[loop] = self._watching.store(store)
-        return self._stores[loop]
-
-    async def _make_fit(self, store: Store) -> None:
-        embedded = not self.settings["database_url"].strip().startswith("postgres")
-        if self._migrate or (self._migrate is None and embedded):
-            await store.schema.migrate(allow_other_tables=self._migrate is True)
-        else:
-            await store.schema.check_schema()
-
-    async def _close_abandoned(self) -> None:
-        """Stores of event loops that have ended: asyncio.run was called before, without `close`."""
-        if self._stores and self.settings["database_url"].strip() == "memory:":
-            raise ConfigError(
-                "a memory: store lives in one event loop, and this is another",
-                hint="use one asyncio.run, or sqlite:///path",
-            )
-        for loop in [loop for loop in self._stores if loop.is_closed()]:
-            store = self._stores.pop(loop)
-            self._fitting.discard(loop)
-            self._opening.pop(loop, None)
-            try:
-                async with asyncio.timeout(2):
-                    await store.close()
-            except (RuntimeError, OSError, TimeoutError, PerdureError):
-                continue  # its loop is gone, so it may be unable to say goodbye; its sockets go with it
-
-    async def schema_status(self) -> SchemaStatus:
-        """What the database has and what this version needs; also of a database without a schema, or with a newer one.
-
-        Raises MalformedUrl, StoreUnreachable, ForeignDatabase.
-        """
-        async with self._turn():
-            return await (await self._connected()).schema.schema_status()
-
-    async def migrate(self) -> list[Migration]:
-        """Create or upgrade the schema; return what was applied. One migrator at a time, and all of a migration or nothing.
-
-        Beside tables of others too, but not where one is in the way: in a SQLite file one of a name that ours needs, on
-        PostgreSQL any in a schema `perdure`. Raises MalformedUrl, StoreUnreachable, ForeignDatabase, SchemaTooNew,
-        MigrationChanged.
-        """
-        async with self._turn():
-            return await (await self._connected(allow_other_tables=True)).schema.migrate()
-
-    async def now(self) -> datetime:
-        """Database time, UTC: the clock by which leases, timers, deadlines and expiry are judged. Raises as `open`."""
-        return await (await self.open()).now()
-
-    async def sizes(self) -> StoreSizes:
-        """How much room tables and indexes take, largest first, found out without reading them. Raises as `open`."""
-        return await (await self.open()).figures.sizes()
+        return await self.backend.open()
 
     async def close(self) -> None:
-        """Finish what was acknowledged and close this event loop's store; the App may be used again afterwards."""
-        loop = asyncio.get_running_loop()
-        self._opening.pop(loop, None)
-        self._fitting.discard(loop)
-        store = self._stores.pop(loop, None)
-        if store is not None:
-            await store.close()
-
-    @contextmanager
-    def replaced_by(self, other: App) -> Iterator[None]:
-        """While this is open, whoever uses this App, in whatever event loop, uses the store and the workers of another one, and
-        waits as that one does: for tests of code that has this one at hand. Stores that are open already stay so, unused."""
-        before = self._stores, self._fitting, self._replacement
-        self._stores, self._fitting, self._replacement = {}, set(), other
-        try:
-            yield
-        finally:
-            self._stores, self._fitting, self._replacement = before
+        """Finish what was acknowledged and close this event loop's stores; the App may be used again afterwards."""
+        await self.backend.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -322,22 +231,12 @@ class App(Client):
     ) -> None:
         await self.close()
 
-    async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
-        """See `Client.wait`."""
-        if self._replacement is not None:
-            return await self._replacement.wait(job_id, timeout=timeout)
-        return await super().wait(job_id, timeout=timeout)
-
     # -- being watched -------------------------------------------------------------------------------------------------
 
     def status_server(self) -> StatusServer | None:
         """The server that `metrics_port` asks for, its port bound; None where it asks for none. Before the App is opened: so a
         port that is taken is found before anything is changed. Close it. Raises PortTaken, ExtraMissing, ConfigError."""
-        server = self._watching.server(self.settings)
-        if server is not None and self._stores:
-            self.observer = self._watching.begin(self.settings)
-            self._stores = {loop: self._watching.store(store) for loop, store in self._stores.items()}
-        return server
+        return self._watching.server(self.settings)
 
     @asynccontextmanager
     async def serving(self, server: StatusServer | None, worker: Worker) -> AsyncIterator[None]:
@@ -352,8 +251,6 @@ class App(Client):
 
     async def worker(self, **options: Any) -> Worker:
         """A worker for this app's handlers; options named as the settings, which are their defaults."""
-        if self._replacement is not None:
-            return await self._replacement.worker(**options)
         own = ("queues", "concurrency", "lease", "linger", "drain_timeout")
         names = (*own, "retention", "retention_status", "retention_keep_logs")
         known = {n: self.settings[n] for n in names}
@@ -375,7 +272,8 @@ class App(Client):
         retention = None if age is None else Retention(age, ends, keep_logs)
         options = {name: merged[name] for name in (*own, "chores") if name in merged}
         worker_options = WorkerOptions(**options, retention=retention)
-        return Worker(await self.open(), self.registry, worker_options, invoke=self._invoke, observer=self.observer)
+        store, backend = await self.open(), self.backend
+        return Worker(store, self.registry, worker_options, invoke=backend.invoke, observer=backend.observer)
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due."""

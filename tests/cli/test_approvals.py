@@ -81,7 +81,7 @@ class TestDecide:
         anywhere.work()
         assert anywhere("jobs", "get", job, "--fields", "result").out == "published a draft\n"
         decided = anywhere("approvals", "get", approval, "--json").json
-        assert (decided["status"], decided["comment"], decided["decided_door"]) == ("APPROVED", "ok, small diff", "cli")
+        assert (decided["status"], decided["comment"], decided["decided_via"]) == ("APPROVED", "ok, small diff", "cli")
         for id in (approval, job):
             assert "[perdure help already-decided]" in anywhere("approvals", "approve", id, code=5).err
         assert anywhere("approvals", "get", job, "-o", "id").lines == [approval]

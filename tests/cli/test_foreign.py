@@ -113,15 +113,15 @@ class TestSqlite:
     async def test_an_app_refuses_it(self, place: Path, migrate: bool | None) -> None:
         before = made()
         app = App(URL, migrate=migrate)
-        for call in (app.list, app.count, app.schema_status, app.open):
+        for call in (app.jobs.list, app.jobs.count, app.database.schema_status, app.open):
             with pytest.raises(ForeignDatabase, match=r"tables \(users\)"):
                 await call()
         with pytest.raises(ForeignDatabase), Client(URL) as client:
             client.enqueue("x", elsewhere=True)
         assert Path("users.db").read_bytes() == before
         assert [path.name for path in place.glob("users*")] == ["users.db"]
-        assert len(await app.migrate()) > 0, "which was asked for"
-        assert await app.count() == {}
+        assert len(await app.database.migrate()) > 0, "which was asked for"
+        assert await app.jobs.count() == {}
         await app.close()
 
     async def test_an_app_that_migrates_moves_in(self) -> None:
@@ -132,7 +132,7 @@ class TestSqlite:
                 job = await app.enqueue("greet", "ann", tx=connection, elsewhere=True)
             assert (await job.get()).payload == "ann"
         async with App(URL) as app:
-            assert await app.count() == {"PENDING": 1}
+            assert await app.jobs.count() == {"PENDING": 1}
 
     def test_two_at_once_on_a_file_that_is_not_there(self, perdure: Perdure) -> None:
         with ExitStack() as stack:
@@ -169,7 +169,7 @@ class TestPostgres:
     @pytest.mark.parametrize("migrate", [None, True, False])
     async def test_an_app_refuses_it(self, theirs: str, migrate: bool | None) -> None:
         app = App(theirs, migrate=migrate)
-        for call in (app.list, app.migrate, app.schema_status, app.open):
+        for call in (app.jobs.list, app.database.migrate, app.database.schema_status, app.open):
             with pytest.raises(ForeignDatabase, match=r"tables \(jobs\)"):
                 await call()
         await app.close()

@@ -366,7 +366,7 @@ class TestSteer:
         id = anywhere.start("naps")
         assert anywhere("jobs", "cancel", id, "--reason", "not needed").out == f"⊘ CANCELLED  …{id[-8:]}\n"
         job = anywhere("jobs", "get", id, "--json").json
-        assert (job["status"], job["note"]["reason"], job["note"]["door"]) == ("CANCELLED", "not needed", "cli")
+        assert (job["status"], job["note"]["reason"], job["note"]["via"]) == ("CANCELLED", "not needed", "cli")
         assert anywhere("jobs", "cancel", id, "--json").json["items"] == [{"id": id, "status": "CANCELLED"}]
         done = anywhere("jobs", "cancel", anywhere.ran("fails"), code=5)
         assert "[perdure help illegal-transition]" in done.err

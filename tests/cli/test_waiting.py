@@ -102,7 +102,7 @@ class TestWatch:
 
     def test_a_line_per_change_of_state(self, perdure: Perdure) -> None:
         id = perdure.start("naps")
-        timer = later(lambda client: client.cancel(id, "because"))
+        timer = later(lambda client: client.jobs.cancel(id, "because"))
         done = perdure("jobs", "watch", id, code=7)
         timer.join()
         assert [line.split()[2] for line in done.lines] == ["PENDING", "CANCELLED"]
@@ -136,7 +136,7 @@ class TestWatch:
         id = perdure.ran("greet", "--input", '"ann"')
         assert perdure("jobs", "watch", id, "--json").json["items"][0]["result"] == "hello ann"
         naps = perdure.start("naps")
-        timer = later(lambda client: client.cancel(naps))
+        timer = later(lambda client: client.jobs.cancel(naps))
         lines = [json.loads(line) for line in perdure("jobs", "watch", naps, "-o", "jsonl", code=7).lines]
         timer.join()
         assert [e["new_status"] for e in lines] == ["PENDING", "CANCELLED"]

@@ -120,15 +120,15 @@ async def fill(url: str) -> dict[str, UUID]:
         suspended = {"asked": S.WAITING_FOR_APPROVAL, "gone": S.WAITING_FOR_APPROVAL}
         for name, handle in handles.items():
             await _reached(app, handle.id, suspended.get(name, S_OF[name]))
-        await app.approve((await app.approvals(job_id=handles["asked"].id)).items[0].id)
+        await app.approve((await app.approvals.list(job_id=handles["asked"].id)).items[0].id)
         await _reached(app, handles["asked"].id, S.COMPLETED)
-        handles["forked"] = await app.fork(handles["rerun"].id)
+        handles["forked"] = await app.jobs.fork(handles["rerun"].id)
         await _reached(app, handles["forked"].id, S.COMPLETED)
         worker.stop(now=True)
         await task
-        handles["fork"] = await app.fork(handles["completed"].id)
-        await app.cancel(handles["gone"].id, "no need")
-        await app.approve((await app.approvals(job_id=handles["decided"].id)).items[0].id)
+        handles["fork"] = await app.jobs.fork(handles["completed"].id)
+        await app.jobs.cancel(handles["gone"].id, "no need")
+        await app.approve((await app.approvals.list(job_id=handles["decided"].id)).items[0].id)
         store = await app.open()
         assert await store.retention.prune([handles["pruned"].id], keep_logs=True) == 1
         ids = {name: handle.id for name, handle in handles.items()} | await _by_hand(store)
@@ -171,7 +171,7 @@ async def _by_hand(store: Store) -> dict[str, UUID]:
 
 async def _reached(app: App, id: UUID, status: Status) -> None:
     async with asyncio.timeout(PATIENCE):
-        while (await app.get(id)).status is not status:
+        while (await app.jobs.get(id)).status is not status:
             await asyncio.sleep(0.01)
 
 

@@ -16,7 +16,7 @@ from perdure.model.jobs import ClaimedJob, Job, Lease, NewJob, Outcome, Wait
 from perdure.model.states import FAILURES, TRANSITIONS, Status, transition_event
 from perdure.store.protocol import Store
 
-NOTE = '{"actor": "ann", "door": "test", "reason": "because"}'
+NOTE = '{"actor": "ann", "via": "test", "reason": "because"}'
 WORKER = "worker-1"
 OTHER = "worker-2"
 HOUR = 3600.0
@@ -164,7 +164,7 @@ def new_approval(key: str = "ok", *, token: str | None = None, **changes: Any) -
 def approve(approval: Approval | UUID, **changes: Any) -> Decide:
     """Ann says yes, addressing the approval by its id."""
     approval_id = approval if isinstance(approval, UUID) else approval.id
-    return replace(Decide("approve", by="ann", door="test", approval_id=approval_id), **changes)
+    return replace(Decide("approve", by="ann", via="test", approval_id=approval_id), **changes)
 
 
 async def asked(store: Store, **changes: Any) -> Approval:
@@ -174,7 +174,7 @@ async def asked(store: Store, **changes: Any) -> Approval:
 
 def by_token(token: str, **changes: Any) -> Decide:
     """Whoever holds the link says yes."""
-    return replace(Decide("approve", by="the holder", door="link", token_hash=hash_token(token)), **changes)
+    return replace(Decide("approve", by="the holder", via="link", token_hash=hash_token(token)), **changes)
 
 
 def deny(approval: Approval | UUID, **changes: Any) -> Decide:
@@ -192,7 +192,7 @@ async def checked_log(store: Store, job_id: UUID, *, by_hand: bool = False) -> l
 def check_fold(job: Job, events: list[Event], *, by_hand: bool = False) -> None:
     """The log adds up to the row. SQL typed by hand may set an error or a time of which no event tells."""
     folded = fold(events)
-    by_hand = by_hand or any(isinstance(e.payload, dict) and e.payload.get("door") == "sql" for e in events)
+    by_hand = by_hand or any(isinstance(e.payload, dict) and e.payload.get("via") == "sql" for e in events)
     maybe = ("error_message", "error_kind", "next_retry_at")
     for name in (
         "version",

@@ -93,11 +93,11 @@ async def test_a_key_is_asked_once_also_by_a_later_attempt(store: Store) -> None
     assert [e.payload["key"] for e in log if e.type == "approval_requested"] == ["publish", "archive"]
 
 
-async def test_a_decision_says_who_when_why_and_through_which_door(store: Store) -> None:
+async def test_a_decision_says_who_when_why_and_via_what(store: Store) -> None:
     approval = await asked(store)
     decided = await store.approvals.decide(approve(approval, comment="looks good"))
     assert decided == await store.approvals.get_approval(approval.id)
-    assert (decided.status, decided.decided_by, decided.decided_door, decided.comment) == (
+    assert (decided.status, decided.decided_by, decided.decided_via, decided.comment) == (
         ApprovalStatus.APPROVED,
         "ann",
         "test",
@@ -108,7 +108,7 @@ async def test_a_decision_says_who_when_why_and_through_which_door(store: Store)
     said = (await checked_log(store, approval.job_id))[-1]
     assert said.type == "approval_decided"
     assert said.payload["approval"] == str(approval.id)
-    assert (said.payload["decision"], said.payload["actor"], said.payload["door"]) == ("APPROVED", "ann", "test")
+    assert (said.payload["decision"], said.payload["actor"], said.payload["via"]) == ("APPROVED", "ann", "test")
 
 
 async def test_a_denial_is_kept_alike(store: Store) -> None:

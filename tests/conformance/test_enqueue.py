@@ -72,7 +72,7 @@ async def test_a_job_is_born_pending_at_version_one(store: Store) -> None:
     assert job.created_at.utcoffset() == timedelta(0), "times are UTC"
     [born] = await checked_log(store, job.id)
     assert (born.type, born.version, born.previous_status, born.new_status) == ("job_created", 1, None, S.PENDING)
-    assert (born.payload["actor"], born.payload["door"]) == ("ann", "test")
+    assert (born.payload["actor"], born.payload["via"]) == ("ann", "test")
 
 
 async def test_run_at_wins_over_delay_and_delay_counts_from_database_time(store: Store) -> None:

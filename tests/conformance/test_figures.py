@@ -109,10 +109,10 @@ async def test_decided_tells_answers_and_expiries_but_no_closing(store: Store) -
     await passed(store, (await store.approvals.get_approval(expired)).expires_at)
     await store.leases.expire()
     told = await store.figures.decided(began)
-    assert [(d.approval_id, d.status, d.door) for d in told] == [
+    assert [(d.approval_id, d.status, d.via) for d in told] == [
         (approved, ApprovalStatus.APPROVED, "phone"),
         (denied, ApprovalStatus.DENIED, "cli"),
-        (expired, ApprovalStatus.EXPIRED, told[2].door),
+        (expired, ApprovalStatus.EXPIRED, told[2].via),
     ]
     assert open_ not in {d.approval_id for d in told}
     for d in told:

@@ -117,7 +117,7 @@ async def test_an_allowed_transition_is_audited_and_completed(db: Database, old:
     assert job.status is new
     assert job.version == before.version + 1
     assert (last.type, last.previous_status, last.new_status) == (transition_event(old, new), old, new)
-    assert last.payload["door"] == "sql", "the log tells a change by hand from perdure's own"
+    assert last.payload["via"] == "sql", "the log tells a change by hand from perdure's own"
     assert job.updated_at >= before.updated_at
     if new.terminal:
         assert job.finished_at is not None

@@ -260,7 +260,7 @@ async def check(
 async def fsck(url: str) -> list[Finding]:
     """What perdure itself says is wrong."""
     async with App(url, migrate=False) as app:
-        return [finding async for finding in app.fsck() if not finding.note]
+        return [finding async for finding in app.database.fsck() if not finding.note]
 
 
 def problems(case: Case) -> Iterator[str]:

@@ -167,10 +167,10 @@ async def all_ended(app: App, ids: Collection[UUID] | None = None, *, patience: 
     left: Any = None
     while True:
         if ids is None:
-            counts = Counter(await app.count())
+            counts = Counter(await app.jobs.count())
             left = {status: n for status, n in counts.items() if status not in _ENDS}
         else:
-            left = [id for id in ids if not (await app.get(id)).status.terminal]
+            left = [id for id in ids if not (await app.jobs.get(id)).status.terminal]
         if not left:
             return
         if time.monotonic() > deadline:
@@ -190,7 +190,7 @@ async def answering(app: App, place: Path, answer: Answer) -> AsyncIterator[None
 
     async def answer_all() -> None:
         while True:
-            for approval in (await app.approvals(limit=200)).items:
+            for approval in (await app.approvals.list(limit=200)).items:
                 if approval.job_status not in ("WAITING_FOR_APPROVAL", "PARKED"):
                     continue
                 with contextlib.suppress(Conflict):  # decided or cancelled this moment

@@ -60,4 +60,4 @@ async def prune(orders: Orders) -> None:
 
         store.retention.prune = pruning  # type: ignore[method-assign,assignment]  # bent
         leave("ready", "pruner")
-        await app.prune(older_than=0, batch=BATCH, export=Path(orders.place, FILE))
+        await app.database.prune(older_than=0, batch=BATCH, export=Path(orders.place, FILE))

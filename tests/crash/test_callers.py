@@ -63,14 +63,14 @@ async def test_killed_before_the_commit(app: App) -> None:
         again = await app.enqueue("ship", "coffee", idempotency_key="order:42")
     assert again.created
     assert await names(app.settings["database_url"]) == []
-    assert await app.count() == {"PENDING": 1}
+    assert await app.jobs.count() == {"PENDING": 1}
     async with working(app):
         assert await again.result(PATIENCE) == "coffee"
 
 
 async def test_killed_after_the_commit(app: App) -> None:
     id = await killed(app, "after the commit")
-    assert (await app.get(id)).status is Status.PENDING
+    assert (await app.jobs.get(id)).status is Status.PENDING
     assert await names(app.settings["database_url"]) == ["tea"]
     async with working(app):
-        assert await app.result(id, timeout=PATIENCE) == "tea"
+        assert await app.jobs.result(id, timeout=PATIENCE) == "tea"

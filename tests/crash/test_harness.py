@@ -165,7 +165,7 @@ async def test_real_jobs_are_refused_and_left_alone(file_store_url: str) -> None
         assert await job.get() == before
         assert await store.schema.kinds() == ["research"], "its own jobs are deleted"
     async with App(file_store_url, tenant=report.tenant) as app:
-        assert await app.workers(include_stopped=True) == []
+        assert await app.workers.list(include_stopped=True) == []
 
 
 async def test_a_restart_command_is_not_run_over_real_jobs(postgres_url: str) -> None:
@@ -198,7 +198,7 @@ async def test_jobs_are_kept_where_they_are_to_be(tmp_path: Path) -> None:
     assert report.faults == []
     assert report.place is not None
     async with App(url, tenant=report.tenant) as app:
-        counts = await app.count()
+        counts = await app.jobs.count()
         assert sum(counts.values()) == report.enqueued >= 30
         assert counts == dict(report.jobs)
     assert {"effects", "worker-1.log"} <= {file.name for file in Path(report.place).iterdir()}
@@ -261,7 +261,7 @@ class Finished:
         (place / "effects").write_text(effects + effect)
         report = Report(1, self.chaos.report.tenant)
         async with App(f"sqlite:///{copy}", tenant=report.tenant) as app:
-            await prove(app, self.chaos.books, report, place)
+            await prove(app.client, self.chaos.books, report, place)
         return report.faults
 
     def row(self, query: str) -> Any:
@@ -356,7 +356,7 @@ async def test_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert report.place is not None
     assert (Path(report.place) / "worker-1.log").exists()
     async with App(url, tenant=report.tenant) as app:
-        assert sum((await app.count()).values()) == report.enqueued > 0
+        assert sum((await app.jobs.count()).values()) == report.enqueued > 0
 
 
 async def test_a_worker_that_ends_by_itself_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ async def test_the_server_crashes_in_the_middle_of_a_drain(
         async with make_app(url) as app:
             handles = await app.enqueue_many([Request("errand", errand) for _ in range(150)])
             workers = [crew.start(lease=10, concurrency=8) for _ in range(2)]
-            waiting = asyncio.create_task(app.wait(handles[-1].id, timeout=60))
+            waiting = asyncio.create_task(app.jobs.wait(handles[-1].id, timeout=60))
             for part in (1, 2):
                 await until(lambda part=part: len(crew.lines("effects")) > part * 100, what="some work")  # type: ignore[misc]
                 await asyncio.to_thread(own_server.restart)

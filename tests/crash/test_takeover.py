@@ -87,7 +87,7 @@ async def held(crew: Crew, ids: Iterable[UUID], *, attempt: int) -> None:
 async def announced(app: App, ids: Iterable[UUID]) -> None:
     """Wait until it is written that the steps have begun: nothing but their ends is left to be written."""
     for id in ids:
-        async for event in app.watch(id):
+        async for event in app.jobs.watch(id):
             if event.type == "node_started":
                 break
 

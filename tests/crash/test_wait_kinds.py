@@ -45,7 +45,7 @@ async def answer(url: str) -> None:
 async def test_killed_at(crew: Crew, kill_at: str, worker: str) -> None:
     """`worker`: which one lives while the answer comes, where the first was killed before it."""
     async with make_app(crew.url) as app:
-        await app.migrate()
+        await app.database.migrate()
         job = await app.enqueue("errand", ERRAND)
         first = crew.start(kill_at=kill_at)
         if kill_at in AFTER_THE_ANSWER:

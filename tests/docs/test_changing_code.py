@@ -180,7 +180,7 @@ async def test_a_sleep_that_is_gone_leaves_its_wait_open(code: Releases) -> None
     job = await code.old.enqueue(old)
     await code.work(code.old)
     with pytest.raises(IllegalTransition):
-        await code.new.retry_now(job.id)
+        await code.new.jobs.retry_now(job.id)
     await asyncio.sleep(NAP * 2)
     await code.work(code.new)
     assert (await job.get()).attempt > 3  # parked and claimed over and over
@@ -199,7 +199,7 @@ async def test_an_open_approval_stays_as_it_was_asked(code: Releases) -> None:
 
     job = await code.old.enqueue(old)
     await code.work(code.old)
-    [approval] = (await code.new.approvals(job_id=job.id)).items
+    [approval] = (await code.new.approvals.list(job_id=job.id)).items
     assert (approval.title, approval.assignees) == ("Go?", ("ann",))
     await code.new.approve(approval.id, by="ann")
     assert await code.end_with_new(job) == "ann"
@@ -260,7 +260,7 @@ async def test_an_approval_that_is_renamed_leaves_its_wait_open(code: Releases) 
         async with asyncio.timeout(2):
             await code.new.work(once=True, linger=0)
     assert (await job.get()).attempt > 3  # suspended and claimed over and over
-    assert {approval.key for approval in (await code.new.approvals(job_id=job.id)).items} == {"proceed"}
+    assert {approval.key for approval in (await code.new.approvals.list(job_id=job.id)).items} == {"proceed"}
 
 
 @pytest.mark.parametrize("first", ["sleep", "approve"])
@@ -337,6 +337,6 @@ async def test_a_fork_asks_again_for_an_answer_that_was_not_read(code: Releases)
     await code.work(code.old)
     await code.old.approve(job.id)
     assert "step 'a' was recorded with other arguments" in await code.end_with_new(job)
-    fork = await code.old.fork(job.id)
+    fork = await code.old.jobs.fork(job.id)
     await code.work(code.old)
     assert await fork.status() == "WAITING_FOR_APPROVAL"

@@ -25,7 +25,7 @@ class Site:
 
     async def work(self) -> str:
         """Run what is due; return what was printed."""
-        await self.module.jobs.work(once=True)
+        await self.module.app.work(once=True)
         return self.capsys.readouterr().out
 
     async def start(self, **headers: str) -> str:
@@ -44,7 +44,7 @@ class Site:
 @pytest.fixture
 async def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Site]:
     module = load_example("fastapi_app")
-    module.jobs.configure(load_settings({"database_url": f"sqlite:///{tmp_path}/perdure.db"}))
+    module.app.configure(load_settings({"database_url": f"sqlite:///{tmp_path}/perdure.db"}))
     transport = ASGITransport(app=module.web)
     async with (
         module.web.router.lifespan_context(module.web),

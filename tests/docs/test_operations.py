@@ -48,11 +48,11 @@ async def check_copy(url: str) -> None:
     """A restored database is in order, and what was recorded before the backup does not run again."""
     steps: list[str] = []
     async with notebook(url, steps) as app:
-        assert [finding async for finding in app.fsck() if not finding.note] == []
+        assert [finding async for finding in app.database.fsck() if not finding.note] == []
         async with asyncio.timeout(60):
-            while (await app.count()).get("COMPLETED", 0) < 4:
+            while (await app.jobs.count()).get("COMPLETED", 0) < 4:
                 await app.work(once=True, chores=0.1)
-                for approval in (await app.approvals()).items:
+                for approval in (await app.approvals.list()).items:
                     await app.approve(approval.id)
     assert sorted(steps) == ["draft due", "draft held", "send due", "send held", "send tea"]
 

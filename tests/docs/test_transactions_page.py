@@ -46,7 +46,7 @@ async def test_the_function_of_postgres(postgres_url: str) -> None:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             for statement in POSTGRES_SQL.split(";\n"):
                 connection.execute(statement)
-        later, now = (await app.list(kind="ship")).items
+        later, now = (await app.jobs.list(kind="ship")).items
         assert (now.payload, now.priority, now.due_at) == ("tea", 5, now.created_at)
         assert (later.payload, later.priority, later.idempotency_key) == ("tea", 9, "ship:tea")
         assert not (await app.enqueue("ship", "tea", idempotency_key="ship:tea", elsewhere=True)).created
@@ -81,10 +81,10 @@ async def test_the_insert_of_sqlite(tmp_path: Path) -> None:
     async with app, working(app):
         with closing(sqlite3.connect(tmp_path / "perdure.db", timeout=30)) as connection, connection:
             [(id,)] = connection.execute(SQLITE_SQL).fetchall()
-        assert await app.result(id, timeout=PATIENCE) == "shipped tea"
-        job, events = await app.get(id), await app.events(id)
+        assert await app.jobs.result(id, timeout=PATIENCE) == "shipped tea"
+        job, events = await app.jobs.get(id), await app.jobs.events(id)
         assert (job.id.version, job.priority, job.queue, job.max_retries) == (7, 9, "default", 3)
-        assert events[0].payload == {"actor": "till", "door": "sql"}
+        assert events[0].payload == {"actor": "till", "via": "sql"}
         insert, look = SQLITE_ONCE.split("\n\n")
         with closing(sqlite3.connect(tmp_path / "perdure.db", timeout=30)) as connection:
             for _ in range(2):
@@ -92,7 +92,7 @@ async def test_the_insert_of_sqlite(tmp_path: Path) -> None:
                     connection.execute(insert)
             [(id, status)] = connection.execute(look).fetchall()
         assert status == "PENDING"
-        job = await app.get(id)
+        job = await app.jobs.get(id)
         assert job.due_at is not None
         assert 299 < (job.due_at - job.created_at).total_seconds() < 301
         again = await app.enqueue(ship, "tea", idempotency_key="ship:tea")

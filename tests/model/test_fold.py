@@ -85,13 +85,13 @@ def test_errors_are_those_of_the_end() -> None:
 def test_when_the_next_try_is_due() -> None:
     log = Log()
     log.move(S.RUNNING, worker="w")
-    reaped = log.move(S.RETRY, door="reaper", retry_count=1)
+    reaped = log.move(S.RETRY, via="reaper", retry_count=1)
     assert log.folded().next_retry_at == reaped, "at once"
     asked = log.note("made_due", actor="ann")
     assert log.folded().next_retry_at == asked
     assert log.folded().updated_at == asked
     log.move(S.RUNNING, worker="w")
-    log.move(S.RETRY, door="sql", actor="root")
+    log.move(S.RETRY, via="sql", actor="root")
     assert log.folded().next_retry_at is None, "typed by hand: no event tells"
     pending = Log()
     pending.note("made_due", actor="ann")
@@ -140,5 +140,5 @@ def test_events_of_any_shape() -> None:
 
 def test_running_by_hand_is_no_start() -> None:
     log = Log()
-    log.move(S.RUNNING, actor="root", door="sql")
+    log.move(S.RUNNING, actor="root", via="sql")
     assert (log.folded().started_at, log.folded().attempt) == (None, 1)

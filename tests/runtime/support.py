@@ -66,7 +66,7 @@ async def reached(handle: Handle[Any], *statuses: Status) -> Job:
 
 async def ended(app: App, handle: Handle[Any]) -> Job:
     """Wait until the job is finished and return it."""
-    return await app.wait(handle.id, timeout=PATIENCE)
+    return await app.jobs.wait(handle.id, timeout=PATIENCE)
 
 
 async def soon(awaitable: Awaitable[Any]) -> Any:
@@ -79,7 +79,7 @@ async def pending(app: App, handle: Handle[Any]) -> Approval:
     """Wait for the job's one open approval."""
 
     async def asked() -> Approval | None:
-        found = (await app.approvals(job_id=handle.id)).items
+        found = (await app.approvals.list(job_id=handle.id)).items
         return found[0] if found else None
 
     approval: Approval = await until(asked, what="an approval")
@@ -129,6 +129,6 @@ def only(events: Iterable[Event], type: str) -> Event:
 async def check_every_job(app: App) -> None:
     """What holds for every job at rest, whatever the test did: dense versions, row = fold of the log, claim iff leased."""
     store = await app.open()
-    for job in (await app.list(limit=1000)).items:
+    for job in (await app.jobs.list(limit=1000)).items:
         if not job.status.leased:
             await checked_log(store, job.id)

@@ -83,7 +83,7 @@ async def test_an_approved_job_goes_on(app: App, publish: Any) -> None:
         "job_completed",
     ]
     told = only(log, "approval_decided").payload
-    assert (told["actor"], told["door"], told["reason"], told["decision"]) == ("ann", "python", "fine", "APPROVED")
+    assert (told["actor"], told["via"], told["reason"], told["decision"]) == ("ann", "python", "fine", "APPROVED")
 
 
 async def test_the_edited_payload_is_what_the_job_gets(app: App) -> None:
@@ -103,7 +103,7 @@ async def test_the_edited_payload_is_what_the_job_gets(app: App) -> None:
     assert got[-1].edited
     assert got[-1].approved
     assert got[-1].approval_id == approval.id
-    stored = await app.approval(approval.id)
+    stored = await app.approvals.get(approval.id)
     assert stored.payload == {"item": "bolt", "count": 3}
     assert stored.final_payload == {"item": "bolt", "count": 2}
     assert only(await handle.events(), "approval_decided").payload["edited"] is True
@@ -189,7 +189,7 @@ async def test_an_approval_that_runs_out(
 
         async def expired() -> Any:
             await chores(app)
-            return (await app.approvals(job_id=handle.id, status="EXPIRED")).items
+            return (await app.approvals.list(job_id=handle.id, status="EXPIRED")).items
 
         [approval] = await until(expired)
         with pytest.raises(ApprovalExpired):
@@ -241,7 +241,7 @@ async def test_the_token_works_once_and_is_written_nowhere(file_app: App, file_s
             await app.approve(request.id, by="bob")
         approval = await app.approve(token=request.token)  # whoever holds the link may, assigned or not
         assert approval.decided_by == "link holder"
-        assert approval.decided_door == "python:link"
+        assert approval.decided_via == "python:link"
         with pytest.raises(AlreadyDecided):
             await app.approve(token=request.token)
         with pytest.raises(AlreadyDecided):
@@ -291,13 +291,13 @@ async def test_a_new_token_replaces_the_old_one(app: App) -> None:
     async with working(app):
         handle = await app.enqueue(ask)
         await reached(handle, Status.WAITING_FOR_APPROVAL)
-        token = await app.new_token(told[0].id)
+        token = await app.approvals.new_token(told[0].id)
         with pytest.raises(WrongToken):
             await app.approve(token=told[0].token)
         await app.approve(token=token, comment="by the second link")
         assert await handle.result(PATIENCE) == "by the second link"
         with pytest.raises(AlreadyDecided):
-            await app.new_token(told[0].id)
+            await app.approvals.new_token(told[0].id)
 
 
 # -- moments ----------------------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ async def test_two_approvals_at_once(app: App) -> None:
         handle = await app.enqueue(ask)
         job = await reached(handle, Status.WAITING_FOR_APPROVAL)
         assert {w.key for w in job.waits} == {"a", "b"}
-        by_key = {a.key: a for a in (await app.approvals(job_id=handle.id)).items}
+        by_key = {a.key: a for a in (await app.approvals.list(job_id=handle.id)).items}
         await app.approve(by_key["b"].id, by="bea")
 
         async def back_again() -> bool:
@@ -446,7 +446,7 @@ async def test_the_end_of_a_job_closes_its_open_questions(app: App) -> None:
         approval = await pending(app, handle)
         await reached(handle, Status.WAITING_FOR_APPROVAL)
         await handle.cancel()
-        assert (await app.approval(approval.id)).status is ApprovalStatus.CANCELLED
+        assert (await app.approvals.get(approval.id)).status is ApprovalStatus.CANCELLED
         with pytest.raises(AlreadyDecided):
             await app.approve(approval.id)
 
@@ -469,7 +469,7 @@ async def test_a_plain_handler_asks_too(app: App) -> None:
         await app.approve(token=told[0].token, edited=Draft("draft 2"))
 
         async def second() -> Any:
-            return [a for a in (await app.approvals(job_id=handle.id)).items if a.key == "again"]
+            return [a for a in (await app.approvals.list(job_id=handle.id)).items if a.key == "again"]
 
         [approval] = await until(second)
         await app.deny(approval.id, comment="not today")
@@ -500,7 +500,7 @@ async def test_what_is_asked_is_checked(app: App, name: str, bad: object, says: 
     async with working(app):
         handle = await app.enqueue(ask)
         assert says in await handle.result(PATIENCE)
-    assert (await app.approvals(status=(), job_id=handle.id)).items == ()
+    assert (await app.approvals.list(status=(), job_id=handle.id)).items == ()
 
 
 async def test_decisions_are_checked(app: App, publish: Any) -> None:
@@ -517,8 +517,8 @@ async def test_decisions_are_checked(app: App, publish: Any) -> None:
             await app.approve(approval.id, comment="x" * 4001)
         with pytest.raises(InvalidInput):
             await app.approve(approval.id, edited=object())
-        assert (await app.approval(approval.id)).status is ApprovalStatus.PENDING
-        by_job = await app.approval(str(handle.id))
+        assert (await app.approvals.get(approval.id)).status is ApprovalStatus.PENDING
+        by_job = await app.approvals.get(str(handle.id))
         assert by_job.id == approval.id
         await app.approve(approval.short_id, by="ann")
         assert await handle.result(PATIENCE) == "draft 1 by ann"
@@ -545,7 +545,7 @@ async def test_a_notifier_may_be_plain_or_async_and_is_called_once(app: App) -> 
         await app.approve((await pending(app, handle)).id)
 
         async def second() -> Any:
-            return [a for a in (await app.approvals(job_id=handle.id)).items if a.key == "b"]
+            return [a for a in (await app.approvals.list(job_id=handle.id)).items if a.key == "b"]
 
         [approval] = await until(second)
         await app.approve(approval.id)

@@ -63,7 +63,7 @@ async def test_a_pending_job_is_cancelled_at_once(app: App, handlers: dict[str, 
     with pytest.raises(JobCancelled, match="no need"):
         await handle.result(PATIENCE)
     told = only(await handle.events(), "job_cancelled").payload
-    assert (told["reason"], told["door"], told["actor"]) == ("no need", "python", app.actor)
+    assert (told["reason"], told["via"], told["actor"]) == ("no need", "python", app.client.actor)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_cancelling_a_finished_job_is_refused(app: App) -> None:
         with pytest.raises(IllegalTransition, match="already COMPLETED"):
             await handle.cancel()
         with pytest.raises(JobNotFound):
-            await app.cancel("0" * 32)
+            await app.jobs.cancel("0" * 32)
 
 
 async def test_a_cancelled_handler_may_clean_up_but_not_record(app: App) -> None:
@@ -193,7 +193,7 @@ async def test_a_prefetched_job_is_cancelled_before_it_starts(app: App) -> None:
         go.set()
     assert job.status is Status.CANCELLED
     assert 1000 not in started
-    assert await app.runs(ahead.id) == [], "it never ran"
+    assert await app.jobs.runs(ahead.id) == [], "it never ran"
 
 
 async def test_cancel_and_completion_race(app: App) -> None:

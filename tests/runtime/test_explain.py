@@ -79,7 +79,7 @@ def commands(found: Explanation) -> list[str]:
 async def why(app: App, job: Handle[Any], code: Why, *says: str) -> Explanation:
     """The explanation, which has this code and says these words."""
     await keep_alive(app)
-    found = await app.explain(job.id)
+    found = await app.jobs.explain(job.id)
     assert found.code is code, found.sentence
     for words in says:
         assert words in found.sentence, found.sentence
@@ -128,7 +128,7 @@ async def test_nobody_knows_the_kind(app: App) -> None:
     assert found.details["serving"] == [other]
     assert found.moves[0].what == "start a worker whose App has the handler 'echo'"
     await employ(store, "birch")
-    assert (await app.explain(job.id)).code is Why.QUEUED
+    assert (await app.jobs.explain(job.id)).code is Why.QUEUED
 
 
 async def test_handed_back_by_a_worker_that_does_not_know_the_kind(app: App) -> None:
@@ -151,8 +151,8 @@ async def test_workers_that_take_no_more(app: App) -> None:
     found = await why(app, job, Why.WORKERS_DRAINING, "the 1 worker that serves queue 'default' is draining")
     assert (found.details["draining"], commands(found)) == ([larch], [START])
     birch = await employ(store, "birch")
-    assert (await app.explain(job.id)).code is Why.QUEUED
-    await app.command_worker(birch, WorkerCommand.DRAIN)
+    assert (await app.jobs.explain(job.id)).code is Why.QUEUED
+    await app.workers.command(birch, WorkerCommand.DRAIN)
     await why(app, job, Why.WORKERS_DRAINING, "the 2 workers that serve queue 'default' are draining")
 
 
@@ -169,12 +169,12 @@ async def test_slots_and_the_place_in_the_queue(app: App) -> None:
     found = await why(app, job, Why.WORKERS_BUSY, "all 3 slots of the 1 worker for it are busy")
     assert commands(found) == [START]
     await echo(app, priority=9)
-    assert "1 job is ahead of it" in (await app.explain(job.id)).sentence
+    assert "1 job is ahead of it" in (await app.jobs.explain(job.id)).sentence
     await echo(app, priority=3)
     await echo(app, priority=1)
     await echo(app, priority=9, delay="50h")
     await echo(app, priority=9, queue="slow")
-    assert (await app.explain(job.id)).details["ahead"] == 1, (
+    assert (await app.jobs.explain(job.id)).details["ahead"] == 1, (
         "later, less urgent, delayed ones and other queues' come after"
     )
 
@@ -185,7 +185,7 @@ async def test_more_jobs_ahead_than_are_counted(app: App) -> None:
     middle = await echo(app, priority=5)
     await store.jobs.enqueue_many([new_job(priority=5) for _ in range(MOST_AHEAD)])
     last = await echo(app, priority=5)
-    assert (await app.explain(middle.id)).details["ahead"] == MOST_AHEAD // 2
+    assert (await app.jobs.explain(middle.id)).details["ahead"] == MOST_AHEAD // 2
     found = await why(app, last, Why.NO_WORKER, "at least 1,000 jobs are ahead of it")
     assert (found.details["ahead"], found.details["more_ahead"]) == (MOST_AHEAD, True)
 
@@ -209,7 +209,7 @@ async def test_delayed_until(app: App) -> None:
     found = await why(app, job, Why.DELAYED, "It was enqueued to start at", "UTC (in 2d)")
     assert found.details == {"due_at": (await job.get()).run_at}
     assert commands(found) == [f"perdure jobs retry-now {job.id.hex[-8:]}"]
-    await app.retry_now(job.id)
+    await app.jobs.retry_now(job.id)
     await why(app, job, Why.QUEUED)
 
 
@@ -231,14 +231,14 @@ async def test_in_backoff(app: App) -> None:
         found = await why(app, job, Why.BACKOFF, "ValueError: empty source list", "Retry 1 of 3 is due at", "(in 2d)")
         assert (found.details["retry"], found.details["max_retries"]) == (1, 3)
         assert commands(found) == [f"perdure jobs retry-now {job.id.hex[-8:]}"]
-        await app.retry_now(job.id)
+        await app.jobs.retry_now(job.id)
 
         async def again() -> bool:
             return (await job.get()).retry_count == 2
 
         await until(again)
         await reached(job, Status.RETRY)
-        assert "Retry 2 of 3" in (await app.explain(job.id)).sentence
+        assert "Retry 2 of 3" in (await app.jobs.explain(job.id)).sentence
 
 
 async def test_put_off_at_no_retry(app: App) -> None:
@@ -261,7 +261,7 @@ async def test_a_try_that_is_due(app: App) -> None:
     job = await app.enqueue(breaks)
     async with working(app):
         await reached(job, Status.RETRY)
-    await app.retry_now(job.id)
+    await app.jobs.retry_now(job.id)
     await why(app, job, Why.NO_WORKER, "Its next try has been due for")
 
 
@@ -414,7 +414,7 @@ async def test_running(app: App) -> None:
     async with working(app) as worker:
 
         async def begun() -> bool:
-            found = await app.explain(job.id)
+            found = await app.jobs.explain(job.id)
             return found.code is Why.RUNNING and bool(found.details["steps"]) and found.details["progress"] == 0.5
 
         await until(begun, what="node_started")
@@ -449,19 +449,19 @@ async def test_a_cancel_that_is_not_obeyed_yet(app: App) -> None:
     larch = await employ(store)
     job = await echo(app)
     await claim(store, job.id, worker_id=larch)
-    await app.cancel(job.id, "too expensive")
+    await app.jobs.cancel(job.id, "too expensive")
     found = await why(
         app,
         job,
         Why.CANCELLING,
-        f"It was asked to stop by {app.actor} at",
+        f"It was asked to stop by {app.client.actor} at",
         ": too expensive. Worker w-",
         "has not stopped it yet",
     )
-    assert (found.details["cancelled_by"], found.details["reason"]) == (app.actor, "too expensive")
+    assert (found.details["cancelled_by"], found.details["reason"]) == (app.client.actor, "too expensive")
     assert commands(found) == [f"perdure jobs cancel {job.id.hex[-8:]} --force"]
-    await app.cancel(job.id, force=True)
-    await why(app, job, Why.CANCELLED, f"It was cancelled by {app.actor} at")
+    await app.jobs.cancel(job.id, force=True)
+    await why(app, job, Why.CANCELLED, f"It was cancelled by {app.client.actor} at")
 
 
 async def test_a_worker_that_seems_dead(app: App) -> None:
@@ -505,7 +505,7 @@ async def test_a_lost_lease_that_nobody_takes_over(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     lease = (await claim(store, job.id)).lease
-    await app.cancel(job.id)
+    await app.jobs.cancel(job.id)
     await run_out(store, lease)
     found = await why(app, job, Why.LEASE_EXPIRED, "the next worker cancels it, as was asked for, and none is alive")
     assert commands(found) == [START]
@@ -546,8 +546,8 @@ async def test_how_it_ended(app: App) -> None:
     empty = await why(app, jobs["at once"], Why.FAILED)
     assert commands(empty) == [rerun(short["at once"])], "there is nothing to keep"
     cancelled = await echo(app, delay="50h")
-    await app.cancel(cancelled.id, "not needed")
-    await why(app, cancelled, Why.CANCELLED, f"It was cancelled by {app.actor} at", ": not needed")
+    await app.jobs.cancel(cancelled.id, "not needed")
+    await why(app, cancelled, Why.CANCELLED, f"It was cancelled by {app.client.actor} at", ": not needed")
 
 
 # -- damage, strangers -------------------------------------------------------------------------------------------------------
@@ -568,7 +568,7 @@ async def test_rows_that_somebody_deleted(damaged: App) -> None:
         damaged, asleep, Why.DAMAGED, "It is PARKED, but nothing in the queue would wake it when timer 'nap'"
     )
     assert commands(found) == ["perdure fsck --fix", f"perdure jobs cancel {asleep.id.hex[-8:]}"]
-    assert all([finding.fixed async for finding in damaged.fsck(fix=True)])
+    assert all([finding.fixed async for finding in damaged.database.fsck(fix=True)])
     await why(damaged, forgotten, Why.NO_WORKER)
 
 
@@ -579,7 +579,7 @@ def test_what_happens_at_this_very_moment() -> None:
 
 async def test_jobs_that_are_not_there(app: App) -> None:
     with pytest.raises(JobNotFound):
-        await app.explain(uuid7())
+        await app.jobs.explain(uuid7())
 
 
 async def test_it_is_told_from_one_moment_while_everything_moves(app: App) -> None:
@@ -598,7 +598,7 @@ async def test_it_is_told_from_one_moment_while_everything_moves(app: App) -> No
         async with asyncio.timeout(PATIENCE):
             while left:
                 for job in list(left):
-                    found = await app.explain(job.id)
+                    found = await app.jobs.explain(job.id)
                     match found.status:
                         case Status.RUNNING:
                             assert found.code in leased

@@ -107,7 +107,7 @@ async def test_an_app_serves_one_event_loop_after_another(tmp_path: object) -> N
 
     for _ in range(3):
         await asyncio.to_thread(enqueue)
-    assert sum((await app.count()).values()) == 3
+    assert sum((await app.jobs.count()).values()) == 3
     await app.close()
 
 

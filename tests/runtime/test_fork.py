@@ -65,13 +65,15 @@ async def run(app: App, job: Handle[Any]) -> Any:
 
 async def fork_of(app: App, job: Handle[Any], *args: Any, **options: Any) -> Handle[Any]:
     """A fork, checked: its log begins with what it was copied from, marked as that."""
-    before = await app.get(job.id), await app.events(job.id)
-    made = await app.fork(job.id, *args, **options)
-    assert (await app.get(job.id), await app.events(job.id)) == before or before[0].status.leased, "it stays as it was"
-    new, log = await app.get(made.id), await checked_log(await app.open(), made.id)
+    before = await app.jobs.get(job.id), await app.jobs.events(job.id)
+    made = await app.jobs.fork(job.id, *args, **options)
+    assert (await app.jobs.get(job.id), await app.jobs.events(job.id)) == before or before[0].status.leased, (
+        "it stays as it was"
+    )
+    new, log = await app.jobs.get(made.id), await checked_log(await app.open(), made.id)
     assert (new.status, new.attempt, new.version) == (Status.PENDING, 0, len(log))
     assert (new.origin_kind, new.origin_id) == ("fork", job.id)
-    old = {e.version: e for e in before[1]} | {e.version: e for e in await app.events(job.id)}
+    old = {e.version: e for e in before[1]} | {e.version: e for e in await app.jobs.events(job.id)}
     assert log[0].type == "job_created"
     for event in log[1:]:
         source = event.payload[COPIED]
@@ -103,7 +105,7 @@ async def test_steps_before_it_are_kept_and_those_from_it_on_run_again(app: App,
         3,
     )
     assert (new.idempotency_key, new.max_retries) == (None, 0)
-    assert (new.note["origin"], new.note["from_step"], new.note["actor"]) == (str(job.id), "write", app.actor)
+    assert (new.note["origin"], new.note["from_step"], new.note["actor"]) == (str(job.id), "write", app.client.actor)
     assert copies(await made.events()) == ["node_finished search", "node_finished read", "node_finished read#2"]
     assert await run(app, made) == result
     assert work.since() == {"write": 1, "print": 1}
@@ -160,10 +162,10 @@ async def test_jobs_in_every_state(app: App) -> None:
     store = await app.open()
     for status in Status:
         job_id = await run_to(store, status)
-        made = await fork_of(app, app.handle(job_id))
+        made = await fork_of(app, app.jobs.handle(job_id))
         assert copies(await made.events()) == []
         if status not in TERMINAL:
-            await app.cancel(job_id, force=True)
+            await app.jobs.cancel(job_id, force=True)
 
 
 async def test_a_job_that_runs_is_taken_as_it_is_now(app: App, work: Work) -> None:
@@ -183,7 +185,7 @@ async def test_a_job_that_runs_is_taken_as_it_is_now(app: App, work: Work) -> No
             return "node_finished" in types(await job.events())
 
         await until(recorded)
-        made = await app.fork(job.id)
+        made = await app.jobs.fork(job.id)
         assert copies(await made.events()) == ["node_finished first"]
         go_on.set()
         assert (await ended(app, job)).result == (await ended(app, made)).result
@@ -193,20 +195,20 @@ async def test_a_job_that_runs_is_taken_as_it_is_now(app: App, work: Work) -> No
 async def test_a_step_that_is_not_there(app: App, report: Any) -> None:
     job = await app.enqueue(report, {"topic": "tea"})
     with pytest.raises(StepNotFound, match="it has recorded nothing"):
-        await app.fork(job.id, "search")
+        await app.jobs.fork(job.id, "search")
     await run(app, job)
     with pytest.raises(StepNotFound, match="has no step 'wirte'; did you mean 'write'") as caught:
-        await app.fork(job.id, "wirte")
+        await app.jobs.fork(job.id, "wirte")
     assert "1 search, 2 read, 3 read#2, 4 write, 5 print" in str(caught.value.hint)
     for nothing in (0, 6, -1, "6", "0", "", "read#3", "9" * 30):
         with pytest.raises(StepNotFound):
-            await app.fork(job.id, nothing)
+            await app.jobs.fork(job.id, nothing)
     for nonsense in (True, 1.0, ["read"]):
         with pytest.raises(InvalidInput, match="a step's name or its number"):
-            await app.fork(job.id, nonsense)  # type: ignore[arg-type]  # refused for that
+            await app.jobs.fork(job.id, nonsense)  # type: ignore[arg-type]  # refused for that
     with pytest.raises(JobNotFound):
-        await app.fork(uuid7())
-    assert await app.count() == {"COMPLETED": 1}, "nothing was written"
+        await app.jobs.fork(uuid7())
+    assert await app.jobs.count() == {"COMPLETED": 1}, "nothing was written"
 
 
 async def test_only_some_of_very_many_steps_are_named(app: App) -> None:
@@ -218,7 +220,7 @@ async def test_only_some_of_very_many_steps_are_named(app: App) -> None:
     job = await app.enqueue(many)
     await run(app, job)
     with pytest.raises(StepNotFound) as caught:
-        await app.fork(job.id, "x")
+        await app.jobs.fork(job.id, "x")
     assert "20 step 19 and 10 more" in str(caught.value.hint)
 
 
@@ -284,11 +286,11 @@ async def test_inputs_that_make_no_sense_write_nothing(app: App) -> None:
         (InvalidInput, other, 1),
     ):
         with pytest.raises(error):
-            await app.fork(origin.id, input=input)
+            await app.jobs.fork(origin.id, input=input)
     with pytest.raises(InvalidInput, match="reason"):
-        await app.fork(job.id, reason="\x00")
-    assert await app.count() == {"PENDING": 2}
-    made = await app.fork(job.id, input=Brief("coffee"))
+        await app.jobs.fork(job.id, reason="\x00")
+    assert await app.jobs.count() == {"PENDING": 2}
+    made = await app.jobs.fork(job.id, input=Brief("coffee"))
     async with working(app):
         assert await made.result(PATIENCE) == "coffee"
 
@@ -297,14 +299,14 @@ async def test_a_job_whose_input_was_pruned_needs_another(app: App, report: Any,
     job = await app.enqueue(report, {"topic": "tea"})
     result = await run(app, job)
     await passed(await app.open(), (await job.get()).finished_at)
-    assert await app.prune(older_than=0, status="completed", keep_logs=True) == 1
-    found = await app.explain(job.id)
+    assert await app.database.prune(older_than=0, status="completed", keep_logs=True) == 1
+    found = await app.jobs.explain(job.id)
     assert (found.code, found.moves) == ("completed", ())
     assert "it cannot be run again as it was" in found.sentence
     with pytest.raises(JobPruned) as refused:
-        await app.fork(job.id, "write")
+        await app.jobs.fork(job.id, "write")
     assert "an input of its own: input=, or --input JSON" in (refused.value.hint or "")
-    assert await app.count() == {"COMPLETED": 1}
+    assert await app.jobs.count() == {"COMPLETED": 1}
     work.since()
     assert await run(app, await fork_of(app, job, "write", input={"topic": "tea"})) == result
     assert work.since() == {"write": 1, "print": 1}
@@ -342,7 +344,7 @@ async def answered(app: App, publish: Any, *, extra: bool = False, edited: str =
 
 
 async def asking(app: App, job: Handle[Any], key: str) -> bool:
-    return [a.key for a in (await app.approvals(job_id=job.id)).items] == [key] and (
+    return [a.key for a in (await app.approvals.list(job_id=job.id)).items] == [key] and (
         await job.status() is Status.WAITING_FOR_APPROVAL
     )
 
@@ -352,8 +354,8 @@ async def test_an_answer_is_kept_and_nobody_is_asked_again(app: App, publish: An
     made = await fork_of(app, job, "publish")
     assert copies(await made.events()) == ["node_finished draft", "wait_completed ok"]
     assert await run(app, made) == ["publish", [{"draft": "Ä\x00"}, "ann", "shorter"]]
-    assert (await app.approvals(status=(), job_id=made.id)).items == ()
-    assert len((await app.approvals(status=(), job_id=job.id)).items) == 1
+    assert (await app.approvals.list(status=(), job_id=made.id)).items == ()
+    assert len((await app.approvals.list(status=(), job_id=job.id)).items) == 1
     assert work.since() == {"draft": 1, "publish": 2}
     step = steps_of(await made.events())[1]
     assert (step.kind, step.result, step.kept, step.status) == ("approval", "APPROVED by ann", True, "done")
@@ -398,8 +400,8 @@ async def test_a_question_that_is_open_is_asked_anew(app: App, publish: Any) -> 
         assert mine.id != theirs.id
         await app.approve(mine.id, by="ann")
         await ended(app, made)
-    assert (await app.approval(theirs.id)).status is ApprovalStatus.PENDING
-    await app.cancel(job.id)
+    assert (await app.approvals.get(theirs.id)).status is ApprovalStatus.PENDING
+    await app.jobs.cancel(job.id)
 
 
 async def test_a_denial_is_an_answer_too(app: App, work: Work) -> None:
@@ -433,7 +435,7 @@ async def test_sleeps_that_are_over_and_sleeps_that_are_not(app: App, work: Work
             return [w.key for w in (await job.get()).waits] == ["long"] and await job.status() is Status.PARKED
 
         await until(fast_asleep, what="the long nap")
-        made = await app.fork(job.id)
+        made = await app.jobs.fork(job.id)
         assert copies(await made.events()) == ["wait_started short", "wait_completed short", "node_finished between"]
         theirs = (await job.get()).waits[0].until
         await reached(made, Status.PARKED)
@@ -479,7 +481,7 @@ async def test_a_tool_is_not_called_again_before_the_step_and_is_from_it_on(app:
 
     job = await app.enqueue(pays)
     first = await run(app, job)
-    made = await app.fork(job.id, "tell")
+    made = await app.jobs.fork(job.id, "tell")
     await run(app, made)
     assert "StepChanged" in ((await made.get()).error_message or ""), "a key of its own: it is another job"
     again = await fork_of(app, job, "pay")

@@ -51,16 +51,16 @@ async def people(app: App) -> AsyncIterator[None]:
 
     async def act() -> None:
         while True:
-            for approval in (await app.approvals(limit=5)).items:
+            for approval in (await app.approvals.list(limit=5)).items:
                 with suppress(Conflict):
                     await random.choice((app.approve, app.approve, app.deny))(approval.id)
-            for job in (await app.list(status=["RETRY", "PARKED", "RUNNING"], limit=20)).items:
+            for job in (await app.jobs.list(status=["RETRY", "PARKED", "RUNNING"], limit=20)).items:
                 with suppress(Conflict):
                     if random.random() < 0.03:
-                        await app.cancel(job.id, force=random.random() < 0.5)
+                        await app.jobs.cancel(job.id, force=random.random() < 0.5)
                     elif job.status == "RETRY":
-                        await app.retry_now(job.id)
-            await app.prune(older_than="0s", keep_logs=True)
+                        await app.jobs.retry_now(job.id)
+            await app.database.prune(older_than="0s", keep_logs=True)
             await asyncio.sleep(0.01)
 
     acting = asyncio.create_task(act())
@@ -85,7 +85,7 @@ async def test_work_is_never_taken_for_damage(store_url: str) -> None:
             await apps[0].enqueue("busy", n, delay=0.02 * (n % 10))
         async with asyncio.timeout(4 * PATIENCE):
             while looks < LOOKS or await unfinished(apps[0]):
-                findings = apps[-1].fsck(fix=True)
+                findings = apps[-1].database.fsck(fix=True)
                 found += [finding async for finding in findings]
                 assert findings.jobs == JOBS
                 looks += 1
@@ -94,7 +94,7 @@ async def test_work_is_never_taken_for_damage(store_url: str) -> None:
 
 async def unfinished(app: App) -> bool:
     return bool(
-        (await app.list(status=["PENDING", "RUNNING", "RETRY", "WAITING", "PARKED", "WAITING_FOR_APPROVAL"])).items
+        (await app.jobs.list(status=["PENDING", "RUNNING", "RETRY", "WAITING", "PARKED", "WAITING_FOR_APPROVAL"])).items
     )
 
 
@@ -103,7 +103,7 @@ async def test_findings_of_many_pages(store_url: str) -> None:
         await app.enqueue_many([])
         for n in range(2 * PAGE + 1):
             await app.enqueue("elsewhere", n, elsewhere=True)
-        findings = app.fsck()
+        findings = app.database.fsck()
         assert [finding async for finding in findings] == []
         assert findings.jobs == 2 * PAGE + 1
 
@@ -111,12 +111,12 @@ async def test_findings_of_many_pages(store_url: str) -> None:
 def test_from_synchronous_code(file_store_url: str) -> None:
     with Client(file_store_url) as client:
         client.enqueue("x", elsewhere=True)
-        assert list(client.fsck()) == list(client.fsck(fix=True)) == []
+        assert list(client.database.fsck()) == list(client.database.fsck(fix=True)) == []
 
 
 async def test_an_app_that_must_not_migrate_leaves_a_place_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreUnreachable, match="there is no database at"):
-        await anext(App(f"sqlite:///{tmp_path}/none.db", migrate=False).fsck())
+        await anext(App(f"sqlite:///{tmp_path}/none.db", migrate=False).database.fsck())
     with pytest.raises(SchemaMissing):
-        await anext(App("memory:", migrate=False).fsck())
+        await anext(App("memory:", migrate=False).database.fsck())
     assert list(tmp_path.iterdir()) == []

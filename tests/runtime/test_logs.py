@@ -93,7 +93,7 @@ async def test_what_the_worker_says_about_an_attempt_names_it(app: App, lines: l
     async with working(app, lease=1) as worker:
         stranger = await app.enqueue("stranger", elsewhere=True)
         await until(lambda: said(lines, "no handler for this kind: handed back"))
-        await app.cancel(stranger.id)
+        await app.jobs.cancel(stranger.id)
         handle = await app.enqueue(work)
         await entered.wait()
         await take_away(await app.open(), handle)

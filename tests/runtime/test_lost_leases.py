@@ -311,7 +311,7 @@ async def test_a_kind_that_crashed_before_is_marked_started_before_its_code_runs
 
     @app.job(max_retries=0)
     async def quick(ctx: JobContext) -> None:
-        job = await app.get(ctx.job_id)
+        job = await app.jobs.get(ctx.job_id)
         assert job.lease is not None
         marked.append(job.lease.started)
 
@@ -336,7 +336,7 @@ async def test_the_log_tells_who_lost_a_job(app: App) -> None:
         told = only(await handle.events(), "job_retrying").payload
         assert told["reason"] == "lease_expired"
         assert told["lost_worker"] == worker.id
-        lease = (await app.runs(handle.id))[0]
+        lease = (await app.jobs.runs(handle.id))[0]
         assert (lease.worker_id, lease.outcome) == (worker.id, Status.RETRY)
 
 

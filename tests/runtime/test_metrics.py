@@ -68,8 +68,9 @@ async def metered(place: Place, meters: Meters) -> AsyncIterator[App]:
 
 def metrics_of(app: App) -> Metrics:
     """The one observer of an App that has no traces."""
-    assert isinstance(app.observer, Metrics)
-    return app.observer
+    observer = app.backend.observer
+    assert isinstance(observer, Metrics)
+    return observer
 
 
 async def test_what_becomes_of_jobs(metered: App, meters: Meters) -> None:
@@ -258,17 +259,17 @@ async def test_writes_that_are_refused(metered: App, meters: Meters) -> None:
 
     delayed = await app.enqueue(work, delay=LONG)
     with pytest.raises(VersionMismatch):
-        await app.append(delayed.id, 7, "mine")
+        await app.jobs.append(delayed.id, 7, "mine")
     async with working(app):
         handle = await app.enqueue(work)
         await asyncio.wait_for(entered.wait(), PATIENCE)
         with pytest.raises(JobLeased):
-            await app.append(handle.id, 2, "mine")
-        await app.cancel(handle.id, force=True)
+            await app.jobs.append(handle.id, 2, "mine")
+        await app.jobs.cancel(handle.id, force=True)
         stale = Lease(handle.id, 1, "somebody")
         with pytest.raises(LeaseLost):
             await (await app.open()).leases.record(stale, [NewEvent("mine")])
-    await app.cancel(delayed.id)
+    await app.jobs.cancel(delayed.id)
     conflicts = meters.series("event_append_conflicts_total")
     assert (conflicts["version-mismatch",], conflicts["job-leased",]) == (1, 1)
     assert conflicts["lease-lost",] >= 1
@@ -293,13 +294,13 @@ async def test_the_store_is_timed_and_its_errors_counted(
     monkeypatch.setattr(bare.jobs, "list_jobs", away)
     other = metrics_of(metered)
     with pytest.raises(StoreUnreachable):
-        await observed(bare, other).jobs.list_jobs(None, limit=1)  # type: ignore[arg-type]  # it does not get that far
+        await observed(bare, lambda: other).jobs.list_jobs(None, limit=1)  # type: ignore[arg-type]  # it does not get that far
     assert meters.series("store_errors_total") == {("list_jobs", "store-unreachable"): 1}
     monkeypatch.undo()
     timed = {name for _, role in ROLES for name in operations(role)} | set(operations(Store))
     assert {"claim", "finish", "heartbeat", "record", "snapshot", "migrate", "now", "close"} <= timed
     assert "listen" not in timed
-    assert observed(store, other) is store, "no call is timed twice"
+    assert observed(store, lambda: other) is store, "no call is timed twice"
 
 
 async def test_what_only_the_database_knows(metered: App, meters: Meters, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,8 +343,8 @@ async def test_what_only_the_database_knows(metered: App, meters: Meters, monkey
         await shown.refresh(store)
         assert meters.series("approval_decisions_total") == {("APPROVED", "python"): 1}, "each is counted once"
         assert meters("approval_wait_seconds_count") == 1
-        [left] = (await app.list(kind="elsewhere")).items
-        await app.cancel(left.id)
+        [left] = (await app.jobs.list(kind="elsewhere")).items
+        await app.jobs.cancel(left.id)
     assert not worker.working
     monkeypatch.setattr(shown, "_good_until", 0.0)
     await shown.refresh(store)

@@ -36,7 +36,7 @@ async def test_an_error_uses_a_retry_and_the_backoff_until_none_is_left(app: App
         "job_retrying",
         "job_deadlettered",
     ]
-    runs = await app.runs(handle.id)
+    runs = await app.jobs.runs(handle.id)
     assert [(r.attempt, r.outcome) for r in runs] == [(1, Status.RETRY), (2, Status.RETRY), (3, Status.DEADLETTER)]
     assert all("ValueError" in (r.error_message or "") for r in runs)
 
@@ -82,7 +82,7 @@ async def test_backoff_stays_within_its_bounds(app: App) -> None:
             job = await until(failed)
             assert 0 <= seconds_until_due(job) <= ceiling + 1
             assert job.due_at == job.next_retry_at
-            await app.retry_now(handle.id)
+            await app.jobs.retry_now(handle.id)
         assert (await ended(app, handle)).status is Status.DEADLETTER
 
 
@@ -99,7 +99,7 @@ async def test_retry_says_when(app: App) -> None:
         assert seconds_until_due(job) == pytest.approx(30, abs=1)
         assert job.retry_count == 1
         assert "the queue is full" in str(only(await handle.events(), "job_retrying").payload)
-        await app.retry_now(handle.id)
+        await app.jobs.retry_now(handle.id)
         assert await handle.result(PATIENCE) == "done"
     assert "made_due" in types(await handle.events())
 

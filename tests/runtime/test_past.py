@@ -42,7 +42,7 @@ async def test_every_version_of_a_job(app: App, story: Any) -> None:
         await app.approve((await pending(app, job)).id, by="ann")
         now = await ended(app, job)
     log = await job.events()
-    past = [await app.get(job.id, at=e.version) for e in log]
+    past = [await app.jobs.get(job.id, at=e.version) for e in log]
     assert [p.version for p in past] == [e.version for e in log]
     statuses = [p.status for p in past]
     assert statuses[0] is Status.PENDING
@@ -71,17 +71,17 @@ async def test_every_version_of_a_job(app: App, story: Any) -> None:
     assert running.note["worker"].startswith("w-"), "who held it"
     assert past[-1].result == now.result == "2"
     assert (past[-1].finished_at, past[-1].updated_at) == (now.finished_at, now.updated_at)
-    assert await app.get(job.id) == now
+    assert await app.jobs.get(job.id) == now
 
 
 async def test_versions_that_are_not_there(app: App, story: Any) -> None:
     job = await app.enqueue(story, 1)
-    assert (await app.get(job.id, at=1)).status is Status.PENDING
+    assert (await app.jobs.get(job.id, at=1)).status is Status.PENDING
     for version in (0, -1, 2, 10**12, True, 1.0, "1"):
         with pytest.raises(InvalidInput, match=r"has no version .*: its log goes from 1 to 1"):
-            await app.get(job.id, at=version)  # type: ignore[arg-type]  # refused for that
+            await app.jobs.get(job.id, at=version)  # type: ignore[arg-type]  # refused for that
     with pytest.raises(JobNotFound):
-        await app.get(uuid7(), at=1)
+        await app.jobs.get(uuid7(), at=1)
 
 
 async def test_a_job_that_goes_on_meanwhile(app: App) -> None:
@@ -99,11 +99,11 @@ async def test_a_job_that_goes_on_meanwhile(app: App) -> None:
             return (await job.get()).version == 3
 
         await until(begun)
-        then = await app.get(job.id, at=3)
+        then = await app.jobs.get(job.id, at=3)
         go_on.set()
         await ended(app, job)
     assert (then.status, then.state.cursor) == (Status.RUNNING, "first")
-    assert await app.get(job.id, at=3) == then, "the past does not change"
+    assert await app.jobs.get(job.id, at=3) == then, "the past does not change"
 
 
 async def test_a_log_of_many_pages(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ async def test_a_log_of_many_pages(app: App, monkeypatch: pytest.MonkeyPatch) ->
     async with working(app):
         await ended(app, job)
     for version in (2, 7, 8, 14, 31, 33):
-        assert (await app.get(job.id, at=version)).state.tokens == sum(range(min(version - 2, 30)))
+        assert (await app.jobs.get(job.id, at=version)).state.tokens == sum(range(min(version - 2, 30)))
 
 
 # -- the row is the fold of the log ------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_every_row_seen_is_the_fold_of_the_log_so_far(program: list[str]) -> Non
             async with working(app, **QUICK | {"linger": 0.005}):
                 async with asyncio.timeout(PATIENCE):
                     while not seen[-1].status.terminal:
-                        for approval in (await app.approvals(job_id=job.id)).items:
+                        for approval in (await app.approvals.list(job_id=job.id)).items:
                             await app.approve(approval.id, by="ann")
                         if "append" in program and seen[-1].status is Status.RETRY:
                             await try_to_append(app, seen[-1])
@@ -225,7 +225,7 @@ async def perform(ctx: JobContext, act: str, n: int) -> None:
 
 async def try_to_append(app: App, job: Job) -> None:
     with contextlib.suppress(Conflict):
-        await app.append(job.id, job.version, "note", {"by": "a stranger"})
+        await app.jobs.append(job.id, job.version, "note", {"by": "a stranger"})
 
 
 # -- two jobs ----------------------------------------------------------------------------------------------------------------
@@ -247,10 +247,10 @@ async def test_two_jobs_compared(app: App) -> None:
         broken = await app.enqueue(report, {"topic": "tea", "tone": "long", "limit": 1, "broken": True})
         for job in (one, other, broken):
             await ended(app, job)
-    itself = await app.diff(one.id, one.id)
+    itself = await app.jobs.diff(one.id, one.id)
     assert itself.equal
     assert [(s.key, s.change) for s in itself.steps] == [("search", "same"), ("write", "same"), ("print", "same")]
-    found = await app.diff(one.id, other.id)
+    found = await app.jobs.diff(one.id, other.id)
     assert not found.equal
     assert (found.a, found.b) == (await one.get(), await other.get())
     assert [(c.path, c.change, c.a, c.b) for c in found.input] == [
@@ -265,7 +265,7 @@ async def test_two_jobs_compared(app: App) -> None:
     ]
     assert [(c.path, c.a, c.b) for c in found.result] == [("tone", "long", "short")]
     assert found.outcome == ()
-    found = await app.diff(one.id, broken.id)
+    found = await app.jobs.diff(one.id, broken.id)
     assert [(s.key, s.change) for s in found.steps] == [("search", "same"), ("write", "same"), ("print", "only_a")]
     assert found.steps[2].a is not None
     assert found.steps[2].b is None
@@ -274,7 +274,7 @@ async def test_two_jobs_compared(app: App) -> None:
         ("error_message", None, "the printer is on fire"),
         ("error_kind", None, "fatal"),
     ]
-    back = await app.diff(broken.id, one.id)
+    back = await app.jobs.diff(broken.id, one.id)
     assert [s.change for s in back.steps] == ["same", "same", "only_b"]
 
 
@@ -292,9 +292,9 @@ async def test_a_job_and_its_fork_are_compared(app: App) -> None:
         await app.approve((await pending(app, job)).id, by="ann")
         await ended(app, job)
         tone = "short"
-        again = await app.fork(job.id, "write")
+        again = await app.jobs.fork(job.id, "write")
         await ended(app, again)
-    found = await app.diff(job.id, again.id)
+    found = await app.jobs.diff(job.id, again.id)
     assert [(s.key, s.change, s.what) for s in found.steps] == [
         ("search", "same", ()),
         ("ok", "same", ()),
@@ -312,9 +312,9 @@ async def test_jobs_that_are_still_there_and_jobs_that_are_not(app: App) -> None
     one, other = await app.enqueue(naps), await app.enqueue(naps, delay="1h")
     async with working(app):
         await reached(one, Status.PARKED)
-        found = await app.diff(one.id, other.id)
+        found = await app.jobs.diff(one.id, other.id)
     assert [(s.key, s.change) for s in found.steps] == [("nap", "only_a")]
     assert [(c.path, c.a, c.b) for c in found.outcome] == [("status", "PARKED", "PENDING")]
     for pair in ((one.id, uuid7()), (uuid7(), one.id)):
         with pytest.raises(JobNotFound):
-            await app.diff(*pair)
+            await app.jobs.diff(*pair)

@@ -263,7 +263,7 @@ async def test_input_that_does_not_fit_is_refused_at_enqueue(app: App) -> None:
         await app.enqueue("one", {"url": "u"})
     with pytest.raises(NotJson, match="payload of job 'one'"):
         await app.enqueue("one", object())
-    assert (await app.list()).items == ()
+    assert (await app.jobs.list()).items == ()
 
 
 async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App) -> None:
@@ -291,9 +291,9 @@ async def test_a_result_that_does_not_fit_its_type_is_refused(app: App) -> None:
         handle = await app.enqueue(one)
         assert await handle.result(PATIENCE) == "text"
         with pytest.raises(InvalidInput, match=r"the result of job .* does not fit int"):
-            await app.result(handle.id, output_type=int)
+            await app.jobs.result(handle.id, output_type=int)
         with pytest.raises(InvalidInput, match=r"the result of job .* does not fit int"):
-            await app.handle(handle.id, int).result()
+            await app.jobs.handle(handle.id, int).result()
 
 
 async def test_an_input_that_json_cannot_be_read_into_is_refused_where_the_handler_is_registered(app: App) -> None:

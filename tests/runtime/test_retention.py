@@ -51,7 +51,7 @@ async def past(app: App, handles: Iterable[Handle[Any]]) -> None:
 
 
 async def left(app: App) -> list[UUID]:
-    return sorted(job.id for job in (await app.list(limit=1000)).items)
+    return sorted(job.id for job in (await app.jobs.list(limit=1000)).items)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -88,16 +88,16 @@ async def test_pruning_takes_what_matches_batch_by_batch(app: App) -> None:
     mail = await cancelled(app, 5, queue="mail")
     other = await cancelled(app, 2)
     live = (await app.enqueue("echo", elsewhere=True)).id
-    assert await app.prune(older_than="1h") == 0
-    assert await app.prune(older_than=0, dry_run=True) == 7
-    assert await app.prune(older_than=0, status="completed") == 0
+    assert await app.database.prune(older_than="1h") == 0
+    assert await app.database.prune(older_than=0, dry_run=True) == 7
+    assert await app.database.prune(older_than=0, status="completed") == 0
     assert await left(app) == sorted([*mail, *other, live])
     told: list[int] = []
-    assert await app.prune(older_than=0, queue="mail", kind=["echo"], batch=2, on_batch=told.append) == 5
+    assert await app.database.prune(older_than=0, queue="mail", kind=["echo"], batch=2, on_batch=told.append) == 5
     assert told == [2, 4, 5]
     assert await left(app) == sorted([*other, live])
-    assert await app.prune(older_than=0, status=["cancelled", "FAILED"]) == 2
-    assert await app.prune(older_than=0) == 0
+    assert await app.database.prune(older_than=0, status=["cancelled", "FAILED"]) == 2
+    assert await app.database.prune(older_than=0) == 0
     assert await left(app) == [live]
 
 
@@ -119,7 +119,7 @@ async def test_pruning_takes_what_matches_batch_by_batch(app: App) -> None:
 async def test_bad_input_changes_nothing(app: App, options: dict[str, Any], says: str) -> None:
     ids = await cancelled(app, 2)
     with pytest.raises(InvalidInput, match=says):
-        await app.prune(**options)
+        await app.database.prune(**options)
     assert await left(app) == sorted(ids)
 
 
@@ -127,11 +127,11 @@ async def test_a_job_with_many_events_is_a_batch_of_its_own(app: App, monkeypatc
     monkeypatch.setattr(retention, "MOST_EVENTS", 5)
     handle = await app.enqueue("echo", elsewhere=True)
     for version in range(1, 10):
-        await app.append(handle.id, version, "note")
+        await app.jobs.append(handle.id, version, "note")
     await handle.cancel()
     await cancelled(app, 3)
     told: list[int] = []
-    assert await app.prune(older_than=0, on_batch=told.append) == 4
+    assert await app.database.prune(older_than=0, on_batch=told.append) == 4
     assert told == [1, 3, 4]
 
 
@@ -140,13 +140,13 @@ async def test_batches_shrink_and_grow_with_what_they_cost(app: App, monkeypatch
     monkeypatch.setattr(retention, "LONG", 0.0)
     await cancelled(app, 8)
     told: list[int] = []
-    await app.prune(older_than=0, on_batch=told.append)
+    await app.database.prune(older_than=0, on_batch=told.append)
     assert told == [4, 6, 7, 8], "all of them are too long: half as many, down to one"
     monkeypatch.setattr(retention, "LONG", PATIENCE)
     monkeypatch.setattr(retention, "SHORT", PATIENCE)
     await cancelled(app, 17)
     told.clear()
-    await app.prune(older_than=0, batch=7, on_batch=told.append)
+    await app.database.prune(older_than=0, batch=7, on_batch=told.append)
     assert told == [4, 11, 17], "all of them are short: twice as many, up to what is allowed"
 
 
@@ -160,13 +160,13 @@ async def test_stopping_in_the_middle_leaves_whole_jobs(app: App, tmp_path: Path
         if number == 10:
             task.cancel()
 
-    task = asyncio.create_task(app.prune(older_than=0, batch=5, export=file, on_batch=stop))
+    task = asyncio.create_task(app.database.prune(older_than=0, batch=5, export=file, on_batch=stop))
     with pytest.raises(asyncio.CancelledError):
         await task
     gone = sorted(set(ids) - set(await left(app)))
     assert 10 <= len(gone) < 30
     assert set(whole(read(file))) >= {str(id) for id in gone}
-    assert await app.prune(older_than=0, batch=5, export=file) == 30 - len(gone)
+    assert await app.database.prune(older_than=0, batch=5, export=file) == 30 - len(gone)
     assert set(whole(read(file))) == {str(id) for id in ids}
 
 
@@ -183,7 +183,7 @@ async def test_a_stop_waits_for_the_batch_in_hand(app: App, monkeypatch: pytest.
 
     monkeypatch.setattr(store.retention, "prune", slow)
     told: list[int] = []
-    task = asyncio.create_task(app.prune(older_than=0, batch=3, on_batch=told.append))
+    task = asyncio.create_task(app.database.prune(older_than=0, batch=3, on_batch=told.append))
     await soon(reached.wait())
     for _ in range(3):
         task.cancel()
@@ -206,25 +206,25 @@ async def test_logs_may_be_kept(app: App) -> None:
         assert await handle.result(PATIENCE) == "hello ann"
     await past(app, [handle])
     log = await handle.events()
-    assert await app.prune(older_than=0, keep_logs=True, dry_run=True) == 1
-    assert await app.prune(older_than=0, keep_logs=True) == 1
-    assert await app.prune(older_than=0, keep_logs=True) == 0
+    assert await app.database.prune(older_than=0, keep_logs=True, dry_run=True) == 1
+    assert await app.database.prune(older_than=0, keep_logs=True) == 1
+    assert await app.database.prune(older_than=0, keep_logs=True) == 0
     assert await handle.events() == log
-    assert len(await app.runs(handle.id)) == 1
-    for call in (handle.result(), app.rerun(handle.id)):
+    assert len(await app.jobs.runs(handle.id)) == 1
+    for call in (handle.result(), app.jobs.rerun(handle.id)):
         with pytest.raises(JobPruned, match="were pruned at"):
             await call
-    assert await app.prune(older_than=0) == 1
+    assert await app.database.prune(older_than=0) == 1
 
 
 async def test_what_came_of_a_job_does_not_need_it(app: App) -> None:
     [origin] = await cancelled(app, 1)
-    again = await app.rerun(origin)
-    assert await app.prune(older_than=0) == 1
+    again = await app.jobs.rerun(origin)
+    assert await app.database.prune(older_than=0) == 1
     job = await again.get()
     assert (job.origin_id, job.payload, job.status) == (origin, {"n": 0}, Status.PENDING)
     with pytest.raises(JobNotFound):
-        await app.get(origin)
+        await app.jobs.get(origin)
 
 
 # The file -------------------------------------------------------------------------------------------------------------
@@ -252,9 +252,9 @@ async def test_everything_is_in_the_file_and_no_token(app: App, tmp_path: Path, 
         await app.approve(token=tokens[-1], by="ann", comment="fine")
         job = await ended(app, handle)
     await past(app, [handle])
-    log, runs = await handle.events(), await app.runs(handle.id)
+    log, runs = await handle.events(), await app.jobs.runs(handle.id)
     file = tmp_path / name
-    assert await app.prune(older_than=0, export=file) == 1
+    assert await app.database.prune(older_than=0, export=file) == 1
     assert await left(app) == []
     assert file.stat().st_mode & 0o077 == 0, "payloads are nobody else's business"
     [(id, story)] = whole(read(file)).items()
@@ -282,18 +282,18 @@ async def test_everything_is_in_the_file_and_no_token(app: App, tmp_path: Path, 
 async def test_a_torn_end_is_cut_away_and_the_rest_stays(app: App, tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     first = await cancelled(app, 3)
-    assert await app.prune(older_than=0, export=file) == 3
+    assert await app.database.prune(older_than=0, export=file) == 3
     good = file.read_bytes()
     torn = tmp_path / f"torn.{name}"
     second = await cancelled(app, 2)
-    assert await app.prune(older_than=0, export=torn) == 2
+    assert await app.database.prune(older_than=0, export=torn) == 2
     third = await cancelled(app, 1)
     for length in (1, 9, len(torn.read_bytes()) // 2, len(torn.read_bytes()) - 1):
         file.write_bytes(good + torn.read_bytes()[:length])
         with Archive(file) as archive:
             archive.save()
         assert set(whole(read(file))) >= {str(id) for id in first}
-    assert await app.prune(older_than=0, export=file) == 1
+    assert await app.database.prune(older_than=0, export=file) == 1
     found = set(whole(read(file)))
     assert found >= {str(id) for id in (*first, *third)}
     assert found <= {str(id) for id in (*first, *second, *third)}
@@ -329,23 +329,23 @@ async def test_a_file_of_something_else_is_left_as_it_is(app: App, tmp_path: Pat
     ):
         file.write_bytes(content)
         with pytest.raises(InvalidInput, match="something else"):
-            await app.prune(older_than=0, export=file)
+            await app.database.prune(older_than=0, export=file)
         assert file.read_bytes() == content
     assert await left(app) == ids
     file.write_bytes(b"")
-    assert await app.prune(older_than=0, export=file) == 1
+    assert await app.database.prune(older_than=0, export=file) == 1
 
 
 async def test_a_file_in_use_is_refused(app: App, tmp_path: Path) -> None:
     await cancelled(app, 1)
     file = tmp_path / "old.jsonl"
     with Archive(file), pytest.raises(InvalidInput, match="another prune"):
-        await app.prune(older_than=0, export=file)
-    assert await app.prune(older_than=0, export=file) == 1
+        await app.database.prune(older_than=0, export=file)
+    assert await app.database.prune(older_than=0, export=file) == 1
 
 
 async def test_nothing_to_prune_makes_no_file(app: App, tmp_path: Path) -> None:
-    assert await app.prune(older_than=0, export=tmp_path / "old.jsonl") == 0
+    assert await app.database.prune(older_than=0, export=tmp_path / "old.jsonl") == 0
     assert list(tmp_path.glob("old*")) == []
 
 
@@ -364,10 +364,10 @@ async def test_a_full_disk_costs_no_job(app: App, tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr("perdure.runtime.export_file.os.fsync", full)
         with pytest.raises(StoreError, match="No space left"):
-            await app.prune(older_than=0, batch=2, export=file)
+            await app.database.prune(older_than=0, batch=2, export=file)
     assert await left(app) == sorted(ids)[2:], "the first batch was safe and is gone, the second stays"
     assert set(whole(read(file))) >= {str(id) for id in sorted(ids)[:2]}
-    assert await app.prune(older_than=0, export=file) == 4
+    assert await app.database.prune(older_than=0, export=file) == 4
     assert set(whole(read(file))) == {str(id) for id in ids}
 
 
@@ -387,7 +387,7 @@ async def test_a_job_is_synced_before_it_goes(app: App, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Archive, "save", saving)
     monkeypatch.setattr(store.retention, "prune", pruning)
-    assert await app.prune(older_than=0, batch=2, export=file) == 4
+    assert await app.database.prune(older_than=0, batch=2, export=file) == 4
     assert [what for what, _ in order] == ["saved", "pruned"] * 2
     assert all(gone <= safe for (_, safe), (_, gone) in zip(order[::2], order[1::2], strict=True))
 
@@ -407,7 +407,7 @@ async def test_what_another_pruned_meanwhile_is_passed_over(
 
         monkeypatch.setattr(store.jobs, "list_runs", late)
         file = tmp_path / "old.jsonl"
-        assert await file_app.prune(older_than=0, export=file) == 2
+        assert await file_app.database.prune(older_than=0, export=file) == 2
     assert set(whole(read(file))) == {str(ids[0]), str(ids[2])}
     assert await left(file_app) == []
 
@@ -420,13 +420,13 @@ async def test_export_by_ids_by_filters_and_of_all(app: App) -> None:
     c = (await app.enqueue("report", [1, 2], elsewhere=True, delay="1h")).id
 
     async def exported(*ids: Any, **options: Any) -> list[str]:
-        return list(whole([record async for record in app.export(*ids, **options)]))
+        return list(whole([record async for record in app.jobs.export(*ids, **options)]))
 
     assert await exported(b, str(a)) == [str(b), str(a)]
     assert await exported() == [str(id) for id in (c, b, a)]
     assert await exported(queue="a", status="cancelled") == [str(b), str(a)]
     assert await exported(kind="nothing") == []
-    [story] = whole([record async for record in app.export(c.hex[-8:])]).values()
+    [story] = whole([record async for record in app.jobs.export(c.hex[-8:])]).values()
     assert (story["job"]["status"], story["job"]["payload"]) == ("PENDING", [1, 2])
     assert story["job"]["due_at"] is not None
     with pytest.raises(JobNotFound):
@@ -443,11 +443,11 @@ async def test_a_running_job_is_exported_as_of_one_version(app: App, monkeypatch
     list_runs = store.jobs.list_runs
 
     async def busy(job_id: UUID) -> Any:
-        await app.append(job_id, 1, "note")
+        await app.jobs.append(job_id, 1, "note")
         return await list_runs(job_id)
 
     monkeypatch.setattr(store.jobs, "list_runs", busy)
-    [story] = whole([record async for record in app.export(handle.id)]).values()
+    [story] = whole([record async for record in app.jobs.export(handle.id)]).values()
     assert [e["type"] for e in story["events"]] == ["job_created"]
     assert (await handle.get()).version == 2
 
@@ -465,7 +465,7 @@ async def test_large_logs_are_read_in_small_pages(app: App, monkeypatch: pytest.
         return page
 
     monkeypatch.setattr(store.jobs, "list_events", watched)
-    [story] = whole([record async for record in app.export(lease.job_id)]).values()
+    [story] = whole([record async for record in app.jobs.export(lease.job_id)]).values()
     assert len(story["events"]) == 62
     assert sum(sizes) > 18_000_000
     assert max(sizes) < 5_000_000
@@ -483,7 +483,7 @@ async def test_long_logs_are_read_in_few_pages(app: App, monkeypatch: pytest.Mon
         return await list_events(*args, **more)
 
     monkeypatch.setattr(store.jobs, "list_events", watched)
-    [story] = whole([record async for record in app.export(lease.job_id)]).values()
+    [story] = whole([record async for record in app.jobs.export(lease.job_id)]).values()
     assert len(story["events"]) == 600
     assert len(pages) <= 5
 
@@ -509,8 +509,8 @@ async def test_redacted_is_the_shape_without_the_words(app: App) -> None:
         asked = await pending(app, handle)
         await app.approve(asked.id, by="mallory", comment="sesame", edited={**order, "gift": True})
         assert (await ended(app, handle)).status is Status.DEADLETTER
-    plain = [record async for record in app.export(handle.id)]
-    redacted = [record async for record in app.export(handle.id, redact=True)]
+    plain = [record async for record in app.jobs.export(handle.id)]
+    redacted = [record async for record in app.jobs.export(handle.id, redact=True)]
     text = "".join(map(line_of, redacted))
     assert [secret for secret in SECRETS if secret not in "".join(map(line_of, plain))] == []
     assert [secret for secret in SECRETS if secret in text] == []
@@ -569,7 +569,7 @@ async def test_workers_prune_what_is_old(file_app: App, file_store_url: str) -> 
     assert await left(file_app) == sorted([*old, *strange, *young, live])
     await chores(store, "w-1").run_once()
     assert await left(file_app) == sorted([*young, live])
-    assert await file_app.prune(older_than=0) == 3, "their ends were set by hand: no log adds up to that"
+    assert await file_app.database.prune(older_than=0) == 3, "their ends were set by hand: no log adds up to that"
 
 
 async def test_one_worker_at_a_time_and_not_too_often(file_app: App, file_store_url: str) -> None:
@@ -609,9 +609,9 @@ async def test_retention_of_some_ends_and_of_logs(file_app: App, file_store_url:
     await chores(store, "w-1", statuses=(Status.COMPLETED,)).run_once()
     assert await left(file_app) == [old]
     await chores(store, "w-1", keep_logs=True).run_once()
-    job: Job = await file_app.get(old)
+    job: Job = await file_app.jobs.get(old)
     assert (job.payload, job.pruned_at is not None) == (None, True)
-    assert await file_app.prune(older_than=0) == 1, "its end was set by hand"
+    assert await file_app.database.prune(older_than=0) == 1, "its end was set by hand"
 
 
 async def test_a_worker_of_an_app_with_retention(file_app: App, file_store_url: str) -> None:

@@ -53,7 +53,7 @@ async def sql(postgres_url: str, app: App) -> AsyncIterator[Sql]:
 
 
 async def stored(app: App, id: UUID) -> tuple[Job, list[Event]]:
-    return await app.get(id), await checked_log(await app.open(), id)
+    return await app.jobs.get(id), await checked_log(await app.open(), id)
 
 
 async def test_a_kind_is_enough(app: App, sql: Sql) -> None:
@@ -62,7 +62,7 @@ async def test_a_kind_is_enough(app: App, sql: Sql) -> None:
     assert (job.kind, job.payload, job.queue, job.priority, job.max_retries) == ("echo", None, "default", 5, 3)
     assert (job.tenant_id, job.goal, job.idempotency_key, job.deadline) == ("default", None, None, None)
     assert near(job.due_at, datetime.now(UTC), within=PATIENCE)
-    assert born.payload == {"actor": await sql.value("select session_user"), "door": "sql"}
+    assert born.payload == {"actor": await sql.value("select session_user"), "via": "sql"}
     assert id.version == 7
 
 
@@ -87,7 +87,7 @@ async def test_everything_that_can_be_said(app: App, sql: Sql) -> None:
 
 async def test_what_is_null_was_not_given(app: App, sql: Sql) -> None:
     id = await sql.value("select perdure.enqueue('echo', null, null, null, null, null, null, null, null, null, null)")
-    assert (await app.get(id)).max_retries == 3
+    assert (await app.jobs.get(id)).max_retries == 3
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_text_json_and_jsonb(app: App, sql: Sql, payload: str) -> None:
         f"select perdure.enqueue('echo', {payload})",
         f"select perdure.enqueue(payload => {payload}, kind => 'echo')",
     ):
-        assert (await app.get(await sql.value(call))).payload == {"a": 1}
+        assert (await app.jobs.get(await sql.value(call))).payload == {"a": 1}
 
 
 async def test_parameters_of_drivers(app: App, sql: Sql, postgres_url: str) -> None:
@@ -112,12 +112,12 @@ async def test_parameters_of_drivers(app: App, sql: Sql, postgres_url: str) -> N
     call = "select perdure.enqueue($1, $2, delay => $3)"
     values.append(await connection.fetchval(call, "echo", '{"a": 1}', timedelta(0)))
     await connection.close()
-    assert [(await app.get(id)).payload for id in values] == [{"a": 1}] * 4
+    assert [(await app.jobs.get(id)).payload for id in values] == [{"a": 1}] * 4
 
 
 async def test_a_delay_counts_from_database_time(app: App, sql: Sql) -> None:
     id = await sql.value("select perdure.enqueue('echo', delay => '90 minutes')")
-    job = await app.get(id)
+    job = await app.jobs.get(id)
     assert near(job.due_at, job.created_at + timedelta(minutes=90), within=0.001)
 
 
@@ -128,7 +128,7 @@ async def test_a_worker_runs_it(app: App, sql: Sql) -> None:
 
     id = await sql.value("select perdure.enqueue('echo', to_json('hello'::text))")
     async with working(app):
-        assert await app.result(id, timeout=PATIENCE) == "hello"
+        assert await app.jobs.result(id, timeout=PATIENCE) == "hello"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_what_the_client_refuses_is_refused(app: App, sql: Sql, arguments:
     with pytest.raises(psycopg.Error, match=says) as refused:
         await sql.value(f"select perdure.enqueue({arguments})")
     assert refused.value.sqlstate == state
-    assert await app.count() == {}
+    assert await app.jobs.count() == {}
 
 
 async def test_the_largest_of_everything(app: App, sql: Sql) -> None:
@@ -207,7 +207,7 @@ async def test_the_same_key_and_payload_is_the_same_job(app: App, sql: Sql) -> N
     assert refused.value.diag.message_hint
     for other in ("'other'", "'echo', tenant => 'neighbour'"):
         assert await sql.value(f"select perdure.enqueue({other}, idempotency_key => 'k')") != first
-    assert await app.count() == {"PENDING": 2}, "and one of the neighbour's"
+    assert await app.jobs.count() == {"PENDING": 2}, "and one of the neighbour's"
 
 
 async def test_many_at_once_make_one_job(app: App, postgres_url: str) -> None:
@@ -215,7 +215,7 @@ async def test_many_at_once_make_one_job(app: App, postgres_url: str) -> None:
     async with pool:
         calls = (pool.fetchval("select perdure.enqueue('echo', '1', idempotency_key => 'k')") for _ in range(40))
         assert len(set(await asyncio.gather(*calls))) == 1
-    assert await app.count() == {"PENDING": 1}
+    assert await app.jobs.count() == {"PENDING": 1}
 
 
 PAYLOADS: list[Any] = [
@@ -247,7 +247,7 @@ async def test_both_languages_know_each_others_jobs(app: App, sql: Sql, payload:
             await app.enqueue("echo", [payload], idempotency_key=f"theirs {n}", elsewhere=True)
     with pytest.raises(psycopg.errors.UniqueViolation):
         await sql.value("select perdure.enqueue('echo', '[\"other\"]', idempotency_key => 'ours')")
-    assert await app.count() == {"PENDING": 1 + len(spellings)}
+    assert await app.jobs.count() == {"PENDING": 1 + len(spellings)}
 
 
 async def test_the_hash_is_that_of_the_client(app: App, sql: Sql) -> None:
@@ -262,7 +262,7 @@ async def test_the_hash_is_that_of_the_client(app: App, sql: Sql) -> None:
 async def test_rolled_back_means_never_enqueued(app: App, sql: Sql) -> None:
     async with sql.connection.transaction(force_rollback=True):
         await sql.value("select perdure.enqueue('echo', idempotency_key => 'k')")
-    assert await app.count() == {}
+    assert await app.jobs.count() == {}
     assert (await app.enqueue("echo", 1, idempotency_key="k", elsewhere=True)).created
 
 
@@ -287,7 +287,7 @@ async def test_a_hostile_search_path_changes_nothing(app: App, sql: Sql) -> None
     assert await sql.value("select perdure.enqueue('echo', '1', idempotency_key => 'k')") == id
     with pytest.raises(psycopg.errors.UniqueViolation):
         await sql.value("select perdure.enqueue('echo', '2', idempotency_key => 'k')")
-    assert near((await app.get(id)).created_at, datetime.now(UTC), within=PATIENCE)
+    assert near((await app.jobs.get(id)).created_at, datetime.now(UTC), within=PATIENCE)
 
 
 async def test_it_runs_with_the_rights_of_its_caller(app: App, sql: Sql) -> None:
@@ -301,4 +301,4 @@ async def test_it_runs_with_the_rights_of_its_caller(app: App, sql: Sql) -> None
         await sql.run("reset role")
         await sql.run("drop owned by guest")
         await sql.run("drop role guest")
-    assert await app.count() == {}
+    assert await app.jobs.count() == {}

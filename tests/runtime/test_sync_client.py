@@ -72,7 +72,7 @@ def test_end_to_end(file_store_url: str) -> None:
         assert handle.result(timeout=PATIENCE) == 42
         assert not client.enqueue(double, 21, idempotency_key="k").created
         assert (handle.status(), handle.get().goal) == (Status.COMPLETED, "g")
-        assert client.result(handle.id, timeout=PATIENCE) == 42
+        assert client.jobs.result(handle.id, timeout=PATIENCE) == 42
         assert [h.result(PATIENCE) for h in client.enqueue_many([Request(double, n) for n in range(5)])] == [
             0,
             2,
@@ -80,48 +80,48 @@ def test_end_to_end(file_store_url: str) -> None:
             6,
             8,
         ]
-        log = client.events(handle.id)
+        log = client.jobs.events(handle.id)
         assert list(handle.watch()) == log
-        assert list(client.watch(handle.id, from_version=2)) == log[2:]
-        assert client.events(handle.id, after=2) == log[2:]
+        assert list(client.jobs.watch(handle.id, from_version=2)) == log[2:]
+        assert client.jobs.events(handle.id, after=2) == log[2:]
         check_job(handle.get(), log)
-        assert [r.outcome for r in client.runs(handle.id)] == [Status.COMPLETED]
-        assert client.rerun(handle.id, "once more").result(PATIENCE) == 42
-        assert client.explain(handle.id).code == "completed"
-        assert client.get(handle.id, at=1).status is Status.PENDING
-        forked = client.fork(handle.id, "double", input=20, reason="half a dozen less")
+        assert [r.outcome for r in client.jobs.runs(handle.id)] == [Status.COMPLETED]
+        assert client.jobs.rerun(handle.id, "once more").result(PATIENCE) == 42
+        assert client.jobs.explain(handle.id).code == "completed"
+        assert client.jobs.get(handle.id, at=1).status is Status.PENDING
+        forked = client.jobs.fork(handle.id, "double", input=20, reason="half a dozen less")
         assert forked.result(PATIENCE) == 40
-        assert [s.what for s in client.diff(handle.id, forked.id).steps] == [("result",)]
+        assert [s.what for s in client.jobs.diff(handle.id, forked.id).steps] == [("result",)]
         with pytest.raises(JobFailed, match="a bug"):
             client.enqueue(fails).result(PATIENCE)
         asking = client.enqueue("ask")
         with pytest.raises(WaitTimeout):
             asking.result(timeout=0.1)
-        while not (found := client.approvals(job_id=asking.id).items):
+        while not (found := client.approvals.list(job_id=asking.id).items):
             pass
-        assert client.approval(found[0].id).title == "Ok?"
+        assert client.approvals.get(found[0].id).title == "Ok?"
         assert client.approve(found[0].id, by="ann").decided_by == "ann"
         assert asking.result(PATIENCE) == "ann"
         later = client.enqueue("double", 1, delay="1h")
-        assert client.append(later.id, 1, "note", {"a": 1}) == 2
+        assert client.jobs.append(later.id, 1, "note", {"a": 1}) == 2
         with pytest.raises(VersionMismatch):
-            client.append(later.id, 1, "note")
-        client.retry_now(later.id)
+            client.jobs.append(later.id, 1, "note")
+        client.jobs.retry_now(later.id)
         assert later.result(PATIENCE) == 2
         never = client.enqueue("double", 1, delay="1h")
         assert never.cancel("no need") is Status.CANCELLED
         with pytest.raises(JobCancelled):
             never.result(PATIENCE)
-        assert client.count()["COMPLETED"] == 10
-        records = list(client.export(handle.id, redact=True))
+        assert client.jobs.count()["COMPLETED"] == 10
+        records = list(client.jobs.export(handle.id, redact=True))
         assert [records[0]["payload"], records[-1]["events"]] == [0, len(log)]
-        assert len({record["job_id"] for record in client.export(kind="double")}) == 10
-        assert client.prune(older_than="1h") == 0
-        assert client.prune(older_than=0, dry_run=True, status="completed") == 10
-        assert len(client.list(kind="double", limit=3).items) == 3
-        assert len(client.workers()) == 1
+        assert len({record["job_id"] for record in client.jobs.export(kind="double")}) == 10
+        assert client.database.prune(older_than="1h") == 0
+        assert client.database.prune(older_than=0, dry_run=True, status="completed") == 10
+        assert len(client.jobs.list(kind="double", limit=3).items) == 3
+        assert len(client.workers.list()) == 1
         with pytest.raises(JobNotFound):
-            client.get(uuid7())
+            client.jobs.get(uuid7())
         with pytest.raises(InvalidPriority):
             client.enqueue("double", 1, priority=0)
 
@@ -143,17 +143,17 @@ def test_a_client_by_url_and_by_environment(file_store_url: str, monkeypatch: py
     with Client(handlers(file_store_url)) as client:
         handle = client.enqueue("double", 1)
     with Client(file_store_url) as client:
-        assert client.get(handle.id).kind == "double"
+        assert client.jobs.get(handle.id).kind == "double"
     monkeypatch.setenv("PERDURE_DATABASE_URL", file_store_url)
     with Client() as client:
-        assert client.get(handle.id).kind == "double"
+        assert client.jobs.get(handle.id).kind == "double"
 
 
 def test_a_client_of_memory_runs_nothing_but_works() -> None:
     with Client("memory:") as client:
         handle = client.enqueue("anything", {"n": 1}, elsewhere=True)
         assert handle.status() is Status.PENDING
-        assert [e.type for e in client.events(handle.id)] == ["job_created"]
+        assert [e.type for e in client.jobs.events(handle.id)] == ["job_created"]
 
 
 def test_watching_may_be_given_up(file_store_url: str) -> None:
@@ -162,7 +162,7 @@ def test_watching_may_be_given_up(file_store_url: str) -> None:
         for event in handle.watch():
             assert event.type == "job_created"
             break
-        events = client.watch(handle.id)
+        events = client.jobs.watch(handle.id)
         assert next(events).version == 1
         del events
         gc.collect()
@@ -182,8 +182,8 @@ def test_closing_ends_the_calls_of_other_threads(file_store_url: str) -> None:
     handle = client.enqueue("double", 1)  # nobody works
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(handle.result, "1m"), threads.submit(lambda: list(handle.watch()))]
-        while not any(future.done() for future in waiting) and len(asyncio.all_tasks(client._loop)) < 2:
-            client.count()
+        while not any(future.done() for future in waiting) and len(asyncio.all_tasks(client._background._loop)) < 2:
+            client.jobs.count()
         client.close()
         for future in waiting:
             with pytest.raises(StoreUnreachable, match="closed"):
@@ -193,11 +193,11 @@ def test_closing_ends_the_calls_of_other_threads(file_store_url: str) -> None:
 def test_calls_beside_a_close_end(file_store_url: str) -> None:
     def count(client: Client) -> None:
         while True:
-            client.count()
+            client.jobs.count()
 
     for _ in range(5):
         client = Client(handlers(file_store_url))
-        client.count()
+        client.jobs.count()
         with ThreadPoolExecutor(4) as threads:
             calls = [threads.submit(count, client) for _ in range(4)]
             client.close()
@@ -214,19 +214,19 @@ from perdure.sync import Client
 with Client(sys.argv[1]) as client:
     if not (child := os.fork()):
         try:
-            client.count()
+            client.jobs.count()
         except StoreUnreachable as error:
             print(error, flush=True)
         client.close()
         os._exit(0)
     os.waitpid(child, 0)
-    print(client.count())
+    print(client.jobs.count())
 """
 
 
 def test_a_client_says_that_it_was_forked_away_from_its_thread(file_store_url: str) -> None:
     with Client(handlers(file_store_url)) as client:
-        client.count()
+        client.jobs.count()
     command = [sys.executable, "-W", "ignore", "-c", FORKED, file_store_url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "forked" in done.stdout.splitlines()[0]

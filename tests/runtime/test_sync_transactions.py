@@ -64,7 +64,7 @@ async def test_commit_and_rollback(kind: str, url: str, client: Client) -> None:
         await caller.commit()
     assert run_apart(names(url)) == ["tea"]
     assert first.get().priority == 9
-    assert {j.id for j in client.list().items} == {first.id, many[0].id}
+    assert {j.id for j in client.jobs.list().items} == {first.id, many[0].id}
     async with EVERY[kind][1](url) as caller:
         await caller.order("milk")
         dropped = client.enqueue("ship", "milk", tx=caller.tx)
@@ -80,7 +80,7 @@ async def test_an_async_connection_is_for_the_app(kind: str, url: str, client: C
         with pytest.raises(UnsupportedTransaction, match="async"):
             client.enqueue("ship", "tea", tx=caller.tx)
         await caller.commit()
-    assert client.count() == {}
+    assert client.jobs.count() == {}
     assert run_apart(names(url)) == ["tea"]
 
 
@@ -105,7 +105,7 @@ def test_many_threads_each_with_a_transaction(kind: str, url: str, client: Clien
         list(threads.map(work, range(4)))
     odd = sorted(f"{thread}.{n}" for thread in range(4) for n in range(1, 10, 2))
     assert run_apart(names(url)) == odd
-    assert sorted(j.payload for j in client.list(limit=100).items) == odd
+    assert sorted(j.payload for j in client.jobs.list(limit=100).items) == odd
 
 
 def test_a_pipeline_is_joined_too(postgres_url: str) -> None:
@@ -117,7 +117,7 @@ def test_a_pipeline_is_joined_too(postgres_url: str) -> None:
             c.execute("insert into orders values ('tea')")
         c.commit()
         assert handle.get().payload == "tea"
-        assert client.count() == {"PENDING": 3}
+        assert client.jobs.count() == {"PENDING": 3}
 
 
 def test_opening_waits_for_nobody_who_writes(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_opening_waits_for_nobody_who_writes(tmp_path: Path) -> None:
         with Client(url) as client:
             client.enqueue("ship", "tea", tx=c)
             c.commit()
-            assert client.count() == {"PENDING": 1}
+            assert client.jobs.count() == {"PENDING": 1}
 
 
 def test_a_transaction_that_others_outran_before_it_looked(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_transaction_that_others_outran_before_it_looked(tmp_path: Path) -> No
             client.enqueue("ship", f"theirs {n}", elsewhere=True)
             client.enqueue("ship", f"mine {n}", tx=c, idempotency_key=f"{n}")
             c.execute("commit")
-        assert client.count() == {"PENDING": 6}
+        assert client.jobs.count() == {"PENDING": 6}
 
 
 def test_a_trigger_may_enqueue(postgres_url: str) -> None:
@@ -157,4 +157,4 @@ def test_a_trigger_may_enqueue(postgres_url: str) -> None:
         c.execute("insert into orders values ('tea'), ('milk')")
         with c.transaction(force_rollback=True):
             c.execute("insert into orders values ('never')")
-        assert {job.payload for job in client.list().items} == {"tea", "milk"}
+        assert {job.payload for job in client.jobs.list().items} == {"tea", "milk"}

@@ -55,7 +55,7 @@ async def test_a_call_is_durable_before_it_happens_and_its_answer_after(app: App
     @app.job(backoff=NOW)
     async def one(ctx: JobContext) -> dict[str, str]:
         async def effect(text: str) -> dict[str, str]:
-            seen.append(types(await app.events(ctx.job_id)))
+            seen.append(types(await app.jobs.events(ctx.job_id)))
             return await post(text)
 
         answer = await ctx.tool("post", effect, "hello")
@@ -211,7 +211,7 @@ async def test_on_unknown_retry_calls_again_without_asking(app: App, post: Post)
         assert await handle.result(PATIENCE) == {"posted": "hello"}
     assert len(post.happened) == 2
     assert len(set(post.keys)) == 1
-    assert (await app.approvals(status=())).items == ()
+    assert (await app.approvals.list(status=())).items == ()
 
 
 async def test_on_unknown_fail_fails_the_job(app: App, post: Post) -> None:

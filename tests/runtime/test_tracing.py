@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 
-from perdure import App, BlockingContext, Fail, JobContext, Request, Status
+from perdure import App, BlockingContext, Client, Fail, JobContext, Request, Status
 from perdure.model.errors import ConfigError, IdempotencyConflict
 from perdure.sync import Client as SyncClient
 from tests.runtime.conftest import Place
@@ -193,7 +193,7 @@ async def test_a_job_that_waits_has_no_open_span_and_goes_on_linked(place: Place
             define(other)
             await other.approve(approval.id, by="ann")
             async with working(other):
-                assert await other.result(handle.id, timeout=PATIENCE) == "ann"
+                assert await other.jobs.result(handle.id, timeout=PATIENCE) == "ann"
                 [third] = await whole(there, "process default")
         assert [facts(s)["perdure.job.outcome"] for s in (first, second, third)] == [
             "PARKED",
@@ -265,12 +265,12 @@ async def test_a_crashed_attempt_and_its_successor(place: Place) -> None:
         [cut_off] = [s for s in here.of("step two") if parent_of(s) == id_of(lost)]
         assert facts(cut_off)["error.type"] == "cancelled"
         if place.url == "memory:":
-            await app.cancel(handle.id, force=True)
+            await app.jobs.cancel(handle.id, force=True)
             return
         async with traced(place, there) as other:
             define(other, hangs=False)
             async with working(other, queues=("slow",)):
-                assert await other.result(handle.id, timeout=PATIENCE) == "done"
+                assert await other.jobs.result(handle.id, timeout=PATIENCE) == "done"
                 [again] = await whole(there, "process slow")
         send = here.one("send slow")
         assert parent_of(again) == id_of(send)
@@ -293,14 +293,12 @@ async def test_attempts_of_an_untraced_producer_find_each_other(place: Place) ->
 
         producer = app if place.url == "memory:" else silent
         if producer is app:
-            app.observer, observer = None, app.observer
-            handle = await app.enqueue(work)
-            app.observer = observer
+            handle = await Client(await app.open(), app.registry).enqueue(work)  # it has no observer
         else:
             handle = await silent.enqueue("work")
-        assert "traceparent" not in json.dumps((await app.get(handle.id)).note)
+        assert "traceparent" not in json.dumps((await app.jobs.get(handle.id)).note)
         async with working(app):
-            assert await app.result(handle.id, timeout=PATIENCE) == 2
+            assert await app.jobs.result(handle.id, timeout=PATIENCE) == 2
             first, second, third = await whole(spans, "process default", 3)
         assert first.parent is None
         assert links_of(first) == []
@@ -329,7 +327,7 @@ async def test_what_a_handler_enqueues_hangs_on_the_step_that_does(place: Place)
 
         async with working(app, queues=("default", "children")):
             id = await (await app.enqueue(parent)).result(PATIENCE)
-            await app.wait(id, timeout=PATIENCE)
+            await app.jobs.wait(id, timeout=PATIENCE)
             [process] = await whole(spans, "process children")
         send = spans.one("send children")
         assert parent_of(send) == id_of(spans.one("step spawn"))
@@ -391,7 +389,7 @@ async def test_a_rerun_has_a_send_of_its_own(place: Place) -> None:
         async with working(app):
             handle = await app.enqueue(work)
             await ended(app, handle)
-            await ended(app, await app.rerun(handle.id))
+            await ended(app, await app.jobs.rerun(handle.id))
             one, two = await whole(spans, "process default", 2)
         assert [parent_of(p) for p in (one, two)] == [id_of(s) for s in spans.of("send default")]
         assert trace_of(one) != trace_of(two)
@@ -411,7 +409,7 @@ async def test_a_fork_has_one_too_and_none_of_its_origins(place: Place) -> None:
             handle = await app.enqueue(work)
             await ended(app, handle)
             await whole(spans, "process default", 2)
-            await ended(app, await app.fork(handle.id, "two"))
+            await ended(app, await app.jobs.fork(handle.id, "two"))
             last = (await whole(spans, "process default", 3))[-1]
         assert parent_of(last) == id_of(spans.of("send default")[-1])
         assert links_of(last) == [id_of(spans.of("send default")[-1])]
@@ -428,7 +426,7 @@ async def test_a_job_of_the_callers_own_transaction(tmp_path: Path) -> None:
         async def work(ctx: JobContext, n: int) -> None:
             return None
 
-        await app.now()
+        await app.database.now()
         made = ("perdure_jobs_created_total", {"kind": "work"})
         with closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as caller:
             caller.execute("begin")
@@ -460,7 +458,7 @@ def test_a_synchronous_program_is_traced_too(tmp_path: Path) -> None:
         return None
 
     with SyncClient(app) as client:
-        client.count()
+        client.jobs.count()
         with (
             closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as caller,
             tracer.start_as_current_span("the program's"),
@@ -499,8 +497,8 @@ async def test_errors_are_told_where_they_happened(place: Place) -> None:
             await app.enqueue(work, "break", idempotency_key="k", delay=LONG)
         refused = spans.of("send default")[-1]
         assert (refused.status.status_code, facts(refused)["error.type"]) == (StatusCode.ERROR, "idempotency-conflict")
-        [left] = (await app.list(status="pending")).items
-        await app.cancel(left.id)
+        [left] = (await app.jobs.list(status="pending")).items
+        await app.jobs.cancel(left.id)
 
 
 class BrokenStart(SpanProcessor):
@@ -562,10 +560,9 @@ async def test_a_trace_that_makes_no_sense_begins_anew(place: Place, payload: An
         async def work(ctx: JobContext) -> None:
             return None
 
-        app._note = lambda *_, **__: json.dumps(payload) if payload else "{}"  # type: ignore[method-assign]
-        app.observer, observer = None, app.observer
-        handle = await app.enqueue(work)
-        app.observer = observer
+        new = app.jobs.prepared(work, None, {})._replace(note=json.dumps(payload) if payload else "{}")
+        await (await app.open()).jobs.enqueue(new)
+        handle = app.jobs.handle(new.id)
         async with working(app):
             await ended(app, handle)
             [process] = await whole(spans, "process default")

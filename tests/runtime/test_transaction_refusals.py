@@ -57,7 +57,7 @@ async def refused(app: App, tx: Any, error: type[PerdureError], match: str = "."
     """It is refused in these words, which say what to do, and nothing is stored."""
     with pytest.raises(error, match=match) as caught:
         await app.enqueue("x", tx=tx)
-    assert await app.count() == {}
+    assert await app.jobs.count() == {}
     assert caught.value.hint
     return caught.value
 
@@ -137,10 +137,10 @@ async def test_the_newer_way_of_autocommit_on_sqlite(sqlite_app: App) -> None:
     with closing(sqlite3.connect(file, **manual)) as c:
         await sqlite_app.enqueue("x", tx=c)
         c.rollback()
-        assert await sqlite_app.count() == {}
+        assert await sqlite_app.jobs.count() == {}
         await sqlite_app.enqueue("x", tx=c)
         c.commit()
-    assert await sqlite_app.count() == {"PENDING": 1}
+    assert await sqlite_app.jobs.count() == {"PENDING": 1}
 
 
 async def test_autocommit_of_an_engine(app: App) -> None:
@@ -203,7 +203,7 @@ async def test_another_database_of_the_same_make(
             await caller.commit()
         assert await names(theirs) == ["tea"]
         assert (await job.get()).kind == "x"
-        assert await app.count() == {}
+        assert await app.jobs.count() == {}
     if dialect == "postgres":
         postgres.drop_database(theirs.rpartition("/")[2])
 
@@ -240,7 +240,7 @@ async def test_a_file_by_another_name_is_the_same(sqlite_app: App, tmp_path: Pat
     with closing(sqlite3.connect(tmp_path / "link.db")) as c:
         await sqlite_app.enqueue("x", tx=c)
         c.commit()
-    assert await sqlite_app.count() == {"PENDING": 1}
+    assert await sqlite_app.jobs.count() == {"PENDING": 1}
 
 
 async def test_a_server_that_is_set_up_alike_is_another(postgres_app: App, postgres_template: str) -> None:
@@ -272,7 +272,7 @@ async def test_who_may_not_ask_for_the_server_goes_by_name_and_number(postgres_a
             with c.transaction():
                 c.execute("set local role clerk")
                 await postgres_app.enqueue("x", tx=c)
-            assert await postgres_app.count() == {"PENDING": 1}
+            assert await postgres_app.jobs.count() == {"PENDING": 1}
         finally:
             c.execute("drop owned by clerk")
             c.execute("drop role clerk")
@@ -287,7 +287,7 @@ async def test_a_database_that_moved_is_found_again(postgres_app: App) -> None:
         await refused(postgres_app, c, OtherDatabase)
         await postgres_app.enqueue("x", tx=c)
         c.commit()
-    assert await postgres_app.count() == {"PENDING": 1}
+    assert await postgres_app.jobs.count() == {"PENDING": 1}
 
 
 # -- the driver's own errors -----------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ async def test_a_snapshot_that_is_too_old_is_told_so(postgres_app: App) -> None:
             await postgres_app.enqueue("x", tx=c, idempotency_key="k")
         c.rollback()
         assert (await postgres_app.enqueue("x", tx=c, idempotency_key="k")).id == done.id
-    assert await postgres_app.count() == {"PENDING": 1}
+    assert await postgres_app.jobs.count() == {"PENDING": 1}
 
 
 async def test_a_failing_batch_leaves_the_transaction_alive(postgres_app: App) -> None:
@@ -333,7 +333,7 @@ async def test_a_failing_batch_leaves_the_transaction_alive(postgres_app: App) -
         await postgres_app.enqueue("x", "tea", tx=c)
         c.execute("alter table perdure.jobs drop constraint no_milk")
         c.commit()
-    assert await postgres_app.count() == {"PENDING": 1}
+    assert await postgres_app.jobs.count() == {"PENDING": 1}
 
 
 async def test_a_locked_file_is_told_by_the_driver(sqlite_app: App) -> None:
@@ -346,7 +346,7 @@ async def test_a_locked_file_is_told_by_the_driver(sqlite_app: App) -> None:
         holder.execute("rollback")
         await sqlite_app.enqueue("x", tx=c)
         c.commit()
-    assert await sqlite_app.count() == {"PENDING": 1}
+    assert await sqlite_app.jobs.count() == {"PENDING": 1}
 
 
 @pytest.mark.parametrize("kind", ASYNC)
@@ -366,7 +366,7 @@ async def test_a_cancelled_caller(kind: str, fresh_store_url: Callable[[str], st
             await asyncio.gather(task, return_exceptions=True)
             await caller.rollback()
         assert await names(url) == []
-        assert await app.count() == {}
+        assert await app.jobs.count() == {}
 
 
 async def test_a_lock_that_needs_this_loop_to_be_released(postgres_app: App) -> None:
@@ -399,7 +399,7 @@ async def test_whoever_gives_up_waiting_has_his_connection_back(postgres_app: Ap
         assert (await postgres_app.enqueue("x", tx=blocking)).created
         blocking.commit()
         holder.rollback()
-    assert await postgres_app.count() == {"PENDING": 1}
+    assert await postgres_app.jobs.count() == {"PENDING": 1}
 
 
 async def waits_for_a_lock(url: str) -> bool:

@@ -51,7 +51,7 @@ def url_of(app: App) -> str:
 
 
 async def everything(app: App) -> int:
-    return sum((await app.count()).values())
+    return sum((await app.jobs.count()).values())
 
 
 async def test_committed_means_enqueued(app: App, caller: Caller) -> None:
@@ -68,7 +68,7 @@ async def test_committed_means_enqueued(app: App, caller: Caller) -> None:
     assert (job.kind, job.payload, job.queue, job.priority, job.goal) == ("ship", "tea", "orders", 7, "ship tea 茶")
     assert (job.status, job.version, job.tenant_id, job.max_retries) == (Status.PENDING, 1, "shop", 3)
     [born] = await handle.events()
-    assert born.payload == {"actor": app.actor, "door": "python"}
+    assert born.payload == {"actor": app.client.actor, "via": "python"}
     assert near(job.created_at, datetime.now(UTC), within=PATIENCE)
     assert near(job.due_at, datetime.now(UTC), within=PATIENCE)
     assert job.deadline is not None
@@ -108,7 +108,7 @@ async def test_a_savepoint_takes_its_jobs_along(app: App, caller: Caller) -> Non
     await caller.run("release savepoint here")
     after = await app.enqueue("ship", "milk", tx=caller.tx)
     await caller.commit()
-    assert {j.id for j in (await app.list()).items} == {kept.id, after.id}
+    assert {j.id for j in (await app.jobs.list()).items} == {kept.id, after.id}
     with pytest.raises(JobNotFound):
         await dropped.get()
 
@@ -224,4 +224,4 @@ async def test_a_worker_finds_it_by_itself(app: App, caller: Caller) -> None:
 
 
 async def _completed(app: App, job_id: Any) -> bool:
-    return (await app.get(job_id)).status is Status.COMPLETED
+    return (await app.jobs.get(job_id)).status is Status.COMPLETED

@@ -77,7 +77,7 @@ async def test_it_suspends_wakes_and_is_read(
             None,
         )
         assert (asleep.lease, asleep.due_at) == (None, None)
-        told = await file_app.explain(handle.id)
+        told = await file_app.jobs.explain(handle.id)
         assert (told.code, told.sentence) == (Why.WAITING, "It waits: signal 'invoice-7' is to come.")
         assert told.details["signals"] == [{"name": "invoice-7"}]
         assert told.moves[0].command == f"perdure jobs signal {asleep.short_id} invoice-7"
@@ -106,7 +106,7 @@ async def test_a_job_that_is_due_says_what_woke_it(file_app: App, beside: Shell)
     job = await handle.get()
     assert job.waits[0].answered_at is not None
     assert job.due_at is not None
-    assert (await file_app.explain(handle.id)).sentence.startswith(
+    assert (await file_app.jobs.explain(handle.id)).sentence.startswith(
         "Signal 'invoice-7' came, and no live worker serves queue"
     )
     async with working(file_app):
@@ -200,12 +200,12 @@ async def test_fsck_asks_the_kind(file_app: App, beside: Shell) -> None:
         handle = await file_app.enqueue(sell)
         await reached(handle, S.PARKED)
     await send(beside, handle, seconds_ago=-3600)
-    [found] = [f async for f in file_app.fsck()]
+    [found] = [f async for f in file_app.database.fsck()]
     assert (found.code, found.job_id) == ("wait-answer", handle.id)
     assert "signal 'invoice-7' comes from the future" in found.text
-    [repaired] = [f async for f in file_app.fsck(fix=True)]
+    [repaired] = [f async for f in file_app.database.fsck(fix=True)]
     assert repaired.fixed
-    assert [f async for f in file_app.fsck()] == []
+    assert [f async for f in file_app.database.fsck()] == []
     async with working(file_app):
         assert await handle.result(PATIENCE) == "invoice-7 came"
 
@@ -280,9 +280,9 @@ async def test_a_process_that_does_not_know_the_kind(file_app: App) -> None:
         await reached(handle, S.PARKED)
     forget()
     assert kind_of("later").status is S.PARKED
-    told = await file_app.explain(handle.id)
+    told = await file_app.jobs.explain(handle.id)
     assert (told.code, "later 'paid' is to be answered before at" in told.sentence) == (Why.WAITING, True)
-    assert [f async for f in file_app.fsck()] == []
+    assert [f async for f in file_app.database.fsck()] == []
     assert await handle.cancel() is S.CANCELLED
 
 
@@ -313,7 +313,7 @@ async def test_a_fork_keeps_the_answer(file_app: App, beside: Shell) -> None:
         await reached(handle, S.PARKED)
         await send(beside, handle)
         await handle.result(PATIENCE)
-        forked = await file_app.fork(handle.id, from_step="ship")
+        forked = await file_app.jobs.fork(handle.id, from_step="ship")
         assert await forked.result(PATIENCE) == ["invoice-7 came", 1]
     assert only(await forked.events(), "wait_completed").payload["answer"] == "invoice-7 came"
     assert (await forked.get()).created_at > (await handle.get()).created_at + timedelta(0)

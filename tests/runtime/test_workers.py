@@ -59,7 +59,7 @@ async def test_a_kind_without_handler_is_handed_back_and_says_so(app: App, monke
         assert (job.retry_count, job.attempt) == (0, 1)
         told = only(await handle.events(), "job_retrying").payload
         assert told["reason"] == f"worker {worker.id} has no handler for kind 'stranger'"
-        assert await app.runs(handle.id) == []
+        assert await app.jobs.runs(handle.id) == []
         assert await (await app.enqueue(known)).result(PATIENCE) == "done"
         await handle.cancel()
 
@@ -115,7 +115,7 @@ async def test_a_delayed_job_waits(app: App) -> None:
         assert job.started_at is not None
         assert (job.started_at - job.created_at).total_seconds() >= 0.39
         assert (await much_later.get()).status is Status.PENDING
-        await app.retry_now(much_later.id, "a person could not wait")
+        await app.jobs.retry_now(much_later.id, "a person could not wait")
         assert await much_later.result(PATIENCE) == "done"
 
 
@@ -187,7 +187,7 @@ async def test_once_works_until_nothing_is_due(app: App) -> None:
     worker = await app.worker(**QUICK)
     await soon(worker.run(once=True))
     assert (await handle.get()).status is Status.COMPLETED
-    assert await app.count() == {"COMPLETED": 4, "PENDING": 1}
+    assert await app.jobs.count() == {"COMPLETED": 4, "PENDING": 1}
 
 
 async def test_workers_are_seen_and_steered(app: App) -> None:
@@ -200,17 +200,17 @@ async def test_workers_are_seen_and_steered(app: App) -> None:
         await reached(handle, Status.RUNNING)
 
         async def seen() -> Any:
-            return await app.workers()
+            return await app.workers.list()
 
         [info] = await until(seen)
         assert (info.id, info.kinds, info.concurrency, info.alive) == (worker.id, ("hang",), 7, True)
         assert set(info.queues) == {"default", "other"}
         assert info.held == 1
-        await app.command_worker(worker.id, WorkerCommand.STOP_NOW)
+        await app.workers.command(worker.id, WorkerCommand.STOP_NOW)
         await until(lambda: worker.stopping)
         await until(lambda: worker.busy == 0)
-    assert await app.workers() == []
-    [stopped] = await app.workers(include_stopped=True)
+    assert await app.workers.list() == []
+    [stopped] = await app.workers.list(include_stopped=True)
     assert stopped.id == worker.id
     assert (await handle.get()).status is Status.RETRY
 
@@ -413,7 +413,7 @@ async def test_prefetched_jobs_are_given_back_on_stop(app: App) -> None:
     for handle in ahead:
         job = await handle.get()
         assert (job.status, job.retry_count) == (Status.RETRY, 0)
-        assert await app.runs(handle.id) == []
+        assert await app.jobs.runs(handle.id) == []
     assert not any(n >= 100 for n in started)
     async with working(app):
         for handle in ahead:
@@ -461,7 +461,7 @@ async def test_a_thousand_short_jobs(app: App) -> None:
         for n, handle in enumerate(handles):
             job = await ended(app, handle)
             assert (job.status, job.result, job.retry_count) == (Status.COMPLETED, n, 0)
-    assert await app.count() == {"COMPLETED": 1000}
+    assert await app.jobs.count() == {"COMPLETED": 1000}
     assert types(await handles[0].events()) == ["job_created", "run_started", "node_finished", "job_completed"]
 
 

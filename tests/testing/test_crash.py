@@ -108,7 +108,7 @@ async def test_a_durable_handler_survives_a_crash_at_every_record(t: TestApp, wo
     assert str(report).startswith(
         "research survives 15 crashes, and ends COMPLETED every time; right after\n- step 'se"
     )
-    assert await t.count() == {}  # all of it happened elsewhere
+    assert await t.jobs.count() == {}  # all of it happened elsewhere
 
 
 async def test_the_worker_really_dies_and_another_takes_over(t: TestApp) -> None:

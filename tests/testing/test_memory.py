@@ -79,7 +79,7 @@ async def test_every_queue_is_served_also_one_that_comes_up_on_the_way(t: TestAp
     await t.enqueue(parent)
     await t.enqueue(leaf, queue="another")
     assert await t.run_until_idle() == 3
-    assert await t.count() == {"COMPLETED": 3}
+    assert await t.jobs.count() == {"COMPLETED": 3}
 
 
 async def test_a_job_of_an_unknown_kind_does_not_keep_it_busy(t: TestApp) -> None:
@@ -224,7 +224,7 @@ async def test_retries_wait_for_the_clock(t: TestApp) -> None:
     minutes = [0, 10, 40, 40 + 24 * 60]
     assert tried == [timedelta(minutes=m) for m in minutes]
     assert (await handle.get()).result == 4
-    runs = await t.runs(handle.id)
+    runs = await t.jobs.runs(handle.id)
     assert [r.started_at for r in runs] == [r.finished_at for r in runs] == [began + each for each in tried]
 
 
@@ -249,7 +249,7 @@ async def test_approvals_expire_by_the_clock(t: TestApp) -> None:
 
     fails, goes_on = await t.enqueue(ask, "fail"), await t.enqueue(ask, "continue")
     await t.run_until_idle()
-    [pending] = (await t.approvals(job_id=fails.id)).items
+    [pending] = (await t.approvals.list(job_id=fails.id)).items
     t.clock.advance("1d")
     with pytest.raises(ApprovalExpired):
         await t.approve(pending.id)
@@ -648,7 +648,7 @@ mine = App(NOWHERE)
 @mine.job
 async def parent_of_mine(ctx: JobContext) -> int:
     child = await ctx.step("child", start_child)
-    return int(await mine.result(child, timeout="2d"))
+    return int(await mine.jobs.result(child, timeout="2d"))
 
 
 async def start_child() -> str:
@@ -664,7 +664,7 @@ async def child_of_mine(ctx: JobContext) -> int:
 async def test_what_uses_the_app_uses_the_database_of_the_test() -> None:
     async with TestApp(mine) as t:
         assert await (await t.enqueue(parent_of_mine)).result() == 7
-        assert await mine.count() == {"COMPLETED": 2}
+        assert await mine.jobs.count() == {"COMPLETED": 2}
         async with mine:  # as a program does around its whole life
             handle = await mine.enqueue(child_of_mine)
         assert await handle.result() == 7
@@ -705,7 +705,7 @@ async def test_it_is_used_inside_its_block_only() -> None:
     with pytest.raises(ConfigError, match="inside"):
         await t.run_until_idle()
     async with t:  # anew
-        assert await t.count() == {}
+        assert await t.jobs.count() == {}
 
 
 async def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -725,7 +725,7 @@ def test_a_synchronous_test_runs_calls() -> None:
         assert t.run(t.run_until_idle(advance=True)) == 2
         assert t.run(handle.result()) == 7
         with SyncClient(mine) as client:  # what is tested may be synchronous itself
-            assert client.get(handle.id).result == 7
+            assert client.jobs.get(handle.id).result == 7
             assert client.enqueue(child_of_mine).result() == 7
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
@@ -734,7 +734,7 @@ def test_a_synchronous_test_runs_calls() -> None:
 async def test_run_is_for_synchronous_tests_only() -> None:
     async with TestApp(mine) as t:
         with pytest.raises(ConfigError, match="await the call"):
-            t.run(t.count())
+            t.run(t.jobs.count())
 
 
 def test_a_plain_handler_runs_like_any_other() -> None:

@@ -79,7 +79,7 @@ def test_with_pytest_asyncio(session: Session) -> None:
         @pytest.mark.asyncio
         async def test_nap(perdure_app: TestApp, perdure_clock: ManualClock, started) -> None:
             await perdure_app.run_until_idle()
-            assert (await perdure_app.get(started.id)).status == "PARKED"
+            assert (await perdure_app.jobs.get(started.id)).status == "PARKED"
             perdure_clock.advance("8h")
             await perdure_app.run_until_idle()
             assert (await started.get()).result == "good morning ann"
@@ -87,7 +87,7 @@ def test_with_pytest_asyncio(session: Session) -> None:
         @pytest.mark.asyncio
         async def test_crashes(perdure_app):
             assert len((await perdure_app.crash_after_each_step(nap, "bob")).boundaries) == 4
-            assert await perdure_app.count() == {}
+            assert await perdure_app.jobs.count() == {}
         """,
         "-o",
         "asyncio_mode=auto",
@@ -117,7 +117,7 @@ def test_with_a_loop_for_the_whole_module(session: Session) -> None:
         @pytest.mark.asyncio(loop_scope="function")
         async def test_another_loop(t):
             assert await (await t.enqueue(nap, "cleo")).result() == "good morning cleo"
-            assert await t.count() == {"COMPLETED": 3}
+            assert await t.jobs.count() == {"COMPLETED": 3}
         """,
         passed=3,
     )
@@ -157,7 +157,7 @@ def test_without_any_of_them(session: Session) -> None:
             assert perdure_app.run(job.get()).result == "good morning ann"
 
         def test_each_test_has_its_own(perdure_app):
-            assert perdure_app.run(perdure_app.count()) == {}
+            assert perdure_app.run(perdure_app.jobs.count()) == {}
             perdure_app.run(perdure_app.crash_after_each_step(nap, "bob"))
         """,
         "-p",

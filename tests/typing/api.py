@@ -186,28 +186,30 @@ async def client() -> None:
     await app.enqueue(research, Brief("x"), priority="high")  # type: ignore[call-overload]
     await app.enqueue_many([Request(research, Brief("x"), {"urgency": 9})])  # type: ignore[arg-type]
 
-    assert_type(await app.list(status=["PENDING", Status.RETRY], kind="research", limit=10), Page[Job])
-    assert_type(await app.count(by="queue"), dict[str, int])
-    assert_type(await app.runs(handle.id), list[RunRecord])
-    assert_type(await app.rerun(handle.id), Handle[Any])
-    assert_type(await app.prune(older_than="30d", status=["completed", Status.FAILED], export="old.jsonl"), int)
-    assert_type(app.export(handle.id, "43149ff1", redact=True), AsyncIterator[dict[str, Any]])
-    await app.prune(status="completed")  # type: ignore[call-arg]
-    assert_type(await app.fork(handle.id, "search", input=Brief("y")), Handle[Any])
-    assert_type(await app.fork(handle.id, from_step=3), Handle[Any])
-    assert_type(await app.explain(handle.id), Explanation)
-    assert_type(await app.diff(handle.id, "0123abcd"), JobDiff)
-    assert_type(await app.get(handle.id, at=3), Job)
-    await app.fork(handle.id, from_step=1.5)  # type: ignore[arg-type]
-    await app.get(handle.id, 3)  # type: ignore[call-arg]
-    assert_type(await app.append(handle.id, 3, "note", {"a": 1}), int)
-    assert_type(await app.approvals(), Page[Approval])
+    assert_type(await app.jobs.list(status=["PENDING", Status.RETRY], kind="research", limit=10), Page[Job])
+    assert_type(await app.jobs.count(by="queue"), dict[str, int])
+    assert_type(await app.jobs.runs(handle.id), list[RunRecord])
+    assert_type(await app.jobs.rerun(handle.id), Handle[Any])
+    assert_type(
+        await app.database.prune(older_than="30d", status=["completed", Status.FAILED], export="old.jsonl"), int
+    )
+    assert_type(app.jobs.export(handle.id, "43149ff1", redact=True), AsyncIterator[dict[str, Any]])
+    await app.database.prune(status="completed")  # type: ignore[call-arg]
+    assert_type(await app.jobs.fork(handle.id, "search", input=Brief("y")), Handle[Any])
+    assert_type(await app.jobs.fork(handle.id, from_step=3), Handle[Any])
+    assert_type(await app.jobs.explain(handle.id), Explanation)
+    assert_type(await app.jobs.diff(handle.id, "0123abcd"), JobDiff)
+    assert_type(await app.jobs.get(handle.id, at=3), Job)
+    await app.jobs.fork(handle.id, from_step=1.5)  # type: ignore[arg-type]
+    await app.jobs.get(handle.id, 3)  # type: ignore[call-arg]
+    assert_type(await app.jobs.append(handle.id, 3, "note", {"a": 1}), int)
+    assert_type(await app.approvals.list(), Page[Approval])
     assert_type(await app.approve(token="pdt_x", edited={"a": 1}), Approval)
     assert_type(await app.deny("0123abcd", by="ann", comment="no"), Approval)
     assert_type(await app.worker(concurrency=5), Worker)
-    assert_type([finding async for finding in app.fsck(fix=True)], list[Finding])
-    await app.count(by="colour")  # type: ignore[arg-type]
-    await app.append(handle.id, "3", "note")  # type: ignore[arg-type]
+    assert_type([finding async for finding in app.database.fsck(fix=True)], list[Finding])
+    await app.jobs.count(by="colour")  # type: ignore[arg-type]
+    await app.jobs.append(handle.id, "3", "note")  # type: ignore[arg-type]
 
     report: Report = await handle.result()
     number: int = await handle.result()  # type: ignore[assignment]
@@ -223,13 +225,13 @@ def sync_client() -> None:
         assert_type(client.enqueue("research", {"topic": "x"}), SyncHandle[Any])
         assert_type(client.enqueue(research, Brief("x"), tx=object(), delay="5m"), SyncHandle[Report])
         assert_type(client.enqueue_many([Request(research, Brief("x"))], tx=object()), list[SyncHandle[Any]])
-        assert_type(client.get(handle.id), Job)
-        assert_type(client.get(handle.id, at=3), Job)
-        assert_type(client.explain(handle.id), Explanation)
-        assert_type(client.diff(handle.id, handle.id), JobDiff)
-        assert_type(client.fork(handle.id, "search"), SyncHandle[Any])
-        assert_type(client.events(handle.id), list[Event])
-        assert_type(list(client.fsck()), list[Finding])
+        assert_type(client.jobs.get(handle.id), Job)
+        assert_type(client.jobs.get(handle.id, at=3), Job)
+        assert_type(client.jobs.explain(handle.id), Explanation)
+        assert_type(client.jobs.diff(handle.id, handle.id), JobDiff)
+        assert_type(client.jobs.fork(handle.id, "search"), SyncHandle[Any])
+        assert_type(client.jobs.events(handle.id), list[Event])
+        assert_type(list(client.database.fsck()), list[Finding])
         client.enqueue(research, "x")  # type: ignore[misc]
         client.enqueue(research, Brief("x"), urgency=9)  # type: ignore[call-overload]
 

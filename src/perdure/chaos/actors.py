@@ -10,12 +10,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from perdure.app import App
 from perdure.chaos.report import Report
 from perdure.chaos.script import requests
 from perdure.model.approvals import Approval
 from perdure.model.errors import Conflict, NotPermitted, PerdureError, StoreUnreachable
 from perdure.model.states import Status
+from perdure.runtime.client.client import Client
 from perdure.runtime.client.enqueue import Request
 
 OPEN = tuple(status for status in Status if not status.terminal)
@@ -43,8 +43,8 @@ class Books:
 class Producer:
     """Enqueues, singly and together, with and without a key; a key is sometimes used twice."""
 
-    def __init__(self, app: App, books: Books, report: Report, seed: int) -> None:
-        self._app = app
+    def __init__(self, client: Client, books: Books, report: Report, seed: int) -> None:
+        self._client = client
         self._books = books
         self._report = report
         self._requests = requests(seed)
@@ -54,7 +54,7 @@ class Producer:
         """Keep about so many jobs open, until cancelled."""
         while True:
             try:
-                self._report.open = len((await self._app.list(status=OPEN, limit=most)).items)
+                self._report.open = len((await self._client.jobs.list(status=OPEN, limit=most)).items)
             except StoreUnreachable:
                 self._report.done["refused"] += 1
                 continue
@@ -76,7 +76,7 @@ class Producer:
         goals = [(request.options or {}).get("goal", "") for request in batch]
         self._books.unsure.update(goals)  # also where this is cancelled on its way
         try:
-            handles = await self._app.enqueue_many(batch) if len(batch) > 1 else [await self._one(batch[0])]
+            handles = await self._client.enqueue_many(batch) if len(batch) > 1 else [await self._one(batch[0])]
         except StoreUnreachable:
             self._report.done["refused"] += 1
             return
@@ -86,9 +86,9 @@ class Producer:
 
     async def _one(self, request: Request) -> Any:
         options = request.options or {}
-        handle = await self._app.enqueue(request.job, request.input, **options)
+        handle = await self._client.enqueue(request.job, request.input, **options)
         if "idempotency_key" in options and self._rng.random() < 0.3:
-            again = await self._app.enqueue(request.job, request.input, **options)
+            again = await self._client.enqueue(request.job, request.input, **options)
             if again.id != handle.id or again.created:
                 self._report.faults.append(f"the key '{options['idempotency_key']}' made two jobs")
         return handle
@@ -97,8 +97,8 @@ class Producer:
 class Clerk:
     """Answers what jobs ask, always the same to the same question: by id, by the link's token, and sometimes twice."""
 
-    def __init__(self, app: App, report: Report, place: Path) -> None:
-        self._app = app
+    def __init__(self, client: Client, report: Report, place: Path) -> None:
+        self._client = client
         self._report = report
         self._place = place
 
@@ -106,7 +106,7 @@ class Clerk:
         """Until cancelled."""
         while True:
             try:
-                asked = (await self._app.approvals(limit=500)).items
+                asked = (await self._client.approvals.list(limit=500)).items
                 await asyncio.gather(*(self._answer(approval) for approval in asked))
             except StoreUnreachable:
                 self._report.done["refused"] += 1
@@ -136,7 +136,7 @@ class Clerk:
     async def _decide(self, asked: Approval, chance: int, *, by: str) -> None:
         if asked.kind == "question":
             outcome = "happened" if chance % 2 else "retry"
-            await self._app.approve(asked.id, by=by, edited={"outcome": outcome, "result": asked.payload["tool"]})
+            await self._client.approve(asked.id, by=by, edited={"outcome": outcome, "result": asked.payload["tool"]})
             return
         who: dict[str, Any] = {"approval_id": asked.id}
         link = self._place / f"token-{asked.id}"
@@ -144,19 +144,19 @@ class Clerk:
             who = {"token": token}
         match asked.payload["says"]:
             case "no":
-                await self._app.deny(by=by, **who)
+                await self._client.deny(by=by, **who)
             case "edit":
                 changed = {**asked.payload, "value": f"{asked.payload['value']} edited"}
-                await self._app.approve(by=by, edited=changed, **who)
+                await self._client.approve(by=by, edited=changed, **who)
             case _:
-                await self._app.approve(by=by, **who)
+                await self._client.approve(by=by, **who)
 
 
 class Meddler:
     """Cancels jobs, and hurries those that wait for another try."""
 
-    def __init__(self, app: App, books: Books, report: Report) -> None:
-        self._app = app
+    def __init__(self, client: Client, books: Books, report: Report) -> None:
+        self._client = client
         self._books = books
         self._report = report
 
@@ -168,11 +168,11 @@ class Meddler:
         id = jobs[int(choice * len(jobs))]
         try:
             if what == "hurry":
-                await self._app.retry_now(id, "chaos")
+                await self._client.jobs.retry_now(id, "chaos")
                 self._report.done["hurries"] += 1
                 return
             self._books.cancelled.add(id)  # before it is known whether it was done
-            await self._app.cancel(id, "chaos", force=what == "force")
+            await self._client.jobs.cancel(id, "chaos", force=what == "force")
             self._report.done["cancels"] += 1
         except Conflict:
             return  # it has ended, or waits for something else

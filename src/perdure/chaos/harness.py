@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from perdure.app import App
 from perdure.chaos.actors import OPEN, Books, Clerk, Meddler, Producer
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.faults import Restart, Troublemaker
@@ -24,6 +23,7 @@ from perdure.chaos.setup import clear, end_all, prepare
 from perdure.chaos.tasks import meanwhile
 from perdure.chaos.workforce import Workforce
 from perdure.model.errors import PerdureError, StoreUnreachable
+from perdure.runtime.client.client import Client
 
 OPEN_PER_WORKER = 12
 CHECK_EVERY = 3.0
@@ -115,11 +115,11 @@ class Chaos:
         return False
 
     @asynccontextmanager
-    async def _client(self, url: str) -> AsyncIterator[App]:
+    async def _client(self, url: str) -> AsyncIterator[Client]:
         app = make_app(url, self.report.tenant, self._place)
         try:
             await app.open()
-            yield app
+            yield app.client
         finally:
             await app.close()
 
@@ -198,13 +198,13 @@ class Chaos:
 
     # -- phases -----------------------------------------------------------------------------------------------------------
 
-    async def _calm_down(self, client: App, workforce: Workforce, producer: Producer) -> None:
+    async def _calm_down(self, client: Client, workforce: Workforce, producer: Producer) -> None:
         """Workers that are left alone finish everything, and what is missing of the jobs that were asked for."""
         plan, report = self._plan, self.report
         deadline = time.monotonic() + plan.patience
         while True:
             workforce.replace_the_dead()
-            report.open = len((await client.list(status=OPEN, limit=1000)).items)
+            report.open = len((await client.jobs.list(status=OPEN, limit=1000)).items)
             if report.enqueued < plan.jobs:
                 if report.open < OPEN_PER_WORKER * plan.workers:
                     await producer.enqueue(min(OPEN_PER_WORKER, plan.jobs - report.enqueued))
@@ -213,7 +213,7 @@ class Chaos:
                 return  # those that are stuck are found by the proof
             await asyncio.sleep(0.1)
 
-    async def _look_on(self, client: App) -> None:
+    async def _look_on(self, client: Client) -> None:
         """Everything must be in order at every moment, not only at the end."""
         while True:
             began = time.monotonic()

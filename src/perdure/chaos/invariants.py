@@ -71,11 +71,13 @@ async def read_case(client: Client, job_id: UUID) -> Case:
     approvals: list[Approval] = []
     cursor: str | None = None
     while True:
-        page = await client.approvals(status=(), job_id=job_id, limit=200, cursor=cursor)
+        page = await client.approvals.list(status=(), job_id=job_id, limit=200, cursor=cursor)
         approvals += page.items
         if (cursor := page.next_cursor) is None:
             break
-    return Case(await client.get(job_id), await client.events(job_id), await client.runs(job_id), approvals)
+    return Case(
+        await client.jobs.get(job_id), await client.jobs.events(job_id), await client.jobs.runs(job_id), approvals
+    )
 
 
 def problems(case: Case) -> Iterator[str]:

@@ -274,7 +274,7 @@ def make_app(url: str, tenant: str, place: Path) -> App:
     own = load_settings(
         {"database_url": url, "tenant": tenant}, environ={}, directory=place
     )  # nobody else's perdure.toml
-    app = App(settings=own, migrate=False, door="chaos")
+    app = App(settings=own, migrate=False, via="chaos")
     errands = Errands(Witness(place))
     quick = Backoff(base=0.02, cap=0.4)
     app.job(name="chaos.errand", queue=QUEUE, max_retries=STUBBORN, backoff=quick)(errands.run)

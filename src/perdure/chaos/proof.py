@@ -38,7 +38,7 @@ async def prove(client: Client, books: Books, report: Report, place: Path) -> No
 
 async def check(client: Client, report: Report, when: str = "") -> None:
     """What `fsck` finds goes into `report.faults`; it may be asked at any moment."""
-    async for finding in client.fsck():
+    async for finding in client.database.fsck():
         line = f"fsck {when}{finding.code}: {finding.text}"
         if not finding.note and line not in report.faults:
             report.faults.append(line)
@@ -47,7 +47,7 @@ async def check(client: Client, report: Report, when: str = "") -> None:
 async def _cases(client: Client) -> AsyncIterator[Case]:
     cursor: str | None = None
     while True:
-        page = await client.list(limit=PAGE, cursor=cursor)
+        page = await client.jobs.list(limit=PAGE, cursor=cursor)
         for start in range(0, len(page.items), AT_ONCE):
             for case in await asyncio.gather(*(read_case(client, j.id) for j in page.items[start : start + AT_ONCE])):
                 yield case

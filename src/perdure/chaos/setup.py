@@ -57,15 +57,15 @@ def _not_alone(found: str, what: str) -> RealJobs:
 
 async def end_all(client: Client) -> None:
     """Cancel whatever is left of a run that was broken off."""
-    while items := (await client.list(status=OPEN, limit=BATCH)).items:
+    while items := (await client.jobs.list(status=OPEN, limit=BATCH)).items:
         for job in items:
             try:
-                await client.cancel(job.id, "chaos was broken off", force=True)
+                await client.jobs.cancel(job.id, "chaos was broken off", force=True)
             except Conflict:
                 continue
 
 
 async def clear(client: Client) -> None:
     """Delete the finished jobs of a run, with all that belongs to them, and its workers."""
-    await client.prune(older_than=0)
+    await client.database.prune(older_than=0)
     await (await client.open()).retention.forget_workers(0)

@@ -26,7 +26,7 @@ def approval_page(approval: Approval, times: Times) -> Text:
         "may decide": ", ".join(approval.assignees) or "anyone",
         "digest": approval.payload_digest,
         "decided": times.show(approval.decided_at),
-        "by": f"{approval.decided_by} ({approval.decided_door})" if approval.decided_by else "",
+        "by": f"{approval.decided_by} ({approval.decided_via})" if approval.decided_by else "",
         "comment": approval.comment or "",
     }
     for name, value in facts.items():

@@ -68,7 +68,7 @@ async def ls(
         person = assignee or (client.actor if mine else None)
 
         async def fetch(limit: int, cursor: str | None) -> Any:
-            return await client.approvals(status=wanted, job_id=job, assignee=person, limit=limit, cursor=cursor)
+            return await client.approvals.list(status=wanted, job_id=job, assignee=person, limit=limit, cursor=cursor)
 
         nothing = "nothing waits for a decision" if words == ["pending"] else "no approval matches"
         shown = await cli.list(page, fetch, columns(cli.out.times), id=lambda a: a.id, nothing=nothing)
@@ -88,7 +88,7 @@ async def get(cli: Cli, ids: Ids) -> int:
     async with cli.client() as client:
 
         async def show_one(id: str) -> Approval:
-            approval = await client.approval(id)
+            approval = await client.approvals.get(id)
             if together:
                 return approval
             cli.out.one(approval, lambda: approval_page(approval, cli.out.times), id=approval.id)
@@ -190,8 +190,8 @@ async def token(
 ) -> None:
     """Make a fresh token for the link of an open approval. It is shown this once; the former one stops working."""
     async with cli.client() as client:
-        approval = await client.approval(id)
-        fresh = await client.new_token(approval.id)
+        approval = await client.approvals.get(id)
+        fresh = await client.approvals.new_token(approval.id)
     if cli.out.for_programs:
         facts = {"approval_id": approval.id, "token": fresh}
         cli.out.json(facts) if cli.out.mode is Mode.JSON else cli.out.json_line(facts)

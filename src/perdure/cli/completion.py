@@ -283,26 +283,26 @@ _OF_COMMAND = {
 
 
 async def _jobs(app: App, command: str) -> list[Found]:
-    page = await app.list(status=_OF_COMMAND.get(command, ()), limit=LATEST)
+    page = await app.jobs.list(status=_OF_COMMAND.get(command, ()), limit=LATEST)
     return [(job.short_id, _said(f"{job.status.lower()} {job.kind} {job.goal or ''}")) for job in page.items]
 
 
 async def _approvals(app: App) -> list[Found]:
-    page = await app.approvals(limit=LATEST)
+    page = await app.approvals.list(limit=LATEST)
     return [(approval.short_id, _said(approval.title)) for approval in page.items]
 
 
 async def _workers(app: App) -> list[Found]:
-    return [(worker.id, _said(f"{worker.host} {worker.pid}")) for worker in await app.workers() if worker.alive]
+    return [(worker.id, _said(f"{worker.host} {worker.pid}")) for worker in await app.workers.list() if worker.alive]
 
 
 async def _kinds(app: App) -> list[Found]:
-    return [(name, "") for name in sorted({job.kind for job in (await app.list(limit=200)).items})]
+    return [(name, "") for name in sorted({job.kind for job in (await app.jobs.list(limit=200)).items})]
 
 
 async def _queues(app: App) -> list[Found]:
-    named = {job.queue for job in (await app.list(limit=200)).items}
-    return [(name, "") for name in sorted(named.union(*(worker.queues for worker in await app.workers())))]
+    named = {job.queue for job in (await app.jobs.list(limit=200)).items}
+    return [(name, "") for name in sorted(named.union(*(worker.queues for worker in await app.workers.list())))]
 
 
 def _said(text: str) -> str:

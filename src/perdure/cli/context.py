@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from perdure.app import App
     from perdure.config import Settings
     from perdure.model.jobs import Page
+    from perdure.runtime.client.client import Client
+    from perdure.runtime.client.database import Database
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -81,7 +83,6 @@ class Cli:
             self._app = App(settings=settings)
         elif self._app.settings is not settings:
             self._app.configure(settings)
-        self._app.door = "cli"
         return self._app
 
     @property
@@ -105,8 +106,8 @@ class Cli:
         return f"perdure {command}{more}"
 
     @asynccontextmanager
-    async def client(self, *, creates: bool = False, works: bool = False) -> AsyncIterator[App]:
-        """The App, open. An embedded database that does not exist is made only by a command that `creates` something;
+    async def client(self, *, creates: bool = False, works: bool = False) -> AsyncIterator[Client]:
+        """A client of the App, open. An embedded database that does not exist is made only by a command that `creates` something;
         to the others it is an empty one. What `works` tells so in its log. Raises what `App.open` raises."""
         from perdure.cli.logs import configure_logs
 
@@ -115,19 +116,20 @@ class Cli:
         app = self.app
         await app.open()
         try:
-            yield app
+            yield app.acting(via="cli")
         finally:
             await app.close()
 
     @asynccontextmanager
-    async def existing(self) -> AsyncIterator[App]:
-        """An App over a database that is there and is ours: any other is refused and left as it is. It has no handlers."""
+    async def existing(self) -> AsyncIterator[Client]:
+        """A client of a database that exists and has our schema: any other is refused and left as it is. It has no
+        handlers."""
         from perdure.app import App
         from perdure.cli.logs import configure_logs
 
         configure_logs(self.settings, self.flags)
-        async with App(settings=self.settings, migrate=False, door="cli") as app:
-            yield app
+        async with App(settings=self.settings, migrate=False, via="cli") as app:
+            yield app.client
 
     def _note_about_place(self, creates: bool) -> None:
         url = self.settings["database_url"].strip()
@@ -152,14 +154,14 @@ class Cli:
         return None if path.exists() else path
 
     @asynccontextmanager
-    async def database(self) -> AsyncIterator[App]:
-        """The App, closed: for commands about the database, which may have no schema or one that does not fit."""
+    async def database(self) -> AsyncIterator[Database]:
+        """The database, not opened: for commands about the database, which may have no schema or one that does not fit."""
         from perdure.cli.logs import configure_logs
 
         configure_logs(self.settings, self.flags)
         app = self.app
         try:
-            yield app
+            yield app.database
         finally:
             await app.close()
 

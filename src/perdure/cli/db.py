@@ -45,10 +45,10 @@ async def status(cli: Cli) -> int:
     if missing is not None:
         cli.out.warn(f"there is no database at {missing} yet; perdure db migrate makes it")
         cli.use("memory:")
-    async with cli.database() as app:
-        found = await app.schema_status()
+    async with cli.database() as database:
+        found = await database.schema_status()
         word = verdict(found)
-        sizes = await app.sizes() if word == "ok" else None
+        sizes = await database.sizes() if word == "ok" else None
     facts: dict[str, Any] = {
         "database": str(missing) if missing else shown(BY_NAME["database_url"], cli.settings["database_url"]),
         "server": found.server,
@@ -103,9 +103,9 @@ async def migrate(
     if dump_sql:
         _dump(cli, url)
         return
-    async with cli.database() as app:
-        applied = await app.migrate()
-        found = await app.schema_status()
+    async with cli.database() as database:
+        applied = await database.migrate()
+        found = await database.schema_status()
     if cli.out.for_people:
         for m in applied:
             print(f"applied {m.number:04d} {m.name}")
@@ -208,13 +208,15 @@ async def prune(
         cli.out.warn(f"there is no database at {missing}: nothing to prune")
         cli.use("memory:")
     progress = Progress(cli.out, keep_logs=keep_logs)
-    async with cli.database() as app:
-        progress.matching = await app.prune(**wanted, keep_logs=keep_logs, dry_run=True)
+    async with cli.database() as database:
+        progress.matching = await database.prune(**wanted, keep_logs=keep_logs, dry_run=True)
         if progress.matching and not dry_run:
             what = "payload, result and checkpoint of " if keep_logs else ""
             cli.confirm(f"Delete {what}{jobs(progress.matching)} that ended more than {span(age)} ago, for good?")
             await progress.told(
-                app.prune(**wanted, keep_logs=keep_logs, export=export, batch=batch_size, on_batch=progress.reached)
+                database.prune(
+                    **wanted, keep_logs=keep_logs, export=export, batch=batch_size, on_batch=progress.reached
+                )
             )
     facts = {"matching": progress.matching, "deleted": progress.done, "dry_run": dry_run, "keep_logs": keep_logs}
     said = progress.would() if dry_run else progress.summary(export)

@@ -156,7 +156,6 @@ def _commits_here(example: Any) -> int:
 async def _play(stage: Stage, view: View, *, asking: bool) -> int:
     app: App = stage.example.app
     app.configure(load_settings({"database_url": stage.url}, environ={}, directory=stage.directory))
-    app.door = "demo"
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
@@ -180,7 +179,7 @@ class Play:
     def __init__(self, stage: Stage, view: View, app: App, *, asking: bool) -> None:
         self._stage = stage
         self._view = view
-        self._app = app
+        self._client = app.acting(via="demo")
         self._asking = asking
         self._workers: list[subprocess.Popen[bytes]] = []
         self._job = UUID(int=0)
@@ -201,7 +200,7 @@ class Play:
         view.say(f"  store  {stage.url}")
         view.say(f"  lease  {LEASE} s, so that you do not wait long for the takeover; the default is 30 s")
         brief = stage.example.Brief(stage.repository, str(stage.notes), COMMITS)
-        handle = await self._app.enqueue(stage.example.release_notes, brief, goal="release notes, as a demo")
+        handle = await self._client.enqueue(stage.example.release_notes, brief, goal="release notes, as a demo")
         self._job = handle.id
         job = await handle.get()
         view.say(f"\njob …{job.short_id} is enqueued: it is in the file now, whatever happens")
@@ -222,7 +221,7 @@ class Play:
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         """The job's log as it grows; raises DemoFailed if the worker dies of anything but our kill."""
-        events = self._app.watch(self._job)
+        events = self._client.jobs.watch(self._job)
         coming = asyncio.ensure_future(anext(events, None))
         try:
             while True:
@@ -274,7 +273,7 @@ class Play:
 
     async def _decide(self) -> None:
         view = self._view
-        approval = (await self._app.approvals(job_id=self._job)).items[0]
+        approval = (await self._client.approvals.list(job_id=self._job)).items[0]
         self._approval = approval.short_id
         view.say("\nThe draft:")
         view.page(approval.payload["text"], None if self._asking else DRAFT_LINES)
@@ -284,9 +283,9 @@ class Play:
         if not self._asking:
             view.say("nobody is asked here (no terminal, CI or --yes): the demo approves by itself")
         elif not await view.ask("Approve? [Y/n] "):
-            await self._app.deny(approval.id, comment="denied in the demo")
+            await self._client.deny(approval.id, comment="denied in the demo")
             raise DemoFailed("you denied it: the job FAILED, as it is told to, and nothing was written")
-        await self._app.approve(approval.id, comment="approved in the demo")
+        await self._client.approve(approval.id, comment="approved in the demo")
 
     # -- workers -----------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from perdure.model.jobs import Job
 from perdure.model.states import Status
 
 if TYPE_CHECKING:
-    from perdure.app import App
+    from perdure.runtime.client.client import Client
     from perdure.runtime.worker import Worker
 
 app = group("One process: a store, a worker and a live table of its jobs.", "perdure dev")
@@ -67,11 +67,11 @@ class Dev:
         out = self._cli.out
         live = out.tty and out.for_people
         if self._cli.settings["database_url"].startswith("postgres"):
-            async with self._cli.database() as app:
-                if (await app.schema_status()).current == 0:  # an older schema is upgraded on purpose only
-                    await app.migrate()
+            async with self._cli.database() as database:
+                if (await database.schema_status()).current == 0:  # an older schema is upgraded on purpose only
+                    await database.migrate()
         async with self._cli.client(creates=True, works=not live) as client:
-            worker = await client.worker()
+            worker = await self._cli.app.worker()
             self._obey_signals(worker)
             working = asyncio.create_task(worker.run())
             try:
@@ -94,30 +94,30 @@ class Dev:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
 
-    async def _start_samples(self, client: App) -> None:
+    async def _start_samples(self, client: Client) -> None:
         await client.enqueue("research", "coffee", goal="Three steps and a nap")
         await client.enqueue("flaky", goal="Fails twice, then works")
         await client.enqueue("publish", "Coffee is a fruit.", goal="Asks before it publishes")
 
-    async def _lines(self, client: App, working: asyncio.Task[None]) -> None:
+    async def _lines(self, client: Client, working: asyncio.Task[None]) -> None:
         place = shown(BY_NAME["database_url"], self._cli.settings["database_url"])
         self._cli.out.note(f"{place}; Ctrl-C stops")
         while not working.done():
-            for job in reversed((await client.list(limit=200)).items):
+            for job in reversed((await client.jobs.list(limit=200)).items):
                 if self._seen.get(job.id) is not job.status:
                     self._seen[job.id] = job.status
                     print(state_line(job, None, self._cli.out), flush=True)
             await asyncio.wait({working}, timeout=REFRESH)
 
-    async def _live(self, client: App, worker: Worker, working: asyncio.Task[None]) -> None:
+    async def _live(self, client: Client, worker: Worker, working: asyncio.Task[None]) -> None:
         from rich.live import Live
 
         console = self._cli.out.console(live=True)
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as view:
             while not working.done():
                 height = shutil.get_terminal_size().lines
-                jobs = (await client.list(limit=max(5, height - 8))).items
-                approvals = (await client.approvals(limit=3)).items
+                jobs = (await client.jobs.list(limit=max(5, height - 8))).items
+                approvals = (await client.approvals.list(limit=3)).items
                 view.update(self._screen(jobs, approvals, worker), refresh=True)
                 await asyncio.wait({working}, timeout=REFRESH)
 

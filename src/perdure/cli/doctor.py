@@ -23,10 +23,10 @@ from perdure.model.errors import PerdureError
 from perdure.model.states import LEASED, Status
 
 if TYPE_CHECKING:
-    from perdure.app import App
     from perdure.model.jobs import Job
     from perdure.model.workers import WorkerInfo
     from perdure.runtime.client.client import Client
+    from perdure.runtime.client.database import Database
     from perdure.store.protocol import SchemaStatus
 
 app = group("Find out what is wrong, if anything.", "perdure doctor")
@@ -83,11 +83,11 @@ async def _examined(cli: Cli) -> Any:
         return
     try:
         began = time.monotonic()
-        async with cli.database() as app:
-            status = await app.schema_status()
+        async with cli.database() as database:
+            status = await database.schema_status()
             yield Check("database", "ok", f"{url} answers (connected in {span(time.monotonic() - began)})")
             fits = True
-            for check in await _server(app, status):
+            for check in await _server(database, status):
                 fits = fits and check.status != "wrong"
                 yield check
             if not fits:
@@ -99,7 +99,7 @@ async def _examined(cli: Cli) -> Any:
         yield Check("database", "wrong", error.message, error.hint)
 
 
-async def _server(app: App, status: SchemaStatus) -> list[Check]:
+async def _server(database: Database, status: SchemaStatus) -> list[Check]:
     from perdure.cli.db import verdict
 
     checks = [_server_version(status.server)]
@@ -111,7 +111,7 @@ async def _server(app: App, status: SchemaStatus) -> list[Check]:
         detail = f"{word}: it has version {status.current}, this perdure needs {status.needed}"
         return [*checks, Check("schema", "wrong", detail, hint)]
     before = datetime.now(UTC)
-    theirs = await app.now()
+    theirs = await database.now()
     after = datetime.now(UTC)
     skew = (theirs - (before + (after - before) / 2)).total_seconds()
     if abs(skew) <= max(MOST_SKEW, (after - before).total_seconds()):
@@ -134,7 +134,7 @@ def _server_version(server: str) -> Check:
 
 
 async def _work(client: Client, cli: Cli) -> list[Check]:
-    workers = await client.workers()
+    workers = await client.workers.list()
     alive = [w for w in workers if w.alive]
     lost = len(workers) - len(alive)
     queues = sorted({q for w in alive for q in w.queues})
@@ -180,7 +180,7 @@ async def _jobs(client: Client, status: Status) -> list[Job]:
     jobs: list[Job] = []
     cursor: str | None = None
     while len(jobs) < MOST_JOBS_LOOKED_AT:
-        page = await client.list(status=status, limit=500, cursor=cursor)
+        page = await client.jobs.list(status=status, limit=500, cursor=cursor)
         jobs += page.items
         cursor = page.next_cursor
         if cursor is None:

@@ -39,7 +39,7 @@ def said(event: Event, times: Times) -> str:
     words = [str(value) for name in ("key", "error", "reason") if (value := rest.pop(name, None))]
     if isinstance(ms := rest.pop("ms", None), int | float):
         words.append(f"in {span(ms / 1000)}")
-    named = ("worker", "actor", "door", "kind", "decision")
+    named = ("worker", "actor", "via", "kind", "decision")
     words += [f"{name} {value}" for name in named if (value := rest.pop(name, None))]
     if approval := rest.pop("approval", None):
         words.append(f"approval {short(approval)}")

@@ -43,7 +43,7 @@ async def fsck(
     out = cli.out
     tally = Tally()
     async with cli.existing() as client:
-        findings = client.fsck(fix=fix)
+        findings = client.database.fsck(fix=fix)
         async for finding in findings:
             tally.add(finding)
             match out.mode:

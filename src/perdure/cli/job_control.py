@@ -40,8 +40,8 @@ async def cancel(
     async with cli.client() as client:
 
         async def cancel_one(id: str) -> tuple[str, Status]:
-            job = await client.get(id)
-            return str(job.id), await client.cancel(job.id, reason, force=force)
+            job = await client.jobs.get(id)
+            return str(job.id), await client.jobs.cancel(job.id, reason, force=force)
 
         done, code = await cli.each(chosen, cancel_one)
     _print_statuses(cli, done)
@@ -57,9 +57,9 @@ async def retry_now(cli: Cli, ids: Ids, reason: Reason = None) -> int:
     async with cli.client() as client:
 
         async def retry_one(id: str) -> tuple[str, Status]:
-            job = await client.get(id)
-            await client.retry_now(job.id, reason)
-            return str(job.id), (await client.get(job.id)).status
+            job = await client.jobs.get(id)
+            await client.jobs.retry_now(job.id, reason)
+            return str(job.id), (await client.jobs.get(job.id)).status
 
         done, code = await cli.each(chosen, retry_one)
     _print_statuses(cli, done)
@@ -75,7 +75,7 @@ async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
     async with cli.client() as client:
 
         async def rerun_one(id: str) -> Job:
-            job = await client.get((await client.rerun(id, reason)).id)
+            job = await client.jobs.get((await client.jobs.rerun(id, reason)).id)
             if cli.out.for_people:
                 print(job.id, flush=True)
             return job
@@ -129,14 +129,14 @@ async def fork(
     """
     given = {} if input is None else {"input": inputs.read_json(input, "--input")}
     async with cli.client() as client:
-        old = await client.get(id)
+        old = await client.jobs.get(id)
         if changes:
             given["input"] = inputs.changed_input(given.get("input", old.payload), changes)
-        handle = await client.fork(old.id, from_step, reason=reason, **given)
+        handle = await client.jobs.fork(old.id, from_step, reason=reason, **given)
         if cli.out.for_people or cli.out.mode is Mode.ID:
             print(handle.id, flush=True)
         if cli.out.for_people:
-            kept = [s for s in steps_of(await client.events(handle.id)) if s.kept]
+            kept = [s for s in steps_of(await client.jobs.events(handle.id)) if s.kept]
             point = f" from '{one_line(str(from_step))}' on" if from_step else ""
             many = f"{len(kept)} step{'' if len(kept) == 1 else 's'}"
             cli.out.note(f"{short(handle.id)} is {short(old.id)} again{point}; it keeps {many}")

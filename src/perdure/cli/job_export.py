@@ -65,7 +65,7 @@ async def export(
     if to is not None:
         _may_be_written(cli, Path(to))
     async with cli.client() as client:
-        records = client.export(*chosen, redact=redact, **(wanted if some else {}))
+        records = client.jobs.export(*chosen, redact=redact, **(wanted if some else {}))
         if to is None:
             await _to_stdout(cli, records)
             return

@@ -54,16 +54,16 @@ class Story:
 
 async def story_of(client: Client, id: str) -> Story:
     """A job as it stands."""
-    job = await client.get(id)
-    approvals = (await client.approvals(job_id=job.id)).items if job.waits else ()
-    return Story(job, await client.events(job.id), await client.runs(job.id), approvals)
+    job = await client.jobs.get(id)
+    approvals = (await client.approvals.list(job_id=job.id)).items if job.waits else ()
+    return Story(job, await client.jobs.events(job.id), await client.jobs.runs(job.id), approvals)
 
 
 async def past_of(client: Client, id: str, at: int) -> Story:
     """A job as it was at a version of its log."""
-    job = await client.get(id, at=at)
-    events = await client.events(job.id)
-    runs = [r for r in await client.runs(job.id) if r.attempt < job.attempt or not job.status.leased]
+    job = await client.jobs.get(id, at=at)
+    events = await client.jobs.events(job.id)
+    runs = [r for r in await client.jobs.runs(job.id) if r.attempt < job.attempt or not job.status.leased]
     return Story(job, events[:at], [r for r in runs if r.attempt <= job.attempt], (), events[-1].version)
 
 

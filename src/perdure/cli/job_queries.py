@@ -59,9 +59,9 @@ async def ls(
     async with cli.client() as client:
 
         async def fetch(limit: int, cursor: str | None) -> Any:
-            found = await client.list(**wanted, idempotency_key=key, limit=limit, cursor=cursor)
+            found = await client.jobs.list(**wanted, idempotency_key=key, limit=limit, cursor=cursor)
             if cli.out.for_people and any(j.status is Status.WAITING_FOR_APPROVAL for j in found.items):
-                asked.update({a.job_id: a for a in (await client.approvals(limit=200)).items})
+                asked.update({a.job_id: a for a in (await client.approvals.list(limit=200)).items})
             return found
 
         await cli.list(
@@ -151,12 +151,12 @@ async def watch(
     limit = None if timeout is None else duration(timeout, "--timeout")
     async with cli.client() as client:
         if ids:
-            jobs, code = await cli.each(inputs.ids_given(ids), client.get)
+            jobs, code = await cli.each(inputs.ids_given(ids), client.jobs.get)
             if code:
                 return code
         else:
             wanted["status"] = wanted["status"] or [s for s in Status if s not in TERMINAL]
-            jobs = list((await client.list(**wanted, limit=200)).items)
+            jobs = list((await client.jobs.list(**wanted, limit=200)).items)
         if not jobs:
             cli.out.note("nothing to watch: no unfinished job matches")
             return Exit.OK
@@ -179,7 +179,7 @@ async def events(
     async with cli.client() as client:
         columns = eventtable.columns(out.times)
         if not follow:
-            found = await client.events(id, after=from_version - 1)
+            found = await client.jobs.events(id, after=from_version - 1)
             shown = [e for e in found if not wanted or e.type in wanted]
             out.rows(shown, columns, id=lambda e: e.event_id or e.version, plain=eventtable.as_json)
             if not shown and out.for_people:
@@ -187,7 +187,7 @@ async def events(
             return
         if out.mode is Mode.JSON:
             raise Usage("-o json prints one document; following needs lines", hint="use -o jsonl")
-        async for event in client.watch(id, from_version - 1):
+        async for event in client.jobs.watch(id, from_version - 1):
             if wanted and event.type not in wanted:
                 continue
             if out.mode is Mode.JSONL:
@@ -202,7 +202,7 @@ async def events(
 async def steps_(cli: Cli, id: Id) -> None:
     """Show a job's steps: what is recorded and never runs again, what runs, what waits."""
     async with cli.client() as client:
-        found = steps_of(await client.events(id))
+        found = steps_of(await client.jobs.events(id))
     cli.out.rows(found, steps.columns(cli.out.times), id=lambda s: s.key)
     if not found and cli.out.for_people:
         cli.out.note("no steps yet")
@@ -223,7 +223,7 @@ async def count(
     wanted = filters(status, kind, queue, since, until, search)
     group_by: Literal["status", "kind", "queue"] = by.value
     async with cli.client() as client:
-        found = await client.count(by=group_by, **wanted)
+        found = await client.jobs.count(by=group_by, **wanted)
     order = list(Status)
     if by is By.STATUS:
         found = {s.value: found[s] for s in order if s in found}
@@ -247,7 +247,7 @@ async def explain(cli: Cli, id: Id) -> None:
     from perdure.cli.explain_page import explain_page
 
     async with cli.client() as client:
-        found = await client.explain(id)
+        found = await client.jobs.explain(id)
     moves = tuple(replace(m, command=cli.next(m.command.removeprefix("perdure "))) for m in found.moves)
     explanation = replace(found, moves=moves)
     cli.out.one(explanation, lambda: explain_page(explanation, cli.out.times), id=explanation.job_id)
@@ -273,7 +273,7 @@ async def diff(
     if unknown := set(parts) - set(PARTS):
         raise Usage(f"--what: there is no part '{min(unknown)}'", hint=f"known: {', '.join(PARTS)}")
     async with cli.client() as client:
-        found = await client.diff(a, b)
+        found = await client.jobs.diff(a, b)
     out = cli.out
     out.one(
         found, lambda: DiffPage(out.times, out.width).of(found, parts), id=found.b.id, plain=lambda d: as_json(d, parts)

@@ -92,7 +92,7 @@ async def start(
         try:
             handle = await client.enqueue(kind, value, **{k: v for k, v in options.items() if v is not None})
         except UnknownHandler as error:
-            known = ", ".join(sorted(h.name for h in client.registry))
+            known = ", ".join(sorted(h.name for h in cli.app.registry))
             error.hint = f"{cli.settings['app']} has: {known}. Is it in another App? Add --elsewhere"
             raise
         if cli.out.for_people or cli.out.mode is Mode.ID:
@@ -132,5 +132,5 @@ async def follow_to_end(
 
 
 async def _print_job(cli: Cli, client: Client, id: UUID) -> None:
-    job = await client.get(id)
+    job = await client.jobs.get(id)
     cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)

@@ -69,7 +69,7 @@ class Watch:
     async def _refresh(self) -> None:
         for id, job in list(self.jobs.items()):
             if not job.status.terminal:
-                self.jobs[id] = await self._client.get(id)
+                self.jobs[id] = await self._client.jobs.get(id)
 
     @property
     def _done(self) -> bool:
@@ -108,11 +108,11 @@ class Watch:
         if job.status.terminal:
             self._tell(job, None)
             return
-        async for event in self._client.watch(id, job.version - 1):
+        async for event in self._client.jobs.watch(id, job.version - 1):
             if event.new_status is not None:
-                self.jobs[id] = job = await self._client.get(id)
+                self.jobs[id] = job = await self._client.jobs.get(id)
                 self._tell(job, event)
-        self.jobs[id] = await self._client.get(id)
+        self.jobs[id] = await self._client.jobs.get(id)
 
     def _tell(self, job: Job, event: Event | None) -> None:
         if self._out.mode is Mode.JSONL and event is not None:
@@ -168,10 +168,10 @@ class Transcript:
         looking = asyncio.create_task(self._look_for_a_worker())
         try:
             async with asyncio.timeout(timeout):
-                async for event in self._client.watch(self._id):
+                async for event in self._client.jobs.watch(self._id):
                     await self._on(event)
         except TimeoutError:
-            job = await self._client.get(self._id)
+            job = await self._client.jobs.get(self._id)
             raise WaitTimeout(
                 f"job {short(job.id)} {job.kind} is still {job.status} after {timeout:g} s. It is kept, not cancelled",
                 hint=f"{self._next(f'jobs explain {bare(job.id)}')}\n{self._next(f'jobs watch {bare(job.id)}')}",
@@ -181,7 +181,7 @@ class Transcript:
             raise
         finally:
             looking.cancel()
-        job = await self._client.get(self._id)
+        job = await self._client.jobs.get(self._id)
         if job.status in FAILURES:
             failed = JobFailed(job)
             more, again = (self._next(f"jobs {verb} {bare(job.id)}") for verb in ("get", "rerun"))
@@ -195,8 +195,8 @@ class Transcript:
         """Say so if the job waits and nobody is there to start it."""
         await asyncio.sleep(PATIENCE)
         with contextlib.suppress(PerdureError):
-            job = await self._client.get(self._id)
-            serving = [w for w in await self._client.workers() if w.alive and job.queue in w.queues]
+            job = await self._client.jobs.get(self._id)
+            serving = [w for w in await self._client.workers.list() if w.alive and job.queue in w.queues]
             due = job.due_at is not None and job.due_at <= self._out.times.now
             if job.status is Status.PENDING and due and not any(job.kind in w.kinds for w in serving):
                 queue = f" --queues {job.queue}" if job.queue != "default" else ""
@@ -215,7 +215,7 @@ class Transcript:
             self._out.note(f"{eventtable.clock(event, times)}  {status_cell(event.new_status)[0]:<22}  {said}".rstrip())
         if event.new_status is not Status.WAITING_FOR_APPROVAL:
             return
-        found = await self._client.approvals(job_id=self._id)
+        found = await self._client.approvals.list(job_id=self._id)
         for approval in found.items:
             command = self._next(approving(approval))
             if self._stop_on_approval:

@@ -118,8 +118,8 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
 
 
 async def _serve(cli: Cli, server: StatusServer | None, *, once: bool, supervised: bool) -> int:
-    async with cli.client(creates=True, works=True) as client:
-        worker = await client.worker()
+    async with cli.client(creates=True, works=True):
+        worker = await cli.app.worker()
         loop = asyncio.get_running_loop()
         signals: list[int] = []
 
@@ -128,7 +128,7 @@ async def _serve(cli: Cli, server: StatusServer | None, *, once: bool, supervise
             if len(signals) > 2:
                 os._exit(128 + number)
             if len(signals) == 1 and not supervised:
-                cli.out.note(f"stopping; {worker.busy} running (once more: at once)")
+                cli.out.note(f"stopping; {worker.busy} running. Press Ctrl-C again to stop at once")
             worker.stop(now=len(signals) > 1)
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -136,7 +136,7 @@ async def _serve(cli: Cli, server: StatusServer | None, *, once: bool, supervise
         if supervised:
             loop.add_reader(sys.stdin.fileno(), _parent_gone, stop)
         try:
-            async with client.serving(server, worker):
+            async with cli.app.serving(server, worker):
                 await worker.run(once=once)
         finally:
             if supervised:
@@ -184,7 +184,7 @@ async def status(
 ) -> None:
     """List the workers on this database: whether they are alive, and how many jobs they hold."""
     async with cli.client() as client:
-        found = await client.workers(include_stopped=stopped)
+        found = await client.workers.list(include_stopped=stopped)
     cli.out.rows(found, columns(cli.out.times), id=lambda w: w.id)
     if not found and cli.out.for_people:
         cli.out.note(f"no worker runs; start one: {cli.next('worker start --app module:attr')}")
@@ -223,7 +223,7 @@ async def _ask(cli: Cli, ids: list[str], what: WorkerCommand, *, all: bool) -> i
         if ids:
             chosen = inputs.ids_given(ids, "a worker")
         else:
-            chosen = [w.id for w in await client.workers() if w.alive]
+            chosen = [w.id for w in await client.workers.list() if w.alive]
             if not chosen:
                 if all:
                     cli.out.note("no worker runs")
@@ -233,7 +233,7 @@ async def _ask(cli: Cli, ids: list[str], what: WorkerCommand, *, all: bool) -> i
                 raise Usage(f"{len(chosen)} workers run: name one, or --all", hint=f"they are {', '.join(chosen)}")
 
         async def ask(id: str) -> str:
-            await client.command_worker(id, what)
+            await client.workers.command(id, what)
             return id
 
         done, code = await cli.each(chosen, ask)

@@ -75,7 +75,7 @@ class Approval:
     expires_at: datetime | None
     decided_at: datetime | None = None
     decided_by: str | None = None
-    decided_door: str | None = None
+    decided_via: str | None = None
     comment: str | None = None
     edited: bool = False
     decision_payload: Any = None
@@ -104,7 +104,7 @@ class Decide:
 
     verdict: Literal["approve", "deny"]
     by: str
-    door: str
+    via: str
     approval_id: UUID | None = None
     token_hash: str | None = None
     comment: str | None = None

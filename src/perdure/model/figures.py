@@ -28,7 +28,7 @@ class Decided:
 
     approval_id: UUID
     status: ApprovalStatus
-    door: str | None
+    via: str | None
     at: datetime
     waited: float
 

@@ -93,7 +93,7 @@ def _retry_at(event: Event, payload: dict[str, Any]) -> datetime | None:
     told = payload.get("next_retry_at")
     if isinstance(told, str):
         return datetime.fromisoformat(told)
-    return event.at if payload.get("door") == "reaper" else None  # a reaper's job is due at once
+    return event.at if payload.get("via") == "reaper" else None  # a reaper's job is due at once
 
 
 def fold(events: Iterable[Event]) -> Folded:

@@ -27,7 +27,7 @@ MAX_LOST_STARTS = 20
 
 T = TypeVar("T")
 Note = MappingProxyType[str, Any] | dict[str, Any]
-"""Who changed a job, through which door and why: becomes the payload of the transition's event."""
+"""Who changed a job, via what and why: becomes the payload of the transition's event."""
 
 
 def check_name(value: object, whose: str) -> str:
@@ -64,7 +64,7 @@ class NewJob(NamedTuple):
     idempotency_key: str | None = None
     origin_id: UUID | None = None
     origin_kind: str | None = None
-    note: str = "{}"  # JSON text: actor, door
+    note: str = "{}"  # JSON text: actor, via
 
     @property
     def payload_hash(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from perdure.model.errors import JobLeased, LeaseLost, PerdureError, StoreError, VersionMismatch
 from perdure.store.protocol import (
@@ -23,6 +23,9 @@ from perdure.store.protocol import (
 
 if TYPE_CHECKING:
     from perdure.observe.metrics import Metrics
+
+MetricsSource: TypeAlias = "Callable[[], Metrics | None]"
+"""The metrics, or None as long as nothing is measured."""
 
 ROLES: tuple[tuple[str, type], ...] = (
     ("schema", SchemaStore),
@@ -46,13 +49,13 @@ def operations(role: type) -> tuple[str, ...]:
 CONFLICTS = (VersionMismatch, JobLeased, LeaseLost)
 
 
-def observed(store: Store, metrics: Metrics) -> Store:
-    """The store, its calls timed and its errors counted; what it returns and raises is left as it is."""
+def observed(store: Store, metrics: MetricsSource) -> Store:
+    """The store, its calls timed and its errors counted where `metrics` gives some; results and errors stay as they are."""
     return store if isinstance(store, _Observed) else cast("Store", _Observed(store, metrics))
 
 
 class _Observed:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: MetricsSource) -> None:
         self._store = store
         self._metrics = metrics
         self.tenant_id, self.clock = store.tenant_id, store.clock  # asked for often
@@ -70,7 +73,7 @@ class _Observed:
 
 
 class _ObservedRole:
-    def __init__(self, role: Any, operations: Sequence[str], metrics: Metrics) -> None:
+    def __init__(self, role: Any, operations: Sequence[str], metrics: MetricsSource) -> None:
         self._role = role
         self._metrics = metrics
         more: dict[str, Callable[..., None]] = {"heartbeat": self._heartbeat, "reap": self._reap}
@@ -81,9 +84,12 @@ class _ObservedRole:
         return getattr(self._role, name)
 
     def _timed(self, op: str, call: Callable[..., Any], heard: Callable[..., None] | None) -> Callable[..., Any]:
-        metrics = self._metrics
+        current = self._metrics
 
         async def timed(*args: Any, **kwargs: Any) -> Any:
+            metrics = current()
+            if metrics is None:
+                return await call(*args, **kwargs)
             began = time.perf_counter()
             try:
                 result = await call(*args, **kwargs)
@@ -101,14 +107,14 @@ class _ObservedRole:
             finally:
                 metrics.took(op, time.perf_counter() - began)
             if heard is not None:
-                heard(result, *args)
+                heard(metrics, result, *args)
             return result
 
         return timed
 
-    def _heartbeat(self, kept: Any, leases: Any) -> None:
-        self._metrics.renewed(len(kept), len(leases) - len(kept))
+    def _heartbeat(self, metrics: Metrics, kept: Any, leases: Any) -> None:
+        metrics.renewed(len(kept), len(leases) - len(kept))
 
-    def _reap(self, reaped: Any) -> None:
+    def _reap(self, metrics: Metrics, reaped: Any) -> None:
         for job in reaped:
-            self._metrics.reaped(job.kind, job.status)
+            metrics.reaped(job.kind, job.status)

@@ -31,19 +31,20 @@ class Watching:
         self._kinds = kinds
         self._metrics: Metrics | None = None
         self._tracing: Tracing | None = None
+        self.observer: Observer | None = None
+        """What hears of all jobs, after `begin`; None where neither metrics nor traces are asked for."""
 
-    def begin(self, settings: Settings) -> Observer | None:
-        """Make what is asked for and is not there yet; return what hears of all jobs. Raises ExtraMissing, ConfigError."""
+    def begin(self, settings: Settings) -> None:
+        """Make what is asked for and is not there yet. Raises ExtraMissing, ConfigError."""
         found: list[Observer] = []
         if self._registry is not None:
             found.append(self._begin_metrics(self._registry, settings))
         if self._provider is not None or settings["otel"]:
             found.append(self._begin_tracing())
-        if not found:
-            return None
-        from perdure.observe.combined import together
+        if found:
+            from perdure.observe.combined import together
 
-        return together(found)
+            self.observer = together(found)
 
     def _begin_metrics(self, registry: CollectorRegistry, settings: Settings) -> Metrics:
         if self._metrics is None:
@@ -64,18 +65,17 @@ class Watching:
             self._tracing = Tracing(self._provider, __version__)
         return self._tracing
 
-    def store(self, store: Store) -> Store:
-        """The store as it is to be used: its calls are timed where there are metrics."""
-        if self._metrics is None:
+    def store(self, store: Store, settings: Settings) -> Store:
+        """The store as it is to be used. Where metrics are possible, its calls are timed as soon as there are metrics."""
+        if self._registry is None and settings["metrics_port"] is None:
             return store
         from perdure.observe.observed_store import observed
 
-        return observed(store, self._metrics)
+        return observed(store, lambda: self._metrics)
 
     def server(self, settings: Settings) -> StatusServer | None:
-        """A server for `metrics_port`, its port bound; None where none is asked for. `begin` is due after it.
-
-        Raises PortTaken, ExtraMissing, ConfigError.
+        """A server for `metrics_port`, its port bound; None where none is asked for. Metrics begin with it, also those of
+        stores that are open already. Raises PortTaken, ExtraMissing, ConfigError.
         """
         if settings["metrics_port"] is None:
             return None
@@ -87,6 +87,11 @@ class Watching:
         server = StatusServer(settings["metrics_host"], settings["metrics_port"])
         if self._registry is None:
             self._registry = new_registry()
+        try:
+            self.begin(settings)
+        except BaseException:
+            server.close()
+            raise
         return server
 
     def serving(self, server: StatusServer, worker: Worker, store: Store) -> AbstractAsyncContextManager[None]:

@@ -52,7 +52,7 @@ class Snapshot(Collector):
         self._kinds = kinds
         self._kind = kind
         self._queue = Labels(100)
-        self._door = Labels(20)
+        self._via = Labels(20)
         self._figures: Figures | None = None
         self._workers: Sequence[WorkerInfo] = ()
         self._good_until = 0.0
@@ -61,7 +61,7 @@ class Snapshot(Collector):
         self._counted: dict[UUID, datetime] = {}
         self._decisions = Counter(
             "perdure_approval_decisions",
-            "Answers to approvals, given through any door, since this process began to look.",
+            "Answers to approvals, given by any way, since this process began to look.",
             ("decision", "channel"),
             registry=registry,
         )
@@ -99,7 +99,7 @@ class Snapshot(Collector):
         for decided in await store.figures.decided(since, limit=MOST_DECISIONS):
             if decided.approval_id not in self._counted:
                 self._counted[decided.approval_id] = decided.at
-                self._decisions.labels(decided.status, self._door(decided.door or "unknown")).inc()
+                self._decisions.labels(decided.status, self._via(decided.via or "unknown")).inc()
                 self._asked.observe(decided.waited)
         self._counted_from = max(since, now - OVERLAP)
         self._counted = {id: at for id, at in self._counted.items() if at >= self._counted_from}

@@ -192,7 +192,7 @@ class Tracing:
         facts: Attributes = {
             names.APPROVAL_ID: str(approval.id),
             names.APPROVAL_DECISION: approval.status.value,
-            names.APPROVAL_CHANNEL: approval.decided_door or "unknown",
+            names.APPROVAL_CHANNEL: approval.decided_via or "unknown",
         }
         if approval.decided_at is not None:
             facts[names.APPROVAL_WAIT] = (approval.decided_at - approval.requested_at).total_seconds()

@@ -37,7 +37,7 @@ _PLAIN_KEYS = frozenset(
         "approval",
         "decision",
         "worker",
-        "door",
+        "via",
         "tokens",
         "cost",
         "retry_count",

@@ -244,7 +244,7 @@ def decision_note(decision: Decide, approval_id: UUID, key: str) -> dict[str, An
         "key": key,
         "decision": "APPROVED" if decision.verdict == "approve" else "DENIED",
         "actor": decision.by,
-        "door": decision.door,
+        "via": decision.via,
     }
     if decision.comment:
         note["reason"] = decision.comment

@@ -180,7 +180,7 @@ def approval_of(row: Row, codec: Codec) -> Approval:
         expires_at=None if row["expires_at"] is None else codec.time(row["expires_at"]),
         decided_at=None if row["decided_at"] is None else codec.time(row["decided_at"]),
         decided_by=row["decided_by"],
-        decided_door=row["decided_door"],
+        decided_via=row["decided_via"],
         comment=row["comment"],
         edited=bool(row["edited"]),
         decision_payload=_json(row["decision_payload"]),
@@ -218,4 +218,4 @@ def figures_of(jobs: Iterable[Row], approvals: Row, codec: Codec) -> Figures:
 def decided_of(row: Row, codec: Codec) -> Decided:
     """A row of `decided_approvals`."""
     at = codec.time(row["decided_at"])
-    return Decided(codec.uuid(row["id"]), ApprovalStatus(row["status"]), row["decided_door"], at, row["waited"])
+    return Decided(codec.uuid(row["id"]), ApprovalStatus(row["status"]), row["decided_via"], at, row["waited"])

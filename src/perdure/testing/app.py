@@ -139,8 +139,11 @@ class TestApp(MemoryApp):
     def _fresh(self) -> MemoryApp:
         """Another one like this, as it was in the beginning, for the same handlers."""
         app = MemoryApp(
-            self._original, clock=ManualClock(self.clock.now()), stubs=self.watched.stubs, lease=self._lease
+            self._original,
+            clock=ManualClock(self.clock.now()),
+            stubs=self.watched.stubs,
+            lease=self._lease,
+            registry=self.registry,
         )
-        app.registry = self.registry
         app.watched.called_stubs = self.watched.called_stubs
         return app

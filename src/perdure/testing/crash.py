@@ -171,13 +171,13 @@ class CrashCheck:
             fate = app.fate = OneCrash(self._job_id, at)
             job = await self._drive(app, self._job_id)
             recorded: dict[str, int | None] = {}
-            for event in await app.events(job.id):
+            for event in await app.jobs.events(job.id):
                 if event.type in ("node_finished", "tool_returned"):
                     recorded.setdefault(event.payload["key"], event.attempt)
             return _Run(
                 job=job,
                 fate=fate,
-                jobs=await app.count(by="kind"),
+                jobs=await app.jobs.count(by="kind"),
                 recorded=frozenset(recorded),
                 rerun=_rerun(app.watched, job.id, recorded),
                 effects=copy.deepcopy(self._effects),
@@ -187,7 +187,7 @@ class CrashCheck:
         """Run to the end of the job, deciding what is asked and moving the clock where nothing else helps."""
         for _ in range(_MOST_TURNS):
             await app.run_until_idle()
-            job = await app.get(job_id)
+            job = await app.jobs.get(job_id)
             if job.status.terminal:
                 return job
             if not await self._answer(app) and not await app.move_on():
@@ -198,14 +198,14 @@ class CrashCheck:
     async def _answer(self, app: MemoryApp) -> bool:
         """Have all decided that a suspended job waits for; False where there was nothing to decide, or nobody did."""
         decided = False
-        for approval in (await app.approvals(limit=1000)).items:
-            if (await app.get(approval.job_id)).status is not Status.WAITING_FOR_APPROVAL:
+        for approval in (await app.approvals.list(limit=1000)).items:
+            if (await app.jobs.get(approval.job_id)).status is not Status.WAITING_FOR_APPROVAL:
                 continue  # its worker is dead; the next one may have to tell people first
             if approval.kind == "question":
                 await _answer_truly(app, approval)
             else:
                 await self._decide(app, approval)
-            decided |= not (await app.approval(approval.id)).pending
+            decided |= not (await app.approvals.get(approval.id)).pending
         return decided
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import itertools
 import threading
@@ -15,9 +14,10 @@ from typing import Any, Self, cast
 from uuid import UUID
 
 from perdure.app import App
+from perdure.backend import AppBackend
 from perdure.config import SETTINGS, Settings
 from perdure.model.approvals import Approval
-from perdure.model.errors import ConfigError, WaitTimeout
+from perdure.model.errors import WaitTimeout
 from perdure.model.jobs import DEFAULT_QUEUE, Job
 from perdure.model.states import Status
 from perdure.model.steps import Step, steps_of
@@ -28,11 +28,11 @@ from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler, Registry
 from perdure.runtime.validation import check_seconds
 from perdure.runtime.worker import Worker, WorkerOptions
-from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from perdure.testing.attempt_monitor import Watch
 from perdure.testing.clock import BACKGROUND, ManualClock, sleeper
-from perdure.testing.killable_store import Fate, MortalStore, StrangersStore
+from perdure.testing.killable_store import Fate, MortalStore
+from perdure.testing.memory_backend import MemoryBackend
 
 SETTLE = 0.02
 """Seconds of real time without any activity before a sleeping attempt counts as asleep: lets parallel branches begin."""
@@ -80,43 +80,38 @@ class MemoryApp(App):
         clock: ManualClock | None = None,
         stubs: Mapping[str, Callable[..., Any]] | None = None,
         lease: Duration = "30s",
+        registry: Registry | None = None,
     ) -> None:
         values: dict[str, Any] = {s.name: s.default for s in SETTINGS} | {"database_url": "memory:"}
         origins = dict.fromkeys(values, "default") | {"database_url": "test"}
-        super().__init__(settings=Settings(MappingProxyType(values), MappingProxyType(origins)))
-        if app is not None:
-            self.registry = _Handlers(app.registry)
+        if registry is None and app is not None:
+            registry = _Handlers(app.registry)
+        super().__init__(settings=Settings(MappingProxyType(values), MappingProxyType(origins)), registry=registry)
         self.clock = clock or ManualClock()
         self.fate: Fate | None = None
         self.watched = Watch(self.clock, stubs or {})
-        self._invoke = self.watched.invoke
+        self.backend = self._memory = MemoryBackend(self.clock, self.watched.invoke, self._wait)
         self._original = app
         self._lease = check_seconds(lease, "lease")
-        self._home: tuple[asyncio.AbstractEventLoop, Store] | None = None
-        self._home_lock = threading.Lock()
         self._working = threading.Lock()
-        self._replacing = contextlib.ExitStack()
-        self._entered = False
+        self._originals_backend: AppBackend | None = None
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         if self._original is not None:
-            self._replacing.enter_context(self._original.replaced_by(self))
-        self._entered = True
+            self._originals_backend = self._original.backend
+            self._original.backend = self._memory
+        self._memory.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered = False
-        self._replacing.close()
-        if self._home is not None:
-            # whatever loop it was used from may be running or closed: another thread has one of its own
-            closing = threading.Thread(target=asyncio.run, args=(self._home[1].close(),), name="perdure-test-close")
-            closing.start()
-            closing.join()
-            self._home = None
+        if self._original is not None and self._originals_backend is not None:
+            self._original.backend = self._originals_backend
+            self._originals_backend = None
+        self._memory.end()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -126,33 +121,9 @@ class MemoryApp(App):
     ) -> None:
         self.__exit__(kind, error, trace)
 
-    async def open(self) -> Store:
-        """The store in memory, made at first use; it belongs to the event loop that makes it, and others may use it too.
-        Raises ConfigError outside of `with` or `async with`."""
-        if not self._entered:
-            raise ConfigError("a TestApp is open inside `with` or `async with` only")
-        loop = asyncio.get_running_loop()
-        if self._home is None:
-            store = await open_store("memory:", clock=self.clock)
-            await store.schema.migrate()
-            with self._home_lock:
-                if self._home is None:
-                    self._home = loop, store
-            if self._home[1] is not store:  # somebody was faster
-                await store.close()
-        home, store = self._home
-        return store if home is loop else cast("Store", StrangersStore(store))
-
-    async def _connected(self, *, creates: bool = True, allow_other_tables: bool = False) -> Store:
-        del creates, allow_other_tables  # there is nothing but what `open` makes
-        return await self.open()
-
-    async def close(self) -> None:
-        """Nothing: what is in memory stays until the end of the `with` block, whoever believes to be done with it."""
-
     async def enqueue_as(self, job_id: UUID, job: Handler[Any, Any], input: Any, options: EnqueueOptions) -> None:
         """As `enqueue`, under an id that is given."""
-        new = self._form(job, options).filled_in(input)
+        new = self.jobs.prepared(job, input, options)
         await (await self.open()).jobs.enqueue(new._replace(id=job_id))
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -169,14 +140,13 @@ class MemoryApp(App):
         until = None if isinstance(advance, bool) else self._after(check_seconds(advance, "advance"))
         return await self._go(advance=advance is not False, until=until)
 
-    async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
-        """As `Client.wait`, with the worker that this takes: `timeout` is time of the clock, which is moved on until the job is
+    async def _wait(self, id: UUID, seconds: float | None) -> Job:
+        """See `Jobs.wait`, with the worker that this takes: `timeout` is time of the clock, which is moved on until the job is
         finished. Raises WaitTimeout, also where nothing will ever happen by itself."""
-        id = await self._id(job_id)
-        until = None if timeout is None else self._after(check_seconds(timeout, "timeout"))
+        until = None if seconds is None else self._after(seconds)
         if not await self._wait_beside_worker(id, until):
             await self._go(advance=True, until=until, job_id=id)
-        job = await self.get(id)
+        job = await self.jobs.get(id)
         if job.status.terminal:
             return job
         waits = "".join(f"; it waits for {w.kind} '{w.key}'" for w in job.waits)
@@ -198,7 +168,7 @@ class MemoryApp(App):
                             await news.wait(SETTLE)
                 except TimeoutError:
                     return True
-                if (await self.get(job_id)).status.terminal:
+                if (await self.jobs.get(job_id)).status.terminal:
                     return True
         return False
 
@@ -216,7 +186,7 @@ class MemoryApp(App):
             for _ in range(MOST_ATTEMPTS):
                 so_far = self.watched.attempts
                 await self._run_worker(before + MOST_ATTEMPTS)
-                if job_id is not None and (await self.get(job_id)).status.terminal:
+                if job_id is not None and (await self.jobs.get(job_id)).status.terminal:
                     break
                 if self.watched.attempts > so_far and await self._anything_due():
                     continue  # in a queue that was not served yet
@@ -247,12 +217,12 @@ class MemoryApp(App):
     async def _run_worker(self, most_attempts: int) -> None:
         """Run a worker until nothing is due, or until fate kills it."""
         home = await self.open()
-        counted = await self.count(by="queue", status=_LIVE)
+        counted = await self.jobs.count(by="queue", status=_LIVE)
         queues = {DEFAULT_QUEUE, *(h.policy.queue for h in self.registry), *counted}
         store = MortalStore(home, self.watched, self.fate, died=lambda: worker.stop(now=True))
         # it lives as long as it runs, so its leases never run out, however far the clock jumps
         options = WorkerOptions(queues=tuple(sorted(queues)), lease=MAX_DURATION, linger=0.0)
-        worker = _QuietWorker(cast("Store", store), self.registry, options, invoke=self._invoke)
+        worker = _QuietWorker(cast("Store", store), self.registry, options, invoke=self.backend.invoke)
         context = contextvars.copy_context()
         context.run(sleeper.set, BACKGROUND)
         working = asyncio.create_task(worker.run(once=True), context=context)
@@ -296,7 +266,7 @@ class MemoryApp(App):
         found: list[datetime | None] = []
         cursor: str | None = None
         while True:
-            jobs = await self.list(status=_LIVE, limit=1000, cursor=cursor)
+            jobs = await self.jobs.list(status=_LIVE, limit=1000, cursor=cursor)
             for job in jobs.items:
                 if self.registry.find(job.kind) is not None:
                     found += [job.due_at, job.deadline, None if job.lease is None else job.lease.expires_at]
@@ -309,7 +279,7 @@ class MemoryApp(App):
 
     async def steps(self, job_id: JobId) -> list[Step]:
         """What a job has recorded and waits for, in order: steps, tools, timers and approvals. Raises JobNotFound."""
-        return steps_of(await self.events(job_id))
+        return steps_of(await self.jobs.events(job_id))
 
     async def approve_pending(self, job_id: JobId | None = None, **decision: Any) -> list[Approval]:
         """Approve whatever is pending, of one job or of all; options as in `Client.approve`. Raises AssertionError if nothing
@@ -330,7 +300,7 @@ class MemoryApp(App):
         found: list[Approval] = []
         cursor: str | None = None
         while True:
-            page = await self.approvals(job_id=job_id, limit=1000, cursor=cursor)
+            page = await self.approvals.list(job_id=job_id, limit=1000, cursor=cursor)
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found

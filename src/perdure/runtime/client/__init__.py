@@ -1,1 +1,1 @@
-"""What a program does with jobs, one room per role; `client.Client` is all of them."""
+"""What a program does with jobs: `client.Client` and its parts, a file for each."""

@@ -1,4 +1,4 @@
-"""The client's approvals: list them, decide them, hand out new links."""
+"""`client.approvals`: list approvals, decide them, make new links."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from perdure.model.errors import InvalidInput
 from perdure.model.ids import hash_token, new_token
 from perdure.model.jobs import Page
 from perdure.runtime import codec
-from perdure.runtime.client.base import Base, JobId
+from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.validation import check_text
 
 
-class Approving(Base):
-    """See `client.Client`."""
+class Approvals(ClientPart):
+    """Questions to people: list them, decide them, make new links."""
 
-    async def approvals(
+    async def list(
         self,
         *,
         status: str | Sequence[str] = ("PENDING",),
@@ -27,20 +27,20 @@ class Approving(Base):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Approval]:
-        """Approvals, newest first; by default those that wait for somebody. An empty status means all."""
+        """Approvals, newest first; by default those that are pending. An empty status means all."""
         words = (status,) if isinstance(status, str) else tuple(status)
         try:
             statuses = tuple(ApprovalStatus(w.upper()) for w in words)
         except ValueError:
             raise InvalidInput(f"unknown approval status; known: {', '.join(ApprovalStatus)}") from None
         job = None if job_id is None else await self._id(job_id)
-        return await (await self.open()).approvals.list_approvals(
+        return await (await self._store()).approvals.list_approvals(
             statuses=statuses, job_id=job, assignee=assignee, limit=limit, cursor=cursor
         )
 
-    async def approval(self, approval_id: JobId) -> Approval:
+    async def get(self, approval_id: JobId) -> Approval:
         """One approval; a job's id means its pending one, else its latest. Raises ApprovalNotFound, AmbiguousId."""
-        return await (await self.open()).approvals.get_approval(await self._approval_id(approval_id))
+        return await (await self._store()).approvals.get_approval(await self._approval_id(approval_id))
 
     async def approve(
         self,
@@ -75,7 +75,7 @@ class Approving(Base):
     async def new_token(self, approval_id: JobId) -> str:
         """A fresh token for a pending approval, shown this once; the former one stops working. Raises AlreadyDecided, ..."""
         token = new_token()
-        await (await self.open()).approvals.replace_token(await self._approval_id(approval_id), hash_token(token))
+        await (await self._store()).approvals.replace_token(await self._approval_id(approval_id), hash_token(token))
         return token
 
     async def _decide(
@@ -92,15 +92,15 @@ class Approving(Base):
             raise InvalidInput("decide by the approval's id or by its token: give exactly one of them")
         decision = Decide(
             verdict=verdict,
-            by=check_text(by, "by", 200) or ("link holder" if token is not None else self.actor),
-            door=self.door if token is None else f"{self.door}:link",
+            by=check_text(by, "by", 200) or ("link holder" if token is not None else self._scope.actor),
+            via=self._scope.via if token is None else f"{self._scope.via}:link",
             approval_id=None if approval_id is None else await self._approval_id(approval_id),
             token_hash=None if token is None else hash_token(token),
             comment=check_text(comment, "comment", 4000),
             edited_payload=edited,
             expected_digest=expected_digest,
         )
-        return await (await self.open()).approvals.decide(decision)
+        return await (await self._store()).approvals.decide(decision)
 
     async def _approval_id(self, approval_id: JobId) -> UUID:
-        return await (await self.open()).approvals.find_approval(str(approval_id))
+        return await (await self._store()).approvals.find_approval(str(approval_id))

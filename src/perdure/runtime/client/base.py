@@ -1,13 +1,14 @@
-"""What all of the client's rooms share: the store, the registry, and who is acting through which door."""
+"""What the parts of a client share: whose calls they are, and the store they go to."""
 
 from __future__ import annotations
 
 import getpass
 import json
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from perdure.model.errors import ConfigError
+from perdure.runtime.client.backend import BackendHolder
 from perdure.runtime.observer import Observer
 from perdure.runtime.registry import Registry
 from perdure.runtime.validation import check_text
@@ -17,36 +18,52 @@ JobId: TypeAlias = UUID | str
 """A job's id: a UUID, its text, or its last 6 or more hex digits."""
 
 
-class Base:
-    """The ground the client's roles stand on."""
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose calls a client makes: `actor` and `via` go into the audit of what it changes, `tenant` says whose jobs it sees."""
 
-    def __init__(
-        self, store: Store | None, registry: Registry | None = None, *, door: str = "python", actor: str | None = None
-    ) -> None:
-        self._store = store
-        self.registry = registry if registry is not None else Registry()
-        self.door = door
-        self.actor = actor or _user()
-        self.observer: Observer | None = None
-        """Hears of the jobs that are enqueued here; `App` sets it where metrics or traces are wanted."""
+    holder: BackendHolder
+    registry: Registry
+    actor: str
+    via: str
+    tenant: str | None = None
+    """None: the tenant of the settings, or of the store."""
 
-    async def open(self) -> Store:
-        """The open store; `App` opens it at first use."""
-        if self._store is None:
-            raise ConfigError("this client has no store")
-        return self._store
-
-    async def _id(self, job_id: JobId) -> UUID:
-        return job_id if isinstance(job_id, UUID) else await (await self.open()).jobs.find_job(job_id)
-
-    def _note(self, reason: str | None, **more: str) -> str:
-        note: dict[str, Any] = {"actor": self.actor, "door": self.door, **more}
+    def note(self, reason: str | None, **more: str) -> str:
+        """The note of a change, as JSON text. Raises InvalidInput."""
+        note: dict[str, Any] = {"actor": self.actor, "via": self.via, **more}
         if reason:
             note["reason"] = check_text(reason, "reason", 4000)
         return json.dumps(note, ensure_ascii=False)
 
 
-def _user() -> str:
+class ClientPart:
+    """What one part of a client starts from. It has no state of its own and opens nothing before its first call."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    @property
+    def _observer(self) -> Observer | None:
+        return self._scope.holder.backend.observer
+
+    async def _store(self) -> Store:
+        return await self._scope.holder.backend.open(self._scope.tenant)
+
+    async def _id(self, job_id: JobId) -> UUID:
+        """The id of a job; a full one is not looked up, for the call that follows does that. Raises JobNotFound, AmbiguousId."""
+        if isinstance(job_id, UUID):
+            return job_id
+        if len(job_id) == 36:
+            try:
+                return UUID(job_id)
+            except ValueError:
+                pass  # the store says what is wrong with it
+        return await (await self._store()).jobs.find_job(job_id)
+
+
+def login_name() -> str:
+    """The name of the operating system's user, who acts where no actor is given."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

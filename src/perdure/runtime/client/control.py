@@ -1,21 +1,19 @@
-"""The client's steering: append, cancel, retry, and commands to workers."""
+"""The control of jobs by a client: append, cancel, retry."""
 
 from __future__ import annotations
 
-import builtins
 from typing import Any
 from uuid import UUID
 
 from perdure.model.events import NewEvent
 from perdure.model.states import Status
-from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.runtime import codec
-from perdure.runtime.client.base import Base, JobId
+from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.validation import check_event_type
 
 
-class Steering(Base):
-    """See `client.Client`."""
+class JobControl(ClientPart):
+    """See `jobs.Jobs`."""
 
     async def append(
         self, job_id: JobId, expected_version: int, type: str, payload: Any = None, *, event_id: UUID | None = None
@@ -28,7 +26,7 @@ class Steering(Base):
         check_event_type(type)
         text = codec.encode({} if payload is None else payload, f"event '{type}'")
         event = NewEvent(type, text) if event_id is None else NewEvent(type, text, str(event_id))
-        return await (await self.open()).jobs.append(await self._id(job_id), expected_version, event)
+        return await (await self._store()).jobs.append(await self._id(job_id), expected_version, event)
 
     async def cancel(self, job_id: JobId, reason: str | None = None, *, force: bool = False) -> Status:
         """Cancel in any state; return the status afterwards.
@@ -36,16 +34,10 @@ class Steering(Base):
         A running handler is stopped by its worker within a second; if the worker does not answer for 10 s, or with
         force=True, it is fenced off. Cancelled already is fine; finished otherwise raises IllegalTransition.
         """
-        return await (await self.open()).jobs.cancel(await self._id(job_id), note=self._note(reason), force=force)
+        return await (await self._store()).jobs.cancel(
+            await self._id(job_id), note=self._scope.note(reason), force=force
+        )
 
     async def retry_now(self, job_id: JobId, reason: str | None = None) -> None:
         """Make a job in backoff, or one delayed, due now. Raises IllegalTransition in other states."""
-        await (await self.open()).jobs.retry_now(await self._id(job_id), note=self._note(reason))
-
-    async def workers(self, *, include_stopped: bool = False) -> builtins.list[WorkerInfo]:
-        """The workers that share this database."""
-        return await (await self.open()).workers.list_workers(include_stopped=include_stopped)
-
-    async def command_worker(self, worker_id: str, command: WorkerCommand) -> None:
-        """Ask a worker to drain or stop. Raises WorkerNotFound, AmbiguousId."""
-        await (await self.open()).workers.command_worker(worker_id, command)
+        await (await self._store()).jobs.retry_now(await self._id(job_id), note=self._scope.note(reason))

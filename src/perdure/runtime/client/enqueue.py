@@ -1,4 +1,4 @@
-"""The client's enqueueing: checks what a job is made of, then stores it; a rerun is a new job."""
+"""Enqueueing by a client: check a job, then store it. A rerun is a new job."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.control import Steering
-from perdure.runtime.client.queries import Looking
+from perdure.runtime.client.control import JobControl
+from perdure.runtime.client.queries import JobQueries
 from perdure.runtime.handle import Handle
 from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
@@ -106,8 +106,8 @@ class Joining:
             return self.handles(self.sending.stored(await self.joined.run_async()))
 
 
-class Enqueueing(Looking, Steering):
-    """See `client.Client`."""
+class JobEnqueue(JobQueries, JobControl):
+    """See `jobs.Jobs`."""
 
     @overload
     async def enqueue(
@@ -144,14 +144,14 @@ class Enqueueing(Looking, Steering):
             [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
             return joined
         form = self._form(job, options) if options else self._plain(job)
-        stored = await self._send(form.filled_in(input), (await self.open()).jobs.enqueue)
+        stored = await self._send(form.filled_in(input), (await self._store()).jobs.enqueue)
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
         """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
         if tx is not None:
             return await (await self.joining(requests, tx)).soon()
-        store, asked = await self.open(), list(requests)
+        store, asked = await self._store(), list(requests)
         handles: list[Handle[Any]] = []
 
         def built() -> Iterator[NewJob]:
@@ -160,10 +160,10 @@ class Enqueueing(Looking, Steering):
                 yield new
 
         stored: Sequence[Enqueued]
-        if self.observer is None:
+        if self._observer is None:
             stored = await store.jobs.enqueue_many(built())
         else:
-            with Sending(self.observer, list(built())) as sending:
+            with Sending(self._observer, list(built())) as sending:
                 stored = sending.stored(await store.jobs.enqueue_many(sending.jobs))
         for handle, acknowledged in zip(handles, stored, strict=True):
             if not acknowledged.created:
@@ -174,10 +174,14 @@ class Enqueueing(Looking, Steering):
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
         in your thread. Raises as `enqueue`."""
         built = list(self._built(requests))
-        store = await self.open()
-        with Sending(self.observer, [new for new, _ in built]) as sending:
+        store = await self._store()
+        with Sending(self._observer, [new for new, _ in built]) as sending:
             joined = await store.jobs.prepare_enqueue(tx, sending.jobs)
         return Joining(joined, sending, lambda stored: self._handles(stored, [output for _, output in built]))
+
+    def prepared(self, job: Handler[Any, Any] | str, input: Any, options: EnqueueOptions) -> NewJob:
+        """The job that `enqueue` would store, checked; nothing is stored. Raises as `enqueue`."""
+        return self._form(job, options).filled_in(input)
 
     def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
         """The jobs of some requests, and the types of their outputs. What many have in common is checked once."""
@@ -194,17 +198,16 @@ class Enqueueing(Looking, Steering):
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
 
     @cached_property
-    def _forms(self) -> dict[Handler[Any, Any], tuple[tuple[Policy, str, str], _Form]]:
-        """Of handlers' jobs without options, and what they were made from: to check one anew costs as much as to store it."""
+    def _forms(self) -> dict[Handler[Any, Any], tuple[Policy, _Form]]:
+        """The forms of jobs without options, with the policy each was made from: checking one costs as much as storing it."""
         return {}
 
     def _plain(self, job: Handler[Any, Any] | str) -> _Form:
         if isinstance(job, str):
             return self._form(job, {})  # what a name stands for may change
-        made_from = (job.policy, self.door, self.actor)
         kept = self._forms.get(job)
-        if kept is None or kept[0] != made_from:
-            kept = self._forms[job] = made_from, self._form(job, {})
+        if kept is None or kept[0] != job.policy:
+            kept = self._forms[job] = job.policy, self._form(job, {})
         return kept[1]
 
     def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
@@ -213,13 +216,13 @@ class Enqueueing(Looking, Steering):
             raise InvalidInput(
                 f"unknown options of an enqueue: {unknown}", hint=f"known: {', '.join(sorted(_OPTIONS))}"
             )
-        handler = job if isinstance(job, Handler) else self.registry.find(job)
+        handler = job if isinstance(job, Handler) else self._scope.registry.find(job)
         if isinstance(job, Handler):
             kind = job.name
         else:
             kind = job
-            if handler is None and len(self.registry) and not options.get("elsewhere"):
-                self.registry.get(job)  # raises, with the nearest name
+            if handler is None and len(self._scope.registry) and not options.get("elsewhere"):
+                self._scope.registry.get(job)  # raises, with the nearest name
         policy = handler.policy if handler else Policy()
         blank = NewJob(
             id=_NO_ID,
@@ -233,7 +236,7 @@ class Enqueueing(Looking, Steering):
             run_at=check_moment(options.get("run_at"), "run_at"),
             deadline=check_moment(options.get("deadline"), "deadline"),
             idempotency_key=check_text(options.get("idempotency_key"), "idempotency_key", 500),
-            note=self._note(None),
+            note=self._scope.note(None),
         )
         if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
@@ -245,15 +248,15 @@ class Enqueueing(Looking, Steering):
         if old.pruned_at is not None:
             raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
-        new = again(old, payload, "rerun", self._note(reason, origin=str(old.id)))
-        stored = await self._send(new, (await self.open()).jobs.enqueue)
-        handler = self.registry.find(old.kind)
+        new = again(old, payload, "rerun", self._scope.note(reason, origin=str(old.id)))
+        stored = await self._send(new, (await self._store()).jobs.enqueue)
+        handler = self._scope.registry.find(old.kind)
         return Handle(self, stored.id, handler.output_type if handler else None)
 
     async def _send(self, new: NewJob, write: Callable[[NewJob], Awaitable[Enqueued]]) -> Enqueued:
-        if self.observer is None:
+        if self._observer is None:
             return await write(new)
-        with Sending(self.observer, [new]) as sending:
+        with Sending(self._observer, [new]) as sending:
             [job] = sending.jobs
             [stored] = sending.stored([await write(job)])
             return stored

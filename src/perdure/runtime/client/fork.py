@@ -1,4 +1,4 @@
-"""The client's forks: a new job that keeps what an old one recorded before some step, and goes on from there."""
+"""Forks: a new job that keeps what an old one recorded before some step, and runs on from there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from perdure.model.errors import JobPruned
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.enqueue import Enqueueing, again, payload_of
+from perdure.runtime.client.enqueue import JobEnqueue, again, payload_of
 from perdure.runtime.fork import approvals_in, checkpoint_in, copied, step_named, taken_over
 from perdure.runtime.handle import Handle
 
 
-class Forking(Enqueueing):
-    """See `client.Client`."""
+class JobFork(JobEnqueue):
+    """See `jobs.Jobs`."""
 
     async def fork(
         self, job_id: JobId, from_step: str | int | None = None, *, input: Any = ..., reason: str | None = None
@@ -26,18 +26,18 @@ class Forking(Enqueueing):
         JobNotFound, AmbiguousId, JobPruned (its input is gone: give one), InvalidInput, NotJson, TooLarge; whatever it raises,
         nothing was written.
         """
-        store = await self.open()
+        store = await self._store()
         old = await self.get(job_id)
         if old.pruned_at is not None and input is ...:
             raise JobPruned(old, "give the fork an input of its own: input=, or --input JSON; ")
-        handler = self.registry.find(old.kind)
+        handler = self._scope.registry.find(old.kind)
         payload = codec.encode(old.payload, "the payload") if input is ... else payload_of(old.kind, handler, input)
         events = await self.events(old.id)
         step = step_named(old.id, events, from_step)
         kept = taken_over(events, before=step.version if step else None)
         answers = {id: await store.approvals.get_approval(id) for id in approvals_in(kept)}
-        told = {"origin": str(old.id), **({"from_step": step.key} if step else {})}
-        new = again(old, payload, "fork", self._note(reason, **told))
+        origin = {"origin": str(old.id), **({"from_step": step.key} if step else {})}
+        new = again(old, payload, "fork", self._scope.note(reason, **origin))
         recorded = [copied(event, answers) for event in kept]
         stored = await self._send(
             new, lambda job: store.jobs.enqueue_recorded(job, recorded, checkpoint=checkpoint_in(kept))

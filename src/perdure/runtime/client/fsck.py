@@ -1,4 +1,4 @@
-"""The client's fsck: prove that what is stored can be so, and repair what is safe."""
+"""The findings of one fsck: prove that what is stored is consistent, and repair what is safe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Self
 
 from perdure.model.fsck_faults import Finding
-from perdure.runtime.client.base import Base
 from perdure.store.protocol import Store
 
 PAGE = 200
@@ -50,17 +49,3 @@ class Fsck(AsyncIterator[Finding]):
         if not self._fix or not any(finding.fixable for finding in findings):
             return findings
         return await (await self._open()).checks.repair(findings[0].job_id)
-
-
-class Checking(Base):
-    """See `client.Client`."""
-
-    def fsck(self, *, fix: bool = False) -> Fsck:
-        """Prove that every job is what its log adds up to, that nothing around the jobs is missing or left over, and that the
-        schema is whole: `async for finding in client.fsck()`. A database in order gives nothing but notes (`finding.note`).
-
-        fix: repair what is safe, each repair in a transaction of its own; it is told with fixed=True once it is committed.
-        Costs time in proportion to the database, no memory, and disturbs nobody: workers may go on. It examines the jobs of
-        this client's tenant. Raises ForeignDatabase, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnreachable.
-        """
-        return Fsck(self.open, fix=fix)

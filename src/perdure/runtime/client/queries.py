@@ -1,8 +1,7 @@
-"""The client's reading: one job, lists, logs, and waiting for an end."""
+"""Reading jobs by a client: one job, lists, logs, and waiting for an end."""
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -10,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from perdure.model.comparison import JobDiff, compare
-from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned, PerdureError, WaitTimeout
+from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.fold import fold, job_at
@@ -18,7 +17,7 @@ from perdure.model.jobs import Job, JobFilter, Page, RunRecord
 from perdure.model.states import FAILURES, Status, parse_status
 from perdure.model.timing import Duration
 from perdure.runtime import codec
-from perdure.runtime.client.base import Base, JobId
+from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.explain.explain import explain
 from perdure.runtime.validation import check_moment, check_seconds
 from perdure.store.follow import follow
@@ -26,8 +25,8 @@ from perdure.store.follow import follow
 _PAGE = 1000
 
 
-class Looking(Base):
-    """See `client.Client`."""
+class JobQueries(ClientPart):
+    """See `jobs.Jobs`."""
 
     async def get(self, job_id: JobId, *, at: int | None = None) -> Job:
         """The job as it stands, or with `at` as it was at that version of its log. Raises JobNotFound, AmbiguousId.
@@ -36,7 +35,7 @@ class Looking(Base):
         are as they were, and what never changes (input, kind, limits, ...) is as it is. Raises InvalidInput for a version that
         the log does not have.
         """
-        store, id = await self.open(), await self._id(job_id)
+        store, id = await self._store(), await self._id(job_id)
         job = await store.jobs.get_job(id)
         if at is None:
             return job
@@ -69,25 +68,35 @@ class Looking(Base):
         wanted = job_filter(status, kind, queue, since, until, search, idempotency_key)
         if not 1 <= limit <= 1000:
             raise InvalidInput(f"limit must be between 1 and 1000, got {limit}")
-        return await (await self.open()).jobs.list_jobs(wanted, limit=limit, cursor=cursor)
+        return await (await self._store()).jobs.list_jobs(wanted, limit=limit, cursor=cursor)
 
-    async def count(self, *, by: Literal["status", "kind", "queue"] = "status", **filters: Any) -> dict[str, int]:
-        """How many jobs, grouped; filters as in `list`."""
-        names = ("status", "kind", "queue", "since", "until", "search", "idempotency_key")
-        if unknown := set(filters) - set(names):
-            raise InvalidInput(f"unknown filter {', '.join(sorted(unknown))}; known: {', '.join(names)}")
-        defaults: dict[str, Any] = {"status": (), "kind": (), "queue": ()}
-        return await (await self.open()).jobs.count_jobs(
-            job_filter(*({**defaults, **filters}.get(n) for n in names)), by=by
-        )
+    async def count(
+        self,
+        *,
+        by: Literal["status", "kind", "queue"] = "status",
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, int]:
+        """How many jobs, grouped; filters as in `list`. Raises InvalidInput."""
+        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key)
+        return await (await self._store()).jobs.count_jobs(wanted, by=by)
 
     async def runs(self, job_id: JobId) -> builtins.list[RunRecord]:
-        """The finished attempts, first to last."""
-        return await (await self.open()).jobs.list_runs(await self._id(job_id))
+        """The finished attempts, first to last. Raises JobNotFound."""
+        store, id = await self._store(), await self._id(job_id)
+        found = await store.jobs.list_runs(id)
+        if not found:
+            await store.jobs.get_job(id)  # raises if there is no such job
+        return found
 
     async def events(self, job_id: JobId, *, after: int = 0) -> builtins.list[Event]:
         """All events with a version above `after`, in order. Raises JobNotFound."""
-        store, id = await self.open(), await self._id(job_id)
+        store, id = await self._store(), await self._id(job_id)
         found: list[Event] = []
         while page := await store.jobs.list_events(id, after=after):
             found += page
@@ -98,7 +107,7 @@ class Looking(Base):
 
     async def explain(self, job_id: JobId) -> Explanation:
         """Why the job is where it is, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
-        return explain(await (await self.open()).jobs.standing(await self._id(job_id)))
+        return explain(await (await self._store()).jobs.standing(await self._id(job_id)))
 
     async def diff(self, a: JobId, b: JobId) -> JobDiff:
         """What differs between two jobs: input, steps, result and outcome. Raises JobNotFound, AmbiguousId."""
@@ -108,37 +117,14 @@ class Looking(Base):
     async def watch(self, job_id: JobId, from_version: int = 0) -> AsyncIterator[Event]:
         """The events after `from_version` as they are committed, none twice and none skipped, on every store and across
         processes; ends after the event that finishes the job. Raises JobNotFound."""
-        async for event in follow(await self.open(), await self._id(job_id), after=from_version):
+        async for event in follow(await self._store(), await self._id(job_id), after=from_version):
             yield event
 
     async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
         """Wait until the job is finished and return it. Raises WaitTimeout; that does not touch the job."""
-        store, id = await self.open(), await self._id(job_id)
         limit = None if timeout is None else check_seconds(timeout, "timeout")
-        try:
-            async with asyncio.timeout(limit), store.hints.listen("news") as news:
-                pause = 0.01
-                while not (job := await store.jobs.get_job(id)).status.terminal:
-                    pause = 0.01 if await news.wait(pause) else min(pause * 2, 0.5)
-                return job
-        except TimeoutError:
-            job = await store.jobs.get_job(id)
-            if job.status.terminal:
-                return job
-            late = f"job …{job.short_id} {job.kind} is still {job.status} after {limit:g} s"
-            why, hints = await self._why_pending(job)
-            hint = "\n".join([*hints, f"see why: perdure jobs explain {job.short_id}"])
-            raise WaitTimeout(f"{late}. {why}It is kept, not cancelled", hint=hint) from None
-
-    async def _why_pending(self, job: Job) -> tuple[str, builtins.list[str]]:
-        """Whether somebody is there for a job that nobody has taken, and what to do: who only enqueues hears of no worker."""
-        if job.status is not Status.PENDING:
-            return "", []
-        try:
-            found = await self.explain(job.id)
-        except PerdureError:
-            return "", []  # what has to be told is that the time is up
-        return f"{found.sentence} ", [f"{move.what}: {move.command}" for move in found.moves]
+        store = await self._store()
+        return await self._scope.holder.backend.wait(store, await self._id(job_id), limit)
 
     async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
         """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout,

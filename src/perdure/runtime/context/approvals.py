@@ -56,7 +56,7 @@ class Decision(Generic[T]):
     by: str | None
     at: datetime | None
     comment: str | None
-    door: str | None
+    via: str | None
     approval_id: UUID
 
 
@@ -212,7 +212,7 @@ def _verdict(run: Run, approval: Approval, question: Question) -> Decision[Any]:
         by=approval.decided_by,
         at=approval.decided_at,
         comment=approval.comment,
-        door=approval.decided_door,
+        via=approval.decided_via,
         approval_id=approval.id,
     )
 

@@ -8,7 +8,7 @@ Promises common to all methods
 - Times are database time, UTC. Durations are seconds. JSON travels as text and is stored as that exact text.
 - A store serves one tenant; rows of other tenants do not exist for it.
 - Writes of a worker carry its `Lease` in their WHERE; if the lease is not the live one they raise `LeaseLost`.
-- `note` is JSON text saying who, through which door and why: {"actor": ..., "door": ..., "reason": ...}.
+- `note` is JSON text saying who, via what and why: {"actor": ..., "via": ..., "reason": ...}.
 """
 
 from __future__ import annotations

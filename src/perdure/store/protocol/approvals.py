@@ -52,7 +52,8 @@ class ApprovalStore(Protocol):
         - Approving a `question` takes an edited payload that is an object whose `outcome` is `happened` or `retry`:
           otherwise `InvalidInput`.
         - expected_digest given and different: `ApprovalChanged`. By id, with assignees that do not name `by`: `NotAssigned`.
-        - Writes status, who, when, why, door and the edited payload, and an `approval_decided` event that never holds a token.
+        - Writes status, who, when, why, via what and the edited payload, and an `approval_decided` event; it never holds
+          a token.
         - Denied with on_deny `fail` on a job suspended without a lease: FAILED (`denied`) in the same transaction. A job
           suspended on it otherwise gets a queue row that is due now and shows as WAITING_FOR_APPROVAL until claimed.
         """

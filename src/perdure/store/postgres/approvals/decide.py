@@ -24,7 +24,7 @@ class Decision(NamedTuple):
 
     status: str
     note: Mapping[str, Any]
-    door: str
+    via: str
     by: str | None = None
     comment: str | None = None
     edited_payload: str | None = None
@@ -61,7 +61,7 @@ async def decide(database: Database, tenant_id: str, asked: Decide) -> Approval:
         decision = Decision(
             status,
             decision_note(asked, approval_id, row["key"]),
-            door=asked.door,
+            via=asked.via,
             by=asked.by,
             comment=asked.comment,
             edited_payload=asked.edited_payload,
@@ -93,7 +93,7 @@ async def settle(tx: Transaction, job: LockedJob, approval: Row, decision: Decis
         approval_id=approval["id"],
         status=decision.status,
         by=decision.by,
-        door=decision.door,
+        via=decision.via,
         comment=decision.comment,
         edited_payload=decision.edited_payload,
     )
@@ -120,9 +120,9 @@ async def _addressed(tx: Transaction, tenant_id: str, asked: Decide) -> tuple[UU
 
 def _is_same(row: Row, asked: Decide) -> bool:
     """Whether a decision that stands already is this one, committed before its answer was lost."""
-    return (row["decided_by"], row["decided_door"], row["comment"], row["decision_payload"]) == (
+    return (row["decided_by"], row["decided_via"], row["comment"], row["decision_payload"]) == (
         asked.by,
-        asked.door,
+        asked.via,
         asked.comment,
         asked.edited_payload,
     )

@@ -19,7 +19,7 @@ select id, job_id from perdure.approvals where id = :approval_id and tenant_id =
 
 -- name: settle_approval
 update perdure.approvals set status = :status, decided_at = perdure.db_now(), decided_by = :by,
-  decided_door = :door, comment = :comment,
+  decided_via = :via, comment = :comment,
   edited = :edited_payload::text is not null, decision_payload = :edited_payload::text::json where id = :approval_id
 
 -- name: waits_on

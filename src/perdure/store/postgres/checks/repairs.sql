@@ -28,7 +28,7 @@ delete from perdure.job_waits where job_id = :job_id
 
 -- name: close_approval
 -- As the trigger does when a job ends.
-update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_door = 'system', comment = 'its job ended'
+update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_via = 'system', comment = 'its job ended'
 where id = :approval_id and status = 'PENDING'
 
 -- name: put_queue

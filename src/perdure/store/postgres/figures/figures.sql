@@ -22,6 +22,6 @@ from perdure.job_waits w join perdure.approvals a on a.job_id = any (array[w.job
 where a.status = 'PENDING' and a.tenant_id = :tenant_id
 
 -- name: decided_approvals
-select id, status, decided_door, decided_at, extract(epoch from decided_at - requested_at)::float8 as waited
+select id, status, decided_via, decided_at, extract(epoch from decided_at - requested_at)::float8 as waited
 from perdure.approvals
 where decided_at >= :since and tenant_id = :tenant_id and status <> 'CANCELLED' order by decided_at limit :limit

@@ -35,9 +35,9 @@ async def _expire_approval(database: Database, tenant_id: str, approval_id: UUID
         row = await lock_approval(tx, approval_id, tenant_id)
         if row["status"] != "PENDING" or not row["expired"]:
             return False
-        note = {"approval": str(approval_id), "key": row["key"], "decision": "EXPIRED", "door": "system"}
+        note = {"approval": str(approval_id), "key": row["key"], "decision": "EXPIRED", "via": "system"}
         failure = ("expired", expired_text(row["key"])) if row["on_expiry"] == "fail" else None
-        await settle(tx, job, row, Decision("EXPIRED", note, door="system", failure=failure))
+        await settle(tx, job, row, Decision("EXPIRED", note, via="system", failure=failure))
         return True
 
     try:

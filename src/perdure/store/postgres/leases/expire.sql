@@ -10,7 +10,7 @@ with late as materialized (
 update perdure.jobs j set status = 'FAILED', prev_status = j.status, version = j.version + 1, next_retry_at = null,
   updated_at = perdure.db_now(), finished_at = perdure.db_now(), error_kind = 'timeout',
   error_message = 'the deadline passed before it could finish',
-  note = json_build_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
+  note = json_build_object('via', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
     'error_kind', 'timeout')
 from late where j.id = any (array[late.id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') returning j.id
 

@@ -33,7 +33,7 @@ with lost as materialized (
     error_kind = case when g.verdict = 'DEADLETTER' then 'lease_lost' end,
     note = case when g.verdict = 'CANCELLED' then coalesce(g.cancel_note, '{}') else
       json_strip_nulls(json_build_object('reason', 'lease_expired', 'lost_worker', g.worker_id, 'actor', 'worker:' || :reaper::text,
-        'door', 'reaper', 'retry_count', j.retry_count + (g.verdict = 'RETRY' and g.started)::int,
+        'via', 'reaper', 'retry_count', j.retry_count + (g.verdict = 'RETRY' and g.started)::int,
         'error', case when g.verdict = 'DEADLETTER' then 'the lease of worker ' || g.worker_id || ' ran out' end,
         'error_kind', case when g.verdict = 'DEADLETTER' then 'lease_lost' end)) end
   from judged g where j.id = any (array[g.job_id])

@@ -73,8 +73,8 @@ def _settle(
 
 def expire_approval(conn: sqlite3.Connection, now: int, approval: sqlite3.Row, tenant: str) -> None:
     """Settle an approval whose time has run out."""
-    note = {"approval": approval["id"], "key": approval["key"], "decision": "EXPIRED", "door": "system"}
-    values = {"status": ApprovalStatus.EXPIRED, "by": None, "door": "system", "comment": None, "edited": None}
+    note = {"approval": approval["id"], "key": approval["key"], "decision": "EXPIRED", "via": "system"}
+    values = {"status": ApprovalStatus.EXPIRED, "by": None, "via": "system", "comment": None, "edited": None}
     failure = (expired_text(approval["key"]), "expired") if approval["on_expiry"] == "fail" else None
     _settle(conn, now, approval, tenant, values, note, failure)
 
@@ -204,7 +204,7 @@ class Approvals(Base):
             values = {
                 "status": ApprovalStatus.DENIED if denied else ApprovalStatus.APPROVED,
                 "by": decision.by,
-                "door": decision.door,
+                "via": decision.via,
                 "comment": decision.comment,
                 "edited": decision.edited_payload,
             }

@@ -56,7 +56,7 @@ where a.tenant_id = :tenant and a.id < coalesce(:before, 'g')
 order by a.id desc limit :limit
 
 -- name: settle_approval
-update approvals set status = :status, decided_at = :now, decided_by = :by, decided_door = :door, comment = :comment,
+update approvals set status = :status, decided_at = :now, decided_by = :by, decided_via = :via, comment = :comment,
   edited = :edited is not null, decision_payload = :edited where id = :id
 
 -- name: waits_on

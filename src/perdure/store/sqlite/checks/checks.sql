@@ -120,7 +120,7 @@ delete from job_waits where job_id = ?
 
 -- name: close_approval
 -- As the trigger does when a job ends.
-update approvals set status = 'CANCELLED', decided_at = (select now from clock), decided_door = 'system', comment = 'its job ended'
+update approvals set status = 'CANCELLED', decided_at = (select now from clock), decided_via = 'system', comment = 'its job ended'
 where id = ? and status = 'PENDING'
 
 -- name: put_queue

@@ -23,5 +23,5 @@ from job_waits w cross join approvals a on a.id = w.subject_id
 where a.status = 'PENDING' and a.tenant_id = :tenant
 
 -- name: decided_approvals
-select id, status, decided_door, decided_at, (decided_at - requested_at) / 1000000.0 as waited
+select id, status, decided_via, decided_at, (decided_at - requested_at) / 1000000.0 as waited
 from approvals where decided_at >= :since and tenant_id = :tenant and status <> 'CANCELLED' order by decided_at limit :limit

@@ -233,7 +233,7 @@ def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, reaper: str) ->
             "reason": "lease_expired",
             "lost_worker": worker,
             "actor": f"worker:{reaper}",
-            "door": "reaper",
+            "via": "reaper",
             "retry_count": retries,
         }
         note = json.dumps(said if error is None else said | {"error": error, "error_kind": "lease_lost"})

@@ -159,7 +159,7 @@ where (k.expires_at <= ? or k.cancel_requested_at <= ?) and k.tenant_id = ? orde
 -- Jobs nobody holds whose deadline has passed; :id null means any.
 update jobs set status = 'FAILED', prev_status = status, version = version + 1, next_retry_at = null, updated_at = :now,
   finished_at = :now, error_kind = 'timeout', error_message = 'the deadline passed before it could finish',
-  note = json_object('door', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
+  note = json_object('via', 'system', 'reason', 'deadline', 'error', 'the deadline passed before it could finish',
     'error_kind', 'timeout')
 where status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') and tenant_id = :tenant and id in (
   select q.job_id from job_queue q cross join jobs j on j.id = q.job_id

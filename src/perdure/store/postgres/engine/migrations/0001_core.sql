@@ -134,7 +134,7 @@ create table perdure.approvals (
   expires_at timestamptz,
   decided_at timestamptz,
   decided_by text,
-  decided_door text,
+  decided_via text,
   comment text,
   edited boolean not null default false,
   decision_payload json,
@@ -291,7 +291,7 @@ begin
     new.error_kind := coalesce(new.error_kind, 'fatal');
   end if;
   if new.note::text = old.note::text then
-    new.note := json_build_object('actor', session_user, 'door', 'sql');
+    new.note := json_build_object('actor', session_user, 'via', 'sql');
   end if;
   return new;
 end $$;
@@ -383,7 +383,7 @@ begin
       and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')));
     delete from perdure.job_waits where job_id = any (array (select id from new_t
       where prev_status <> status and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')));
-    update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_door = 'system',
+    update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_via = 'system',
         comment = 'its job ended'
       where status = 'PENDING' and job_id = any (array (select id from new_t
         where prev_status <> status and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')));
@@ -562,7 +562,7 @@ begin
         idempotency_key, note)
       values (job, tenant, enqueue.kind, enqueue.queue, enqueue.goal, enqueue.payload::json, hash, enqueue.priority,
         enqueue.max_retries, coalesce(enqueue.run_at, perdure.db_now() + coalesce(delay, interval '0')), enqueue.deadline,
-        enqueue.idempotency_key, json_build_object('actor', session_user, 'door', 'sql'))
+        enqueue.idempotency_key, json_build_object('actor', session_user, 'via', 'sql'))
       on conflict do nothing;
     if found then
       return job;

@@ -121,7 +121,7 @@ create table approvals (
   expires_at integer,
   decided_at integer,
   decided_by text,
-  decided_door text,
+  decided_via text,
   comment text,
   edited integer not null default 0 check (edited in (0, 1)),
   decision_payload text check (decision_payload is null or json_valid(decision_payload)),
@@ -326,7 +326,7 @@ begin
     where exists (select 1 from job_claims k where k.job_id = new.id);
   delete from job_queue where new.from_status <> 'RUNNING' and new.from_status <> 'WAITING' and job_id = new.id;
   delete from job_waits where job_id = new.id;
-  update approvals set status = 'CANCELLED', decided_at = new.at, decided_door = 'system', comment = 'its job ended'
+  update approvals set status = 'CANCELLED', decided_at = new.at, decided_via = 'system', comment = 'its job ended'
     where job_id = new.id and status = 'PENDING';
   insert into job_failures (job_id, status, finished_at)
     select new.id, new.to_status, new.at where new.to_status = 'FAILED' or new.to_status = 'DEADLETTER';
@@ -369,7 +369,7 @@ begin
   insert into job_moves values (new.id, (select max(version) + 1 from job_events where job_id = new.id), old.status,
     new.status, (select now from clock),
     case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
-    case when new.note = old.note then '{"actor":"sql","door":"sql"}' else new.note end,
+    case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end,
     case when new.queue = old.queue or new.lane <> old.lane then new.lane when new.tenant_id = 'default' then new.queue
       else new.tenant_id || ':' || new.queue end,
     new.priority, coalesce(new.next_retry_at, (select now from clock)), new.deadline);
@@ -387,7 +387,7 @@ begin
       else new.error_message end,
     error_kind = case when new.status in ('FAILED', 'DEADLETTER') then coalesce(new.error_kind, 'fatal')
       else new.error_kind end,
-    note = case when new.note = old.note then '{"actor":"sql","door":"sql"}' else new.note end
+    note = case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end
   where id = new.id;
 end;
 

@@ -1,0 +1,80 @@
+"""What a client works on: an object that opens stores. An App has one, tests replace it, and `Client(store)` makes one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from perdure.model.errors import ConfigError
+from perdure.model.jobs import Job
+from perdure.runtime.client.wait import wait_for_end
+from perdure.runtime.observer import Observer
+from perdure.store.protocol import Migration, SchemaStatus, Store
+
+
+class Backend(Protocol):
+    """Opens stores for clients and workers, and waits for the end of jobs."""
+
+    @property
+    def observer(self) -> Observer | None:
+        """Is told of jobs that are enqueued and of attempts; None where neither metrics nor traces are wanted."""
+        ...
+
+    async def open(self, tenant: str | None = None) -> Store:
+        """The store of a tenant, opened and its schema checked at first use. tenant None: the one of the settings."""
+        ...
+
+    async def schema_status(self) -> SchemaStatus:
+        """See `Database.schema_status`."""
+        ...
+
+    async def migrate(self) -> list[Migration]:
+        """See `Database.migrate`."""
+        ...
+
+    async def wait(self, store: Store, job_id: UUID, seconds: float | None) -> Job:
+        """See `Jobs.wait`. seconds: None waits without a limit."""
+        ...
+
+
+class BackendHolder(Protocol):
+    """Whoever holds a backend; clients ask it at every call, so that tests can replace the backend."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend in use."""
+        ...
+
+
+class OpenStore:
+    """The backend of a client made from a store that is open already; a holder of itself."""
+
+    observer: Observer | None = None
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+
+    @property
+    def backend(self) -> Backend:
+        """See `BackendHolder.backend`."""
+        return self
+
+    async def open(self, tenant: str | None = None) -> Store:
+        """See `Backend.open`. Raises ConfigError without a store, and for another tenant than the store's."""
+        if self._store is None:
+            raise ConfigError("this client has no store")
+        if tenant is not None and tenant != self._store.tenant_id:
+            raise ConfigError(f"this client's store is of tenant '{self._store.tenant_id}', not of '{tenant}'")
+        return self._store
+
+    async def schema_status(self) -> SchemaStatus:
+        """See `Backend.schema_status`."""
+        return await (await self.open()).schema.schema_status()
+
+    async def migrate(self) -> list[Migration]:
+        """See `Backend.migrate`."""
+        return await (await self.open()).schema.migrate()
+
+    async def wait(self, store: Store, job_id: UUID, seconds: float | None) -> Job:
+        """See `Backend.wait`."""
+        return await wait_for_end(store, job_id, seconds)

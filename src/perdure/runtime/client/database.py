@@ -1,0 +1,118 @@
+"""`client.database`: the schema, database time, sizes, checks and pruning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from perdure.model.errors import InvalidInput
+from perdure.model.retention import ENDS, PruneFilter, StoreSizes
+from perdure.model.states import Status
+from perdure.model.timing import Duration
+from perdure.runtime.client.base import ClientPart
+from perdure.runtime.client.fsck import Fsck
+from perdure.runtime.client.queries import job_filter
+from perdure.runtime.retention import BATCH, FORGOTTEN, Pruning, count
+from perdure.runtime.validation import check_seconds
+from perdure.store.protocol import Migration, SchemaStatus
+
+MOST_AT_ONCE = 10_000
+
+
+class Database(ClientPart):
+    """The schema, database time, sizes, checks and pruning."""
+
+    async def schema_status(self) -> SchemaStatus:
+        """What the database has and what this version needs; also of a database without a schema, or with a newer one.
+
+        Raises MalformedUrl, StoreUnreachable, ForeignDatabase.
+        """
+        return await self._scope.holder.backend.schema_status()
+
+    async def migrate(self) -> list[Migration]:
+        """Create or upgrade the schema; return what was applied. One migrator at a time, and all of a migration or nothing.
+
+        Tables of other programs are allowed, but none that has a name which perdure needs: in a SQLite file one of the same
+        name, on PostgreSQL any in a schema `perdure`. Raises MalformedUrl, StoreUnreachable, ForeignDatabase, SchemaTooNew,
+        MigrationChanged.
+        """
+        return await self._scope.holder.backend.migrate()
+
+    async def now(self) -> datetime:
+        """Database time, UTC: the clock by which leases, timers, deadlines and expiry are judged. Raises as `App.open`."""
+        return await (await self._store()).now()
+
+    async def sizes(self) -> StoreSizes:
+        """How much room tables and indexes take, largest first, found out without reading them. Raises as `App.open`."""
+        return await (await self._store()).figures.sizes()
+
+    def fsck(self, *, fix: bool = False) -> Fsck:
+        """Prove that every job is what its log adds up to, that nothing around the jobs is missing or left over, and that the
+        schema is whole: `async for finding in client.fsck()`. A database in order gives nothing but notes (`finding.note`).
+
+        fix: repair what is safe, each repair in a transaction of its own; it is reported with fixed=True once it is
+        committed. Takes time in proportion to the database, no memory, and blocks no worker. It examines the jobs of
+        this client's tenant. Raises ForeignDatabase, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnreachable.
+        """
+        return Fsck(self._store, fix=fix)
+
+    async def prune(
+        self,
+        *,
+        older_than: Duration,
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        keep_logs: bool = False,
+        export: str | PathLike[str] | None = None,
+        batch: int = BATCH,
+        dry_run: bool = False,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> int:
+        """Delete jobs that ended at least `older_than` (seconds or text) ago, with their logs, permanently; return how many.
+
+        One transaction per batch of at most `batch` jobs, fewer where they are large; `on_batch` is called with the number so
+        far after each. Stopped at any moment it leaves whole jobs, and can be called again to go on.
+        status: only these ends. keep_logs: only payloads, results and checkpoints go. export: a file (JSON lines; gzipped if
+        it ends in .gz) to which each job is appended and synced before the transaction that deletes it. dry_run: only count.
+        Without filters it also forgets workers that were not heard of for so long, and for a day. Raises InvalidInput, and
+        StoreError where the export cannot be written.
+        """
+        wanted = _wanted(older_than, status, kind, queue, heavy=keep_logs)
+        _check_batch(batch)
+        store = await self._store()
+        if dry_run:
+            return await count(store, wanted)
+        path = None if export is None else Path(fspath(export))
+        reported = 0
+        with Pruning(store, wanted, batch=batch, keep_logs=keep_logs, archive=path) as pruning:
+            going = True
+            while going:
+                try:
+                    going = await pruning.step()
+                finally:
+                    if on_batch is not None and pruning.pruned > reported:
+                        reported = pruning.pruned
+                        on_batch(reported)
+        if not (status or kind or queue):
+            await store.retention.forget_workers(max(wanted.older_than, FORGOTTEN))
+        return pruning.pruned
+
+
+def _wanted(older_than: Any, status: Any, kind: Any, queue: Any, *, heavy: bool) -> PruneFilter:
+    """A filter from what a person wrote. Raises InvalidInput for a status that is no end, and for an age that is none."""
+    filter = job_filter(status, kind, queue)
+    if live := [s for s in filter.statuses if not s.terminal]:
+        raise InvalidInput(
+            f"{live[0]} is no end of a job, and only finished jobs are pruned", hint=f"ends: {', '.join(ENDS)}"
+        )
+    age = check_seconds(older_than, "older_than")
+    return PruneFilter(age, filter.statuses or ENDS, filter.kinds, filter.queues, heavy=heavy)
+
+
+def _check_batch(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_AT_ONCE:
+        raise InvalidInput(f"batch is a whole number from 1 to {MOST_AT_ONCE}, got {value!r}")

@@ -1,0 +1,41 @@
+"""Waiting for the end of a job."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from perdure.model.errors import PerdureError, WaitTimeout
+from perdure.model.jobs import Job
+from perdure.model.states import Status
+from perdure.runtime.explain.explain import explain
+from perdure.store.protocol import Store
+
+
+async def wait_for_end(store: Store, job_id: UUID, seconds: float | None) -> Job:
+    """Wait until the job is finished and return it. seconds: None waits without a limit. Raises WaitTimeout, JobNotFound."""
+    try:
+        async with asyncio.timeout(seconds), store.hints.listen("news") as news:
+            pause = 0.01
+            while not (job := await store.jobs.get_job(job_id)).status.terminal:
+                pause = 0.01 if await news.wait(pause) else min(pause * 2, 0.5)
+            return job
+    except TimeoutError:
+        job = await store.jobs.get_job(job_id)
+        if job.status.terminal:
+            return job
+        late = f"job …{job.short_id} {job.kind} is still {job.status} after {seconds:g} s"
+        why, hints = await _why_pending(store, job)
+        hint = "\n".join([*hints, f"see why: perdure jobs explain {job.short_id}"])
+        raise WaitTimeout(f"{late}. {why}It is kept, not cancelled", hint=hint) from None
+
+
+async def _why_pending(store: Store, job: Job) -> tuple[str, list[str]]:
+    """Whether a worker serves a job that has not been claimed, and what to do: a program that only enqueues cannot know."""
+    if job.status is not Status.PENDING:
+        return "", []
+    try:
+        found = explain(await store.jobs.standing(job.id))
+    except PerdureError:
+        return "", []  # the timeout is what has to be reported
+    return f"{found.sentence} ", [f"{move.what}: {move.command}" for move in found.moves]

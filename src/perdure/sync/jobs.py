@@ -1,0 +1,204 @@
+"""`client.jobs`, blocking."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeVar, Unpack, overload
+from uuid import UUID
+
+from perdure.model.comparison import JobDiff
+from perdure.model.events import Event
+from perdure.model.explanation import Explanation
+from perdure.model.jobs import Job, Page, RunRecord
+from perdure.model.states import Status
+from perdure.model.timing import Duration
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.enqueue import EnqueueOptions, Request
+from perdure.runtime.client.jobs import Jobs as AsyncJobs
+from perdure.runtime.export_records import Record
+from perdure.runtime.handle import Handle as AsyncHandle
+from perdure.runtime.registry import Handler
+from perdure.sync.background import BackgroundLoop
+from perdure.sync.handle import Handle
+
+I = TypeVar("I")  # noqa: E741  the handler's input
+O = TypeVar("O")  # noqa: E741  the handler's output
+
+
+class Jobs:
+    """See `perdure.Client.jobs`; each call does what the one of the same name does there."""
+
+    def __init__(self, jobs: AsyncJobs, background: BackgroundLoop) -> None:
+        self._jobs = jobs
+        self._background = background
+
+    def _handle(self, handle: AsyncHandle[O]) -> Handle[O]:
+        return Handle(handle, self._background)
+
+    @overload
+    def enqueue(
+        self, job: Handler[None, O], /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
+    @overload
+    def enqueue(
+        self, job: Handler[I, O], input: I, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[O]: ...
+    @overload
+    def enqueue(
+        self, job: str, input: Any = None, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]: ...
+    def enqueue(
+        self, job: Any, input: Any = None, /, *, tx: object = None, **options: Unpack[EnqueueOptions]
+    ) -> Handle[Any]:
+        """See `Jobs.enqueue`. tx: a blocking connection, which is used in this thread and no other."""
+        if tx is not None:
+            [joined] = self.enqueue_many([Request(job, input, options)], tx=tx)
+            return joined
+        return self._handle(self._background.run(self._jobs.enqueue(job, input, **options)))
+
+    def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> builtins.list[Handle[Any]]:
+        """See `Jobs.enqueue_many`. tx: as for `enqueue`."""
+        if tx is None:
+            return [self._handle(h) for h in self._background.run(self._jobs.enqueue_many(requests))]
+        return [self._handle(h) for h in self._background.run(self._jobs.joining(requests, tx)).now()]
+
+    def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
+        """See `Jobs.handle`."""
+        return self._handle(self._jobs.handle(job_id, output_type))
+
+    def get(self, job_id: JobId, *, at: int | None = None) -> Job:
+        """See `Jobs.get`."""
+        return self._background.run(self._jobs.get(job_id, at=at))
+
+    def list(
+        self,
+        *,
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+        idempotency_key: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """See `Jobs.list`."""
+        return self._background.run(
+            self._jobs.list(
+                status=status,
+                kind=kind,
+                queue=queue,
+                since=since,
+                until=until,
+                search=search,
+                idempotency_key=idempotency_key,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def count(
+        self,
+        *,
+        by: Literal["status", "kind", "queue"] = "status",
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, int]:
+        """See `Jobs.count`."""
+        return self._background.run(
+            self._jobs.count(
+                by=by,
+                status=status,
+                kind=kind,
+                queue=queue,
+                since=since,
+                until=until,
+                search=search,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def runs(self, job_id: JobId) -> builtins.list[RunRecord]:
+        """See `Jobs.runs`."""
+        return self._background.run(self._jobs.runs(job_id))
+
+    def events(self, job_id: JobId, *, after: int = 0) -> builtins.list[Event]:
+        """See `Jobs.events`."""
+        return self._background.run(self._jobs.events(job_id, after=after))
+
+    def explain(self, job_id: JobId) -> Explanation:
+        """See `Jobs.explain`."""
+        return self._background.run(self._jobs.explain(job_id))
+
+    def diff(self, a: JobId, b: JobId) -> JobDiff:
+        """See `Jobs.diff`."""
+        return self._background.run(self._jobs.diff(a, b))
+
+    def watch(self, job_id: JobId, from_version: int = 0) -> Iterator[Event]:
+        """See `Jobs.watch`."""
+        return self._background.iterate(self._jobs.watch(job_id, from_version))
+
+    def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
+        """See `Jobs.wait`."""
+        return self._background.run(self._jobs.wait(job_id, timeout=timeout))
+
+    def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
+        """See `Jobs.result`."""
+        return self._background.run(self._jobs.result(job_id, timeout=timeout, output_type=output_type))
+
+    def append(
+        self, job_id: JobId, expected_version: int, type: str, payload: Any = None, *, event_id: UUID | None = None
+    ) -> int:
+        """See `Jobs.append`."""
+        return self._background.run(self._jobs.append(job_id, expected_version, type, payload, event_id=event_id))
+
+    def cancel(self, job_id: JobId, reason: str | None = None, *, force: bool = False) -> Status:
+        """See `Jobs.cancel`."""
+        return self._background.run(self._jobs.cancel(job_id, reason, force=force))
+
+    def retry_now(self, job_id: JobId, reason: str | None = None) -> None:
+        """See `Jobs.retry_now`."""
+        self._background.run(self._jobs.retry_now(job_id, reason))
+
+    def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
+        """See `Jobs.rerun`."""
+        return self._handle(self._background.run(self._jobs.rerun(job_id, reason)))
+
+    def fork(
+        self, job_id: JobId, from_step: str | int | None = None, *, input: Any = ..., reason: str | None = None
+    ) -> Handle[Any]:
+        """See `Jobs.fork`."""
+        return self._handle(self._background.run(self._jobs.fork(job_id, from_step, input=input, reason=reason)))
+
+    def export(
+        self,
+        *job_ids: JobId,
+        redact: bool = False,
+        status: str | Status | Sequence[str | Status] = (),
+        kind: str | Sequence[str] = (),
+        queue: str | Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+    ) -> Iterator[Record]:
+        """See `Jobs.export`."""
+        return self._background.iterate(
+            self._jobs.export(
+                *job_ids,
+                redact=redact,
+                status=status,
+                kind=kind,
+                queue=queue,
+                since=since,
+                until=until,
+                search=search,
+            )
+        )
