@@ -136,12 +136,12 @@ async def enqueue_recorded(
         if checkpoint is not None:
             await tx.rows(
                 "patch_state",
-                ids=[job.id],
-                checkpoints=[checkpoint],
+                job_id=[job.id],
+                checkpoint=[checkpoint],
                 progress=[None],
-                progress_texts=[None],
+                progress_text=[None],
                 tokens=[0],
-                costs=[0.0],
+                cost=[0.0],
             )
         return Enqueued(job.id, created=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -14,18 +14,10 @@ from perdure.store.group_commit.limits import text_of_record
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.hot_connection import RunStatement
 from perdure.store.postgres.engine.hot_writer import HotWriter, alike
+from perdure.store.postgres.leases.effects import LOCK_ORDER, Effect, run_effects
 from perdure.store.rows import Row
 
-HOT_STATEMENTS = (
-    "append_many",
-    "append_one",
-    "advance_heads",
-    "insert_events",
-    "patch_state",
-    "open_wait",
-    "close_waits",
-    "find_event",
-)
+HOT_STATEMENTS = ("append_many", "append_one", "advance_heads", "insert_events", "find_event", *LOCK_ORDER)
 
 in_lock_order = attrgetter("lease.job_id.int")
 
@@ -55,32 +47,47 @@ async def write_entries(run: RunStatement, entries: Sequence[Entry]) -> list[int
     )
     heads: dict[UUID, int] = {row["job_id"]: row["version"] for row in rows}
     live = [entry for entry in ordered if entry.lease.job_id in heads]
-    await _run_for_rows(run, "insert_events", _EVENT_COLUMNS, [
-        (e.lease.job_id, heads[e.lease.job_id] - len(e.events) + n, e.lease.attempt, event.event_id, event.type, event.payload)
-        for e in live for n, event in enumerate(e.events, 1)
-    ])  # fmt: skip
-    await _run_for_rows(run, "patch_state", _STATE_COLUMNS, [
-        (e.lease.job_id, e.state.checkpoint, e.state.progress, e.state.progress_text, e.state.tokens, e.state.cost)
-        for e in live if e.state is not None
-    ])  # fmt: skip
-    await _run_for_rows(run, "close_waits", ("ids", "keys"), [
-        (e.lease.job_id, key) for e in live for key in e.close_waits
-    ])  # fmt: skip
-    await _run_for_rows(run, "open_wait", _WAIT_COLUMNS, [
-        (e.lease.job_id, wait.key, wait.kind, wait.subject_id, wait.until) for e in live for wait in e.open_waits
-    ])  # fmt: skip
+    if any(entry.events for entry in live):
+        await run("insert_events", **_event_columns(live, heads))
+    await run_effects(run, ((entry.lease.job_id, effect) for entry in live for effect in _effects(entry)))
     return [heads.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in entries]
 
 
-_EVENT_COLUMNS = ("ids", "versions", "attempts", "event_ids", "types", "payloads")
-_STATE_COLUMNS = ("ids", "checkpoints", "progress", "progress_texts", "tokens", "costs")
-_WAIT_COLUMNS = ("ids", "keys", "kinds", "subject_ids", "untils")
+def _event_columns(entries: Sequence[Entry], heads: Mapping[UUID, int]) -> dict[str, Any]:
+    """The values of `insert_events`; heads: the version of the last event of each."""
+    rows = [
+        (entry.lease.job_id, heads[entry.lease.job_id] - len(entry.events) + n, entry.lease.attempt, event)
+        for entry in entries
+        for n, event in enumerate(entry.events, 1)
+    ]
+    ids, versions, attempts, events = zip(*rows, strict=True)
+    return {
+        "ids": ids,
+        "versions": versions,
+        "attempts": attempts,
+        "event_ids": [event.event_id for event in events],
+        "types": [event.type for event in events],
+        "payloads": [event.payload for event in events],
+    }
 
 
-async def _run_for_rows(run: RunStatement, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Run a statement that takes one array for each column, if there are any rows."""
-    if rows:
-        await run(name, **dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
+def _effects(entry: Entry) -> Iterator[Effect]:
+    state = entry.state
+    if state is not None:
+        yield (
+            "patch_state",
+            {
+                "checkpoint": state.checkpoint,
+                "progress": state.progress,
+                "progress_text": state.progress_text,
+                "tokens": state.tokens,
+                "cost": state.cost,
+            },
+        )
+    for key in entry.close_waits:
+        yield "close_waits", {"key": key}
+    for wait in entry.open_waits:
+        yield "open_wait", {"key": wait.key, "kind": wait.kind, "subject_id": wait.subject_id, "until": wait.until}
 
 
 class EntryWriter(HotWriter[Entry, int]):

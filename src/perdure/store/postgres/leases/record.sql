@@ -52,25 +52,3 @@ from unnest(:ids::uuid[], :versions::int[], :attempts::int[], :event_ids::uuid[]
 
 -- name: find_event
 select version from perdure.job_events where job_id = :job_id and event_id = :event_id
-
--- name: patch_state
--- One element for each job.
-insert into perdure.job_state (job_id, checkpoint, progress, progress_text, tokens, cost)
-select id, checkpoint::json, progress, progress_text, tokens, cost
-from unnest(:ids::uuid[], :checkpoints::text[], :progress::float8[], :progress_texts::text[], :tokens::bigint[], :costs::float8[])
-  u(id, checkpoint, progress, progress_text, tokens, cost)
-on conflict (job_id) do update set checkpoint = coalesce(excluded.checkpoint, job_state.checkpoint),
-  progress = coalesce(excluded.progress, job_state.progress),
-  progress_text = coalesce(excluded.progress_text, job_state.progress_text),
-  tokens = job_state.tokens + excluded.tokens, cost = job_state.cost + excluded.cost, updated_at = perdure.db_now()
-
--- name: open_wait
--- Opened again for the same subject, a wait keeps its answer.
-insert into perdure.job_waits as w (job_id, key, kind, subject_id, until)
-select * from unnest(:ids::uuid[], :keys::text[], :kinds::text[], :subject_ids::text[], :untils::timestamptz[])
-on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
-  answered_at = case when (w.kind, w.subject_id) is not distinct from (excluded.kind, excluded.subject_id) then w.answered_at end
-
--- name: close_waits
-delete from perdure.job_waits w using unnest(:ids::uuid[], :keys::text[]) u(id, key)
-where w.job_id = any (array[u.id]) and w.key = u.key
