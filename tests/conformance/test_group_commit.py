@@ -17,7 +17,8 @@ from perdure.store.group_commit.batcher import SECOND_WRITE_ITEMS, Batcher
 from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
 from perdure.store.group_commit.retry import Failure, Writer
 from perdure.store.open import open_store
-from perdure.store.sqlite.engine.writer import CROWD_ITEMS, MOST_AWAY
+from perdure.store.sqlite.engine.file_lock import LONGEST_PAUSE
+from perdure.store.sqlite.engine.writer import CONTENDED_ITEMS
 from perdure.store.sqlite.engine.writer import Writer as SqliteWriter
 from tests.conformance.support import new_job
 
@@ -314,11 +315,11 @@ async def notes(writer: SqliteWriter) -> list[str]:
 async def test_whoever_fails_in_a_shared_transaction_fails_alone(writer: SqliteWriter) -> None:
     with held(writer):
         calls: list[asyncio.Future[Any]] = [
-            writer.join(note, "a"),
+            writer.batch(note, "a"),
             writer.run(spoil),
-            writer.join(note, ""),
+            writer.batch(note, ""),
             writer.run(mark),
-            writer.join(note, "b"),
+            writer.batch(note, "b"),
         ]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [str, LeaseLost, ValueError, type(None), str]
@@ -346,7 +347,7 @@ async def test_one_culprit_is_found_in_few_transactions(writer: SqliteWriter) ->
     begun: list[str] = []
     await writer.run(lambda conn, now: conn.set_trace_callback(begun.append))
     with held(writer):
-        calls = [writer.join(note, "" if n == 123 else str(n)) for n in range(256)]
+        calls = [writer.batch(note, "" if n == 123 else str(n)) for n in range(256)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [n for n, result in enumerate(results) if not isinstance(result, str)] == [123]
     assert len(await notes(writer)) == 255
@@ -368,7 +369,7 @@ async def test_a_database_out_of_reach_ends_the_search_for_a_culprit(
 
     with held(writer):
         monkeypatch.setattr(writer, "_begin", begin_twice)
-        calls = [writer.join(note, text) for text in ("a", "b", "", "c")]
+        calls = [writer.batch(note, text) for text in ("a", "b", "", "c")]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert results[:2] == ["a", "b"]
     assert all(isinstance(result, PerdureError) for result in results[2:])
@@ -393,8 +394,8 @@ async def test_an_answer_does_not_wait_for_a_strangers_lock(
 
     with held(writer):
         monkeypatch.setattr(writer, "_lock", lock_and_lose)
-        first = [writer.join(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
-        second = writer.join(note, "second")
+        first = [writer.batch(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
+        second = writer.batch(note, "second")
     async with asyncio.timeout(3):
         await asyncio.gather(*first)
     assert not second.done()
@@ -410,7 +411,7 @@ async def test_an_answer_does_not_wait_for_somebody_elses_long_call(writer: Sqli
         assert done.wait(10)
 
     with held(writer):
-        first = [writer.join(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
+        first = [writer.batch(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
         second = writer.run(long)
     await asyncio.gather(*first)
     assert not second.done()
@@ -420,8 +421,8 @@ async def test_an_answer_does_not_wait_for_somebody_elses_long_call(writer: Sqli
 
 async def test_an_answer_comes_though_the_next_transaction_fails(writer: SqliteWriter) -> None:
     with held(writer):
-        first = [writer.join(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
-        second = writer.join(note, "")
+        first = [writer.batch(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
+        second = writer.batch(note, "")
     assert await asyncio.gather(*first) == [str(n) for n in range(MOST_ITEMS)]
     with pytest.raises(ValueError, match="empty"):
         await second
@@ -453,10 +454,10 @@ async def test_who_wrote_a_lot_after_waiting_gives_way(
 
             await stored_after_others(1)
             assert away == []
-            await stored_after_others(CROWD_ITEMS)
+            await stored_after_others(CONTENDED_ITEMS)
             assert len(away) == 1
-            assert 0 < away[0] <= MOST_AWAY
-            await store.jobs.enqueue_many([new_job() for _ in range(CROWD_ITEMS)])
+            assert 0 < away[0] <= LONGEST_PAUSE
+            await store.jobs.enqueue_many([new_job() for _ in range(CONTENDED_ITEMS)])
             assert sum(away[1:]) == 0, "nobody was in the way"
     finally:
         await store.close()

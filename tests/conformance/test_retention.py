@@ -14,8 +14,8 @@ from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo, WorkerState
 from perdure.store.postgres.retention import retention as postgres_retention
 from perdure.store.protocol import Store
+from perdure.store.sqlite.figures import figures as sqlite_figures
 from perdure.store.sqlite.retention import retention as sqlite_retention
-from perdure.store.sqlite.schema import schema as sqlite_schema
 from tests.conformance.shell import Refused, Shell
 from tests.conformance.support import (
     HOUR,
@@ -272,8 +272,8 @@ async def test_every_table_has_a_size(store: Store, monkeypatch: pytest.MonkeyPa
     assert {i.name for i in tables["jobs"].indexes} >= {"jobs_kind", "jobs_idempotency"}
     if tables["jobs"].exact:
         assert (tables["jobs"].rows, tables["job_events"].rows) == (5, 15)
-        monkeypatch.setattr(sqlite_schema, "COUNT_UP_TO", 4)
-        monkeypatch.setattr(sqlite_schema, "DBSTAT_UP_TO", 1)
+        monkeypatch.setattr(sqlite_figures, "COUNT_UP_TO", 4)
+        monkeypatch.setattr(sqlite_figures, "DBSTAT_UP_TO", 1)
         sizes = await store.figures.sizes()
         jobs = next(t for t in sizes.tables if t.name == "jobs")
         assert (jobs.rows, jobs.exact, jobs.at_least, jobs.bytes) == (4, False, True, None)

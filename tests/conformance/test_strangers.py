@@ -93,8 +93,8 @@ def stranger(file: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("database", "writer"):
-        monkeypatch.setattr(f"perdure.store.sqlite.{module}.PATIENCE", SHORT)
+    for module in ("connection", "driver_errors", "existing_file", "writer"):
+        monkeypatch.setattr(f"perdure.store.sqlite.engine.{module}.BUSY_SECONDS", SHORT)
 
 
 async def seconds_of(store: Store, job: NewJob) -> float:

@@ -24,7 +24,7 @@ from perdure.model.states import FAILURES, LEASED, Status
 from perdure.store import rows as shapes
 from perdure.store.postgres.engine.codec import CODEC as POSTGRES
 from perdure.store.rows import Codec
-from perdure.store.sqlite.engine.database import CODEC as SQLITE
+from perdure.store.sqlite.engine.codec import CODEC as SQLITE
 
 Row = dict[str, Any]
 

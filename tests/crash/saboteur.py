@@ -142,13 +142,13 @@ def sabotage_migrations() -> None:
             yield statement
 
     sqlite_schema._statements = statements
-    once = sqlite_schema.Schema._migrate_once
+    once = sqlite_schema.SqliteSchema._migrate_once
 
     def migrate_once(self: Any, conn: Any, now: int) -> Any:
         here(f"after migration {max(sqlite_schema._applied(conn), default=0)}")
         return once(self, conn, now)
 
-    sqlite_schema.Schema._migrate_once = migrate_once  # type: ignore[method-assign]
+    sqlite_schema.SqliteSchema._migrate_once = migrate_once  # type: ignore[method-assign]
     apply = postgres_schema.PostgresSchema._apply
 
     async def slow_apply(self: Any, connection: Any, migration: Migration) -> Migration:

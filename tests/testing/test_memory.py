@@ -25,7 +25,7 @@ from perdure import (
     WaitTimeout,
 )
 from perdure.model.errors import ApprovalExpired, ConfigError, DuplicateHandler, UnknownHandler
-from perdure.store.sqlite.leases.leases import Leases
+from perdure.store.sqlite.leases.leases import SqliteLeases
 from perdure.sync import Client as SyncClient
 from perdure.testing import ManualClock, TestApp
 from perdure.testing import memory as memory_module
@@ -451,14 +451,14 @@ async def test_no_time_passes_while_a_job_is_about_to_begin(
     t: TestApp, late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine may be so busy that the answer to a claim takes longer than an attempt takes to fall asleep."""
-    answer = getattr(Leases, late)
+    answer = getattr(SqliteLeases, late)
 
     async def answer_late(*args: Any, **options: Any) -> Any:
         answered = await answer(*args, **options)
         await asyncio.sleep(0.1)
         return answered
 
-    monkeypatch.setattr(Leases, late, answer_late)
+    monkeypatch.setattr(SqliteLeases, late, answer_late)
 
     @t.job(max_retries=0)  # its lease is renewed before it begins
     async def child(ctx: JobContext) -> str:

@@ -2,6 +2,7 @@
 -- has at most one parameter, the text of a JSON array in ASCII, and returns nothing but texts and booleans.
 
 -- name: enqueue_joined
+-- only: postgres the twin uses the statements of jobs/enqueue.sql on the caller's connection
 -- As enqueue_many.
 insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, tenant_id)
@@ -15,6 +16,7 @@ from json_to_recordset(:jobs::text::json)
 on conflict do nothing returning id::text
 
 -- name: find_joined
+-- only: postgres see enqueue_joined
 -- As find_enqueued: which of them was meant, the job that is there, and its payload.
 select u.id::text, j.id::text, j.other from json_to_recordset(:jobs::text::json)
   u(id uuid, kind text, key text, payload_hash text, tenant text)

@@ -1,25 +1,35 @@
-"""Whether what is stored can be so: reading it page by page in one snapshot each, and repairs in the writer's transaction."""
+"""Fsck: reading page by page, in one snapshot each, and repairs in the writer's transaction."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
-from datetime import datetime
-from typing import Any, cast
+from typing import cast
 from uuid import UUID
 
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.store.fsck.rules import PARTS, Case, Fault
 from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.rows import Row
-from perdure.store.sqlite.engine.base import SQL, Base
-from perdure.store.sqlite.engine.database import CODEC, micros
-from perdure.store.sqlite.engine.writer import NEWS, NOTHING, WORK
+from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
+from perdure.store.sqlite.engine.codec import CODEC, stored
+from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.schema.schema import SqliteSchema
 from perdure.store.sqlite.schema.schema_check import faults_of_the_schema
 
 
-class Checking(FsckRunner, Base):
-    """See `fsck.CheckStore`."""
+class SqliteChecks(FsckRunner):
+    """See `protocol.CheckStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str, schema: SqliteSchema) -> None:
+        self._engine = engine
+        self._tenant_id = tenant_id
+        self._schema = schema
+
+    async def check_schema(self) -> None:
+        """See `protocol.SchemaStore.check_schema`."""
+        await self._schema.check_schema()
 
     async def _schema_faults(self) -> list[Fault]:
         def read(conn: sqlite3.Connection) -> list[Fault]:
@@ -29,10 +39,10 @@ class Checking(FsckRunner, Base):
                 found += [prune_left(marks)] if marks else []
             return found
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def _repair_schema(self) -> None:
-        await self._write(lambda conn, _: conn.execute(SQL["drop_prune_marks"]), NOTHING)
+        await self._engine.write(lambda conn, _: conn.execute(SQL["drop_prune_marks"]), NOTHING)
 
     def _key_of(self, id: UUID) -> str:
         return str(id)
@@ -43,29 +53,29 @@ class Checking(FsckRunner, Base):
             jobs = 0
             doubtful: list[Examined] = []
             for id in ids:
-                case = _case(conn, id, self.tenant_id)
+                case = _case(conn, id, self._tenant_id)
                 if case is None:
                     continue
                 jobs += case.job is not None
-                judged = examine(case)
-                if judged.faults:
-                    doubtful.append(judged)
+                examined = examine(case)
+                if examined.faults:
+                    doubtful.append(examined)
             return IdPage(jobs, doubtful, ids[-1] if len(ids) == limit else None)
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def _look_again(self, keys: Sequence[str]) -> list[Examined]:
         def read(conn: sqlite3.Connection) -> list[Examined]:
-            cases = (_case(conn, key, self.tenant_id) for key in sorted(keys))
+            cases = (_case(conn, key, self._tenant_id) for key in sorted(keys))
             return [examine(case) for case in cases if case is not None]
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def _repair_one(self, key: str, given_up: Collection[str]) -> Fault | None:
         tried: list[Fault] = []
 
         def faults(conn: sqlite3.Connection) -> Sequence[Fault]:
-            case = _case(conn, key, self.tenant_id)
+            case = _case(conn, key, self._tenant_id)
             return () if case is None else examine(case).faults
 
         def one(conn: sqlite3.Connection, _: int) -> Fault | None:
@@ -74,39 +84,29 @@ class Checking(FsckRunner, Base):
                 return None
             fault, repair = chosen
             tried.append(fault)
-            conn.execute(SQL[repair.statement], [_spelled(value) for value in repair.values.values()])
+            conn.execute(SQL[repair.statement], {name: stored(value) for name, value in repair.values.items()})
             if any((left.code, left.text) == (fault.code, fault.text) for left in faults(conn)):
                 raise RepairFailed(fault)
             return fault
 
         try:
-            return await self._write(one, WORK | NEWS)
+            return await self._engine.write(one, WORK | NEWS)
         except StoreUnreachable:
             raise
         except PerdureError as error:
             raise RepairFailed(tried[-1] if tried else None, error.message) from error
 
 
-def _case(conn: sqlite3.Connection, key: str, tenant: str) -> Case | None:
+def _case(conn: sqlite3.Connection, key: str, tenant_id: str) -> Case | None:
     """Everything about one id; None for a job of another tenant."""
-    job = conn.execute(SQL["check_jobs"], (key,)).fetchone()
-    if job is not None and job["tenant_id"] != tenant:
+    job = conn.execute(SQL["check_jobs"], {"job_id": key}).fetchone()
+    if job is not None and job["tenant_id"] != tenant_id:
         return None
     now = CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"])
     case = Case(key, now, CODEC, cast("Row | None", job))
     for part in PARTS:
-        for row in conn.execute(SQL[f"check_{part}"], (key,)):
-            case.add(part, row, tenant)
-    for event in conn.execute(SQL["check_events"], (key,)):
+        for row in conn.execute(SQL[f"check_{part}"], {"job_id": key}):
+            case.add(part, row, tenant_id)
+    for event in conn.execute(SQL["check_events"], {"job_id": key}):
         case.log.read(event)
     return case
-
-
-def _spelled(value: Any) -> Any:
-    match value:
-        case datetime():
-            return micros(value)
-        case UUID():
-            return str(value)
-        case _:
-            return value

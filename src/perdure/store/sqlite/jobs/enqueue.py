@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, NamedTuple, get_args, get_type_hints
 from uuid import UUID
 
 from perdure.model.errors import PerdureError
@@ -13,102 +15,111 @@ from perdure.model.events import NewEvent
 from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.errors import idempotency_conflict
-from perdure.store.group_commit.limits import text_of_job
-from perdure.store.sqlite.engine.base import SQL, Base, singly
-from perdure.store.sqlite.engine.bulk import write_rows
-from perdure.store.sqlite.engine.database import micros, span
-from perdure.store.sqlite.engine.writer import NEWS, WORK
+from perdure.store.sqlite.engine.codec import span, stored
+from perdure.store.sqlite.engine.connection import savepoint
+from perdure.store.sqlite.engine.statements import SQL, row_list, write_rows
+
+_MORE = ("tenant_id", "lane", "payload_hash")
+"""Columns that are no fields of NewJob."""
+_FIELDS = {name: place for place, name in enumerate((*NewJob._fields, *_MORE))}
+_in_order = itemgetter(*(_FIELDS[name] for name in row_list("enqueue_many").fields))
+_RUN_AT = _FIELDS["run_at"]
+_CONVERTED = [
+    place for place, hint in enumerate(get_type_hints(NewJob).values()) if {UUID, datetime} & {hint, *get_args(hint)}
+]
+"""Fields that are not stored as they are."""
 
 
-def _values(job: NewJob, tenant: str, now: int) -> tuple[Any, ...]:
-    run_at = micros(job.run_at) if job.run_at is not None else now + span(job.delay)
-    return (
-        str(job.id), tenant, job.kind, job.queue, lane_of(tenant, job.queue), job.goal, job.payload, job.payload_hash,
-        job.priority, job.max_retries, run_at, micros(job.deadline), job.idempotency_key,
-        None if job.origin_id is None else str(job.origin_id), job.origin_kind, job.note, now, now,
-    )  # fmt: skip
+class EnqueueItem(NamedTuple):
+    """One call of `enqueue`."""
+
+    tenant_id: str
+    job: NewJob
 
 
-def acknowledge(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
-    """What a job that is not new turns out to be: stored before, or a repeated key. `other` is the payload of the one that is
-    there, where it is not the same text."""
+class _KnownId(Exception):
+    """The id of a job that is there already is among those of new ones: they are stored one by one."""
+
+
+def job_row(tenant_id: str, job: NewJob, now: int) -> tuple[Any, ...]:
+    """The row of `enqueue_many` for a job."""
+    values: list[Any] = list(job)
+    for place in _CONVERTED:
+        if values[place] is not None:
+            values[place] = stored(values[place])
+    if values[_RUN_AT] is None:
+        values[_RUN_AT] = now + span(job.delay)
+    values += (tenant_id, lane_of(tenant_id, job.queue), job.payload_hash)
+    row: tuple[Any, ...] = _in_order(values)
+    return row
+
+
+def lookup(tenant_id: str, job: NewJob) -> dict[str, Any]:
+    """The values of `find_enqueued` for a job."""
+    return {
+        "id": str(job.id),
+        "tenant_id": tenant_id,
+        "kind": job.kind,
+        "key": job.idempotency_key,
+        "payload_hash": job.payload_hash,
+    }
+
+
+def found(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
+    """What a job that is not new turns out to be: stored by an earlier call, or a repeated key. `other` is the payload of the one
+    that is there, unless the hashes say it is the same."""
     if id != job.id and other is not None and not same_json(other, job.payload):
         return idempotency_conflict(job, id)
     return Enqueued(id, created=False)
 
 
-class _Known(Exception):
-    """An id that is there already hides among new ones: one by one."""
+def enqueue_each(conn: sqlite3.Connection, now: int, items: Sequence[EnqueueItem]) -> Sequence[Enqueued | PerdureError]:
+    """Each job is stored, found, or refused on its own."""
+    if not any(job.idempotency_key for _, job in items):
+        with suppress(_KnownId), savepoint(conn):
+            if write_rows(conn, "enqueue_many", [job_row(*item, now) for item in items], now=now) == len(items):
+                return [Enqueued(job.id, created=True) for _, job in items]
+            raise _KnownId
+    return [enqueue_one(conn, now, *item) for item in items]
 
 
-class Enqueueing(Base):
-    """See `protocol.JobStore`."""
+def enqueue_all(conn: sqlite3.Connection, now: int, tenant_id: str, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """All jobs are stored or found, or the first refusal is raised."""
+    results: list[Enqueued] = []
+    for result in enqueue_each(conn, now, [EnqueueItem(tenant_id, job) for job in jobs]):
+        if isinstance(result, PerdureError):
+            raise result
+        results.append(result)
+    return results
 
-    async def enqueue(self, job: NewJob) -> Enqueued:
-        """See `protocol.JobStore.enqueue`."""
-        return await self._join(self._enqueue_each, job, WORK | NEWS, text_of_job(job))
 
-    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """See `protocol.JobStore.enqueue_many`."""
-        some = list(jobs)
+def enqueue_one(conn: sqlite3.Connection, now: int, tenant_id: str, job: NewJob) -> Enqueued | PerdureError:
+    """Store one job, or find it."""
+    if job.idempotency_key is None and write_rows(conn, "enqueue_many", [job_row(tenant_id, job, now)], now=now):
+        return Enqueued(job.id, created=True)
+    known = conn.execute(SQL["find_enqueued"], lookup(tenant_id, job)).fetchone()
+    if known is not None:
+        return found(job, UUID(known["id"]), known["other"])
+    if write_rows(conn, "enqueue_many", [job_row(tenant_id, job, now)], now=now):
+        return Enqueued(job.id, created=True)
+    raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
 
-        def all_or_none(conn: sqlite3.Connection, now: int) -> list[Enqueued]:
-            results: list[Enqueued] = []
-            for result in self._enqueue_each(conn, now, some):
-                if isinstance(result, PerdureError):
-                    raise result
-                results.append(result)
-            return results
 
-        return await self._write(all_or_none, WORK | NEWS) if some else []
-
-    async def enqueue_recorded(
-        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
-    ) -> Enqueued:
-        """See `protocol.JobStore.enqueue_recorded`."""
-
-        def one(conn: sqlite3.Connection, now: int) -> Enqueued:
-            stored = self._enqueue_one(conn, now, job)
-            if isinstance(stored, PerdureError):
-                raise stored
-            if not stored.created:
-                return stored
-            id = str(job.id)
-            if events:
-                rows = [(id, n, now, 0, e.event_id, e.type, e.payload) for n, e in enumerate(events, 2)]
-                conn.executemany(SQL["append_many"], rows)
-                conn.execute(SQL["append_free"], (1 + len(events), now, id))
-            if checkpoint is not None:
-                conn.execute(SQL["patch_state"], (id, checkpoint, None, None, 0, 0.0, now))
-            return stored
-
-        return await self._write(one, WORK | NEWS)
-
-    def _enqueue_each(
-        self, conn: sqlite3.Connection, now: int, jobs: Sequence[NewJob]
-    ) -> list[Enqueued | PerdureError]:
-        """Each job is stored, found, or refused on its own."""
-        tenant = self.tenant_id
-        if not any(job.idempotency_key for job in jobs):
-            with suppress(_Known), singly(conn):
-                if write_rows(conn, "enqueue_many", [_values(job, tenant, now) for job in jobs]) == len(jobs):
-                    return [Enqueued(job.id, created=True) for job in jobs]
-                raise _Known
-        return [self._enqueue_one(conn, now, job) for job in jobs]
-
-    def _enqueue_one(self, conn: sqlite3.Connection, now: int, job: NewJob) -> Enqueued | PerdureError:
-        where = {
-            "id": str(job.id),
-            "tenant": self.tenant_id,
-            "kind": job.kind,
-            "key": job.idempotency_key,
-            "payload_hash": job.payload_hash,
-        }
-        if job.idempotency_key is not None and (found := conn.execute(SQL["find_key"], where).fetchone()):
-            return acknowledge(job, UUID(found["id"]), found["other"])
-        if conn.execute(SQL["enqueue_many"], _values(job, self.tenant_id, now)).rowcount == 1:
-            return Enqueued(job.id, created=True)
-        found = conn.execute(SQL["find_enqueued"], where).fetchone()
-        if found is None:
-            raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
-        return acknowledge(job, UUID(found["id"]), found["other"])
+def enqueue_recorded(
+    conn: sqlite3.Connection, now: int, tenant_id: str, job: NewJob, events: Sequence[NewEvent], checkpoint: str | None
+) -> Enqueued:
+    """Store a job with a log and a checkpoint that it begins with."""
+    enqueued = enqueue_one(conn, now, tenant_id, job)
+    if isinstance(enqueued, PerdureError):
+        raise enqueued
+    if not enqueued.created:
+        return enqueued
+    id = str(job.id)
+    if events:
+        rows = [(id, n, 0, event.event_id, event.type, event.payload) for n, event in enumerate(events, 2)]
+        write_rows(conn, "append_many", rows, now=now)
+        conn.execute(SQL["append_free"], {"job_id": id, "version": 1 + len(events), "now": now})
+    if checkpoint is not None:
+        state = {"checkpoint": checkpoint, "progress": None, "progress_text": None, "tokens": 0, "cost": 0.0}
+        conn.execute(SQL["patch_state"], {"job_id": id, "now": now, **state})
+    return enqueued

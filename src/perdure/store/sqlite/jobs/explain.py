@@ -9,49 +9,39 @@ from uuid import UUID
 from perdure.model.explanation import EVENTS_LOOKED_AT, MOST_AHEAD, Standing
 from perdure.store.errors import job_not_found
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
-from perdure.store.sqlite.engine.base import SQL, Base
-from perdure.store.sqlite.engine.database import CODEC
+from perdure.store.sqlite.engine.codec import CODEC
+from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.jobs.read import event_values
 
 
-class Explaining(Base):
-    """See `protocol.JobStore`."""
-
-    async def standing(self, job_id: UUID) -> Standing:
-        """See `protocol.JobStore.standing`."""
-        return await self._read(lambda conn: _look(conn, str(job_id), self.tenant_id))
-
-
-def _look(conn: sqlite3.Connection, id: str, tenant: str) -> Standing:
-    row = conn.execute(SQL["get_job"], (id, tenant)).fetchone()
+def read_standing(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Standing:
+    """See `protocol.JobStore.standing`."""
+    id = {"job_id": str(job_id)}
+    row = conn.execute(SQL["get_job"], {**id, "tenant_id": tenant_id}).fetchone()
     if row is None:
-        raise job_not_found(id)
+        raise job_not_found(job_id)
     job = job_of(row, CODEC)
-    lease = conn.execute(SQL["lease_holder"], (id,)).fetchone()
-    log = {
-        "tenant": tenant,
-        "job_id": id,
-        "after": max(0, job.version - EVENTS_LOOKED_AT),
-        "limit": EVENTS_LOOKED_AT,
-        "types": None,
-    }
-    workers = conn.execute(SQL["list_workers"], {"tenant": tenant, "include_stopped": False})
+    lease = conn.execute(SQL["lease_holder"], id).fetchone()
+    after = max(0, job.version - EVENTS_LOOKED_AT)
+    log = event_values(job_id, tenant_id, after=after, limit=EVENTS_LOOKED_AT, types=None)
+    workers = conn.execute(SQL["list_workers"], {"tenant_id": tenant_id, "include_stopped": False})
     return Standing(
         now=CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
         job=job,
         workers=tuple(worker_of(w, CODEC) for w in workers),
         holder=None if lease is None or lease["id"] is None else worker_of(lease, CODEC),
         claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
-        approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], (id,))),
+        approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], id)),
         events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
-        ahead=_ahead(conn, id),
+        ahead=_ahead(conn, str(job_id)),
     )
 
 
 def _ahead(conn: sqlite3.Connection, id: str) -> int:
-    place = conn.execute(SQL["place_in_queue"], (id,)).fetchone()
+    place = conn.execute(SQL["place_in_queue"], {"job_id": id}).fetchone()
     if place is None or not place["due"]:
         return 0
-    where = {
+    values = {
         "lane": place["lane"],
         "higher": json.dumps(list(range(place["priority"] + 1, 10))),
         "priority": place["priority"],
@@ -59,5 +49,5 @@ def _ahead(conn: sqlite3.Connection, id: str) -> int:
         "job_id": id,
         "most": MOST_AHEAD,
     }
-    counted: int = conn.execute(SQL["jobs_ahead"], where).fetchone()["n"]
+    counted: int = conn.execute(SQL["jobs_ahead"], values).fetchone()["n"]
     return min(counted, MOST_AHEAD)

@@ -2,7 +2,7 @@
 -- Where the dialect differs: time is a parameter or the clock view; a part of a union that has a limit is a query of its own.
 
 -- name: place_in_queue
-select lane, priority, run_at, run_at <= (select now from clock) as due from job_queue where job_id = ?
+select lane, priority, run_at, run_at <= (select now from clock) as due from job_queue where job_id = :job_id
 
 -- name: jobs_ahead
 -- Due jobs that a claim would take first; JSON array of the higher priorities. At most :most of each sort are counted. Ranges
@@ -18,10 +18,10 @@ select count(*) as n from (
 -- The lease of a job and the worker it names, also a stopped one.
 select k.claimed_at, w.*, w.state <> 'STOPPED' and w.heartbeat_at > (select now from clock) - 15000000 as alive,
   (select count(*) from job_claims h where h.worker_id = k.worker_id and h.expires_at > (select now from clock)) as held
-from job_claims k left join workers w on w.id = k.worker_id where k.job_id = ?
+from job_claims k left join workers w on w.id = k.worker_id where k.job_id = :job_id
 
 -- name: approvals_awaited
 -- Those that the open waits of a job are about.
 select a.*, j.kind as job_kind, j.status as job_status
 from job_waits w cross join approvals a on a.id = w.subject_id cross join jobs j on j.id = a.job_id
-where w.job_id = ? order by a.id
+where w.job_id = :job_id order by a.id

@@ -1,55 +1,69 @@
-"""The fence: every write of a worker looks first whether its lease is still the live one. Nobody can change that before the
-commit, because the running transaction has the file for itself."""
+"""Every write of a worker looks first whether its lease is still the live one. Nothing can change that before the commit, because
+the running transaction has the file for itself."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeGuard
 
 from perdure.model.jobs import Lease
-from perdure.store.sqlite.engine.base import SQL
-from perdure.store.sqlite.engine.bulk import fetch_rows, json_of
+from perdure.store.sqlite.engine.codec import json_array
+from perdure.store.sqlite.engine.statements import fetch_json
 
 
 class Claim(NamedTuple):
     """A row of `live_claims`."""
 
     job_id: str
-    attempt: int
+    tenant_id: str
     worker_id: str
+    attempt: int
     version: int
     cancel_note: str | None
 
 
 class Holder(NamedTuple):
-    """A worker in one attempt of a job."""
+    """A worker of a tenant in one attempt of a job."""
 
+    tenant_id: str
     worker_id: str
     attempt: int
 
 
-def held_heads(conn: sqlite3.Connection, now: int, tenant: str, holder: Holder, ids: Iterable[str]) -> dict[str, int]:
-    """Where the logs of these jobs end, by job id; only of those that this holder has a live lease of."""
-    row = conn.execute(SQL["held_heads"], (json_of(ids), *holder, now, tenant)).fetchone()
-    heads: dict[str, int] = json.loads(row[0])
-    return heads
+def holder_of(tenant_id: str, lease: Lease) -> Holder:
+    """Who has this lease."""
+    return Holder(tenant_id, lease.worker_id, lease.attempt)
 
 
-def live_claims(conn: sqlite3.Connection, now: int, tenant: str, ids: Iterable[str]) -> dict[str, Claim]:
-    """The claims of these jobs that have not run out, by job id. Whose they are is `holds`' business."""
-    rows = fetch_rows(conn, "live_claims", (json_of(ids), now, tenant))
-    return {row[0]: Claim._make(row) for row in rows}
+def held_heads(
+    conn: sqlite3.Connection, now: int, ids: Sequence[str], holders: Sequence[Holder]
+) -> Sequence[int | None]:
+    """Where the log of each of these jobs ends; None unless its holder has a live lease of it."""
+    if len(set(holders)) == 1:  # mostly: one worker, in first attempts
+        values = {"ids": json_array(ids), "now": now, **holders[0]._asdict()}
+        heads: dict[str, int] = fetch_json(conn, "held_heads", values)
+        return [heads.get(id) for id in ids]
+    claims = live_claims(conn, now, ids)
+    return [
+        claim.version if holds(claim := claims.get(id), holder) else None
+        for id, holder in zip(ids, holders, strict=True)
+    ]
 
 
-def holds(claim: Claim | None, lease: Lease) -> TypeGuard[Claim]:
+def live_claims(conn: sqlite3.Connection, now: int, ids: Iterable[str]) -> dict[str, Claim]:
+    """The claims of these jobs that have not expired, by job id. `holds` says of which lease they are."""
+    rows = fetch_json(conn, "live_claims", {"ids": json_array(ids), "now": now})
+    return {row[0]: Claim(*row) for row in rows}
+
+
+def holds(claim: Claim | None, holder: Holder) -> TypeGuard[Claim]:
     """Whether this is the claim of that very lease."""
-    return claim is not None and claim.attempt == lease.attempt and claim.worker_id == lease.worker_id
+    return claim is not None and (claim.tenant_id, claim.worker_id, claim.attempt) == holder
 
 
-def held_claim(conn: sqlite3.Connection, now: int, tenant: str, lease: Lease) -> Claim | None:
-    """The claim of this very lease, if it has not run out."""
+def held_claim(conn: sqlite3.Connection, now: int, tenant_id: str, lease: Lease) -> Claim | None:
+    """The claim of this very lease, if it has not expired."""
     id = str(lease.job_id)
-    claim = live_claims(conn, now, tenant, (id,)).get(id)
-    return claim if holds(claim, lease) else None
+    claim = live_claims(conn, now, (id,)).get(id)
+    return claim if holds(claim, holder_of(tenant_id, lease)) else None

@@ -1,4 +1,4 @@
-"""Taking finished jobs out of the database."""
+"""Deleting the finished jobs of one tenant, or their payloads."""
 
 from __future__ import annotations
 
@@ -10,85 +10,84 @@ from uuid import UUID
 
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
 from perdure.store.protocol.retention import LOOKED_AT
-from perdure.store.sqlite.engine.base import SQL, Base
-from perdure.store.sqlite.engine.database import span
-from perdure.store.sqlite.engine.writer import NOTHING
-from perdure.store.sqlite.jobs.read import texts
+from perdure.store.sqlite.engine.batch import NOTHING
+from perdure.store.sqlite.engine.codec import json_list, span
+from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.engine.statements import SQL
 
 _PARTS = ("events", "runs", "state", "approvals", "failures", "jobs", "done")
 
 
-class Retention(Base):
-    """See `retention.RetentionStore`."""
+class SqliteRetention:
+    """See `protocol.RetentionStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str) -> None:
+        self._engine = engine
+        self._tenant_id = tenant_id
 
     async def list_prunable(
         self, wanted: PruneFilter, *, after: UUID | None = None, before: UUID | None = None, limit: int = 500
     ) -> PrunePage:
-        """See `retention.RetentionStore.list_prunable`."""
-        where: dict[str, Any] = {
-            "tenant": self.tenant_id,
+        """See `protocol.RetentionStore.list_prunable`."""
+        window = {
             "after": None if after is None else str(after),
             "before": None if before is None else str(before),
-            "rows": LOOKED_AT,
+        }
+        values: dict[str, Any] = {
+            **window,
+            "tenant_id": self._tenant_id,
             "statuses": json.dumps([status for status in wanted.statuses if status.terminal]),
-            "kinds": texts(wanted.kinds),
-            "queues": texts(wanted.queues),
+            "kinds": json_list(wanted.kinds),
+            "queues": json_list(wanted.queues),
             "heavy": wanted.heavy,
             "limit": limit,
         }
 
         def look(conn: sqlite3.Connection) -> PrunePage:
-            end = conn.execute(SQL["prune_window"], where).fetchone()
-            up_to = None if end is None else end["id"]
-            finished_before = conn.execute(SQL["db_now"]).fetchone()["now"] - span(wanted.older_than)
-            more = {"up_to": up_to, "finished_before": finished_before}
-            jobs = tuple(
-                Prunable(UUID(row["id"]), row["version"]) for row in conn.execute(SQL["list_prunable"], where | more)
-            )
+            end = conn.execute(SQL["prune_window"], {**window, "rows": LOOKED_AT}).fetchone()
+            values["up_to"] = None if end is None else end["id"]
+            values["finished_before"] = conn.execute(SQL["db_now"]).fetchone()["now"] - span(wanted.older_than)
+            rows = conn.execute(SQL["list_prunable"], values)
+            jobs = tuple(Prunable(UUID(row["id"]), row["version"]) for row in rows)
             if len(jobs) == limit:
                 return PrunePage(jobs, jobs[-1].id)
-            return PrunePage(jobs, None if up_to is None else UUID(up_to))
+            return PrunePage(jobs, None if end is None else UUID(end["id"]))
 
-        return await self._read(look)
+        return await self._engine.read(look)
 
     async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False) -> int:
-        """See `retention.RetentionStore.prune`."""
-        ids = json.dumps([str(id) for id in job_ids])
+        """See `protocol.RetentionStore.prune`."""
+        values = {"ids": json.dumps([str(id) for id in job_ids]), "tenant_id": self._tenant_id}
 
         def delete(conn: sqlite3.Connection, _: int) -> int:
-            conn.execute(SQL["prune_done"])  # somebody may have written there by hand
-            picked = conn.execute(SQL["prune_pick"], (ids, self.tenant_id)).rowcount
+            conn.execute(SQL["prune_done"])  # SQL typed by hand may have left something there
+            picked = conn.execute(SQL["prune_pick"], values).rowcount
             for part in _PARTS if picked else ():
                 conn.execute(SQL[f"prune_{part}"])
             return picked
 
         def lighten(conn: sqlite3.Connection, now: int) -> int:
-            picked = conn.execute(SQL["lighten_jobs"], (now, ids, self.tenant_id)).rowcount
+            picked = conn.execute(SQL["lighten_jobs"], {**values, "now": now}).rowcount
             if picked:
-                conn.execute(SQL["lighten_state"], (ids, self.tenant_id))
+                conn.execute(SQL["lighten_state"], values)
             return picked
 
-        return await self._write(lighten if keep_logs else delete, NOTHING)
+        return await self._engine.write(lighten if keep_logs else delete, NOTHING)
 
     async def forget_workers(self, older_than: float) -> int:
-        """See `retention.RetentionStore.forget_workers`."""
+        """See `protocol.RetentionStore.forget_workers`."""
 
-        def one(conn: sqlite3.Connection, now: int) -> int:
-            return conn.execute(SQL["forget_workers"], (self.tenant_id, now - span(older_than))).rowcount
+        def forget(conn: sqlite3.Connection, now: int) -> int:
+            values = {"tenant_id": self._tenant_id, "before": now - span(older_than)}
+            return conn.execute(SQL["forget_workers"], values).rowcount
 
-        return await self._write(one, NOTHING)
+        return await self._engine.write(forget, NOTHING)
 
     async def lead(self, chore: str, *, holder: str, ttl: float) -> bool:
-        """See `retention.RetentionStore.lead`."""
+        """See `protocol.RetentionStore.lead`."""
 
-        def one(conn: sqlite3.Connection, now: int) -> bool:
-            where = {
-                "tenant": self.tenant_id,
-                "chore": chore,
-                "holder": holder,
-                "now": now,
-                "until": now + span(ttl),
-            }
-            return conn.execute(SQL["lead"], where).rowcount == 1
+        def take(conn: sqlite3.Connection, now: int) -> bool:
+            values = {"chore": chore, "holder": holder, "now": now, "until": now + span(ttl)}
+            return conn.execute(SQL["lead"], {**values, "tenant_id": self._tenant_id}).rowcount == 1
 
-        return await self._write(one, NOTHING)
+        return await self._engine.write(take, NOTHING)

@@ -9,7 +9,7 @@ select id from jobs where id > coalesce(:after, '') and id < coalesce(:before, '
 -- name: list_prunable
 select id, version from jobs
 where id > coalesce(:after, '') and id <= coalesce(:up_to, 'g') and id < coalesce(:before, 'g')
-  and tenant_id = :tenant and status in (select value from json_each(:statuses))
+  and tenant_id = :tenant_id and status in (select value from json_each(:statuses))
   and finished_at <= :finished_before
   and (:kinds is null or kind in (select value from json_each(:kinds)))
   and (:queues is null or queue in (select value from json_each(:queues)))
@@ -17,10 +17,10 @@ where id > coalesce(:after, '') and id <= coalesce(:up_to, 'g') and id < coalesc
 order by id limit :limit
 
 -- name: prune_pick
--- JSON array of ids, tenant
+-- ids: JSON array
 insert into prune_batch (job_id)
-select j.id from json_each(?) e join jobs j on j.id = e.value
-where j.tenant_id = ? and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+select j.id from json_each(:ids) e join jobs j on j.id = e.value
+where j.tenant_id = :tenant_id and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
 on conflict (job_id) do nothing
 
 -- name: prune_events
@@ -45,22 +45,21 @@ delete from jobs where id in (select job_id from prune_batch)
 delete from prune_batch
 
 -- name: lighten_jobs
--- The payload and the result go, the record and its log stay: now, JSON array of ids, tenant
-update jobs set payload = 'null', result = null, pruned_at = ?, prev_status = status
-where id in (select value from json_each(?)) and tenant_id = ? and pruned_at is null
+-- The payload and the result go, the record and its log stay; ids: JSON array
+update jobs set payload = 'null', result = null, pruned_at = :now, prev_status = status
+where id in (select value from json_each(:ids)) and tenant_id = :tenant_id and pruned_at is null
   and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
 
 -- name: lighten_state
--- JSON array of ids, tenant
-update job_state set checkpoint = null where checkpoint is not null and job_id in (select j.id from json_each(?) e
-  join jobs j on j.id = e.value where j.tenant_id = ? and j.pruned_at is not null)
+-- ids: JSON array
+update job_state set checkpoint = null where checkpoint is not null and job_id in (select j.id from json_each(:ids) e
+  join jobs j on j.id = e.value where j.tenant_id = :tenant_id and j.pruned_at is not null)
 
 -- name: forget_workers
--- tenant, moment
-delete from workers where tenant_id = ? and heartbeat_at < ?
+delete from workers where tenant_id = :tenant_id and heartbeat_at < :before
   and not exists (select 1 from job_claims k where k.worker_id = workers.id)
 
 -- name: lead
-insert into leaders (tenant_id, chore, holder, expires_at) values (:tenant, :chore, :holder, :until)
+insert into leaders (tenant_id, chore, holder, expires_at) values (:tenant_id, :chore, :holder, :until)
 on conflict (tenant_id, chore) do update set holder = excluded.holder, expires_at = excluded.expires_at
 where leaders.holder = excluded.holder or leaders.expires_at <= :now

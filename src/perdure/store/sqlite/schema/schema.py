@@ -5,26 +5,19 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from pathlib import Path
 
 from perdure.model.errors import MigrationChanged, StoreError
-from perdure.model.retention import IndexSize, StoreSizes, TableSize, by_size
 from perdure.store.errors import check_schema_version, foreign_file
 from perdure.store.protocol import Migration, SchemaStatus
-from perdure.store.sqlite.engine.base import SQL, Base, singly
-from perdure.store.sqlite.engine.database import CODEC
-from perdure.store.sqlite.engine.writer import NOTHING
+from perdure.store.sqlite.engine.batch import NOTHING
+from perdure.store.sqlite.engine.codec import CODEC
+from perdure.store.sqlite.engine.connection import savepoint
+from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.schema.schema_check import names_of_ours
 from perdure.store.statements import load_migrations
 
 _MIGRATIONS = load_migrations("perdure.store.sqlite")
-
-COUNT_UP_TO = 100_000
-"""Rows of a table that are counted for its size."""
-
-DBSTAT_UP_TO = 256 * 1024 * 1024
-"""Bytes of a file that is read through to tell its tables apart."""
 
 
 def _applied(conn: sqlite3.Connection) -> dict[int, Migration]:
@@ -51,10 +44,10 @@ def check_not_foreign(conn: sqlite3.Connection, where: str, *, allow_other_table
     """Raise ForeignDatabase where the file has other tables and no schema of perdure's; allow_other_tables: only if one of them
     has a name that the schema needs."""
     if not _applied(conn):
-        strangers = conn.execute(SQL["strangers"]).fetchall()
-        taken = names_of_ours(strangers) if strangers else []
-        if taken or (strangers and not allow_other_tables):
-            raise foreign_file(_tables(strangers), taken, where)
+        others = conn.execute(SQL["strangers"]).fetchall()
+        taken = names_of_ours(others) if others else []
+        if taken or (others and not allow_other_tables):
+            raise foreign_file(_tables(others), taken, where)
 
 
 def _tables(things: Iterable[sqlite3.Row]) -> list[str]:
@@ -81,12 +74,12 @@ def _statements(script: str) -> Iterator[str]:
         yield statement
 
 
-class Schema(Base):
+class SqliteSchema:
     """See `protocol.SchemaStore`."""
 
-    @property
-    def _place(self) -> str:
-        return self._path or "the database in memory"
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._place = engine.name
 
     async def schema_status(self) -> SchemaStatus:
         """See `protocol.SchemaStore.schema_status`."""
@@ -102,12 +95,12 @@ class Schema(Base):
             server = f"SQLite {conn.execute(SQL['server_version']).fetchone()['version']}"
             return SchemaStatus(max(applied, default=0), len(_MIGRATIONS), server, (*shipped, *newer))
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:
         """See `protocol.SchemaStore.migrate`."""
-        # Looking takes no lock: whoever opens the store may be writing to the file himself.
-        applied = await self._read(_applied)
+        # Looking takes no lock: the caller itself may be writing to the file.
+        applied = await self._engine.read(_applied)
         if max(applied, default=0) == len(_MIGRATIONS):
             _check_unchanged(applied, self._place)
             return []
@@ -117,7 +110,7 @@ class Schema(Base):
             return self._migrate_once(conn, now)
 
         done: list[Migration] = []
-        while (migration := await self._write(once, NOTHING)) is not None:
+        while (migration := await self._engine.write(once, NOTHING)) is not None:
             done.append(migration)
         return done
 
@@ -133,7 +126,7 @@ class Schema(Base):
         migration = _MIGRATIONS[current]
         try:
             # The writer takes rows for changes: of tables that were made, it would not know that there is something to undo.
-            with singly(conn):
+            with savepoint(conn):
                 conn.execute(SQL["create_migrations"])
                 for statement in _statements(migration.sql):
                     conn.execute(statement)
@@ -148,7 +141,7 @@ class Schema(Base):
 
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
-        await self._read(lambda conn: check_fits(conn, self._place))
+        await self._engine.read(lambda conn: check_fits(conn, self._place))
 
     async def other_tables(self) -> list[str]:
         """See `protocol.SchemaStore.other_tables`."""
@@ -158,50 +151,8 @@ class Schema(Base):
             ours = set(names_of_ours(things))
             return [name for name in _tables(things) if name not in ours]
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def kinds(self) -> list[str]:
         """See `protocol.SchemaStore.kinds`."""
-        return [row["kind"] for row in await self._rows("list_kinds")]
-
-    async def now(self) -> datetime:
-        """See `protocol.SchemaStore.now`."""
-        row = await self._row("db_now")
-        assert row is not None
-        return CODEC.time(row["now"])
-
-    async def sizes(self) -> StoreSizes:
-        """See `protocol.SchemaStore.sizes`."""
-
-        def read(conn: sqlite3.Connection) -> StoreSizes:
-            file = conn.execute(SQL["file_sizes"]).fetchone()
-            bytes_of = _object_sizes(conn) if file["total"] <= DBSTAT_UP_TO else {}
-            indexes: dict[str, list[IndexSize]] = {}
-            for row in conn.execute(SQL["index_sizes"]):
-                if row["name"] in bytes_of:
-                    indexes.setdefault(row["tbl_name"], []).append(IndexSize(row["name"], bytes_of[row["name"]]))
-            tables = []
-            for row in conn.execute(SQL["table_sizes"], {"bound": COUNT_UP_TO + 1}):
-                name, rows = row["name"], min(row["rows"], COUNT_UP_TO)
-                more = row["rows"] > COUNT_UP_TO
-                of_it = tuple(sorted(indexes.get(name, ()), key=lambda i: -i.bytes))
-                tables.append(TableSize(name, rows, not more, more, bytes=bytes_of.get(name), indexes=of_it))
-            return StoreSizes(by_size(tables), file["total"], file["free"], self._wal_bytes())
-
-        return await self._read(read)
-
-    def _wal_bytes(self) -> int | None:
-        if self._path is None:
-            return None
-        try:
-            return Path(self._path + "-wal").stat().st_size
-        except OSError:
-            return 0
-
-
-def _object_sizes(conn: sqlite3.Connection) -> dict[str, int]:
-    """Bytes by table and index; nothing where this SQLite was built without dbstat."""
-    try:
-        return {row["name"]: row["pgsize"] for row in conn.execute(SQL["object_sizes"])}
-    except sqlite3.OperationalError:
-        return {}
+        return [row["kind"] for row in await self._engine.rows("list_kinds")]

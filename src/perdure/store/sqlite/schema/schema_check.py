@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 
 from perdure.store.fsck.rules import Fault
-from perdure.store.sqlite.engine.base import SQL
+from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.statements import load_migrations
 
 THE_CLOCK = "clock"

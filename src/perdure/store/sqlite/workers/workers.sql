@@ -2,13 +2,13 @@
 
 -- name: register_worker
 insert into workers (id, tenant_id, host, pid, queues, kinds, concurrency, state, started_at, heartbeat_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (:id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :state, :now, :now)
 on conflict (id) do update set host = excluded.host, pid = excluded.pid, queues = excluded.queues, kinds = excluded.kinds,
   concurrency = excluded.concurrency, state = excluded.state, command = null, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at
 
 -- name: beat_worker
-update workers set heartbeat_at = ?, state = ? where id = ? and tenant_id = ? returning command
+update workers set heartbeat_at = :now, state = :state where id = :worker_id and tenant_id = :tenant_id returning command
 
 -- name: list_workers
 select w.*, w.state <> 'STOPPED' and w.heartbeat_at > (select now from clock) - 15000000 as alive,
@@ -16,12 +16,12 @@ select w.*, w.state <> 'STOPPED' and w.heartbeat_at > (select now from clock) - 
 from workers w left join (
   select worker_id, count(*) as held from job_claims where expires_at > (select now from clock) group by 1) k
   on k.worker_id = w.id
-where w.tenant_id = :tenant and (:include_stopped or w.state <> 'STOPPED') order by w.started_at desc, w.id desc
+where w.tenant_id = :tenant_id and (:include_stopped or w.state <> 'STOPPED') order by w.started_at desc, w.id desc
 
 -- name: find_worker
 -- The worker of that very id, else those whose ids end so.
-select id from workers where tenant_id = :tenant and substr(id, -length(:text)) = :text and state <> 'STOPPED'
+select id from workers where tenant_id = :tenant_id and substr(id, -length(:text)) = :text and state <> 'STOPPED'
 order by id = :text desc, id limit 2
 
 -- name: command_worker
-update workers set command = ? where id = ?
+update workers set command = :command where id = :worker_id

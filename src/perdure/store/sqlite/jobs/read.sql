@@ -1,27 +1,5 @@
--- What clients do with jobs.
--- Where the dialect differs: one row instead of arrays (many.py repeats `values (?, ...)` for more of them); no row locks,
--- because a transaction of the writer has the file for itself; database time is a parameter, read once per transaction.
--- `fold` is Python's casefold, because lower() knows ASCII only here.
-
--- name: enqueue_many
--- One job. Nothing happens where its id, or its idempotency key, is there already.
-insert into jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, created_at, updated_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (id) do nothing
-
--- name: find_enqueued
--- The job of that id, or of that idempotency key and its payload, unless the hashes say that is the same.
-select id, null as other from jobs where id = :id and tenant_id = :tenant
-union all
-select id, case when payload_hash = :payload_hash then null else payload end from jobs
-where tenant_id = :tenant and kind = :kind and idempotency_key = :key and id <> :id
-limit 1
-
--- name: find_key
--- only: sqlite the key is looked up before the insert; the twin lets its unique index find out
-select id, case when payload_hash = :payload_hash then null else payload end as other from jobs
-where tenant_id = :tenant and kind = :kind and idempotency_key = :key
+-- Reading jobs, their events and their runs.
+-- Where the dialect differs: lists are JSON arrays. `fold` is Python's casefold, because lower() knows ASCII only here.
 
 -- name: get_job
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
@@ -33,12 +11,12 @@ select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.
     from (select * from job_waits where job_id = j.id order by opened_at, key) w) as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
-where j.id = ? and j.tenant_id = ?
+where j.id = :job_id and j.tenant_id = :tenant_id
 
 -- name: find_job
 -- The last digits of an id. The inner query reads an index of the ids only.
 select id from jobs where id in (select id from jobs where substr(replace(id, '-', ''), -length(:suffix)) = :suffix)
-  and tenant_id = :tenant limit 2
+  and tenant_id = :tenant_id limit 2
 
 -- name: list_jobs
 -- All jobs, newest first; JSON arrays for lists, null for any; 'g' comes after every id.
@@ -46,7 +24,7 @@ select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
-where j.tenant_id = :tenant and j.id < coalesce(:before, 'g')
+where j.tenant_id = :tenant_id and j.id < coalesce(:before, 'g')
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:kinds is null or j.kind in (select value from json_each(:kinds)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
@@ -63,7 +41,7 @@ select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
 from jobs j indexed by jobs_kind left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
-where j.tenant_id = :tenant and j.kind = :kind and j.id < coalesce(:before, 'g')
+where j.tenant_id = :tenant_id and j.kind = :kind and j.id < coalesce(:before, 'g')
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
@@ -79,7 +57,7 @@ select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
-where j.tenant_id = :tenant and j.id in (select value from json_each(:ids))
+where j.tenant_id = :tenant_id and j.id in (select value from json_each(:ids))
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:kinds is null or j.kind in (select value from json_each(:kinds)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
@@ -112,7 +90,7 @@ select job_id from job_failures where job_id < coalesce(:before, 'g') order by j
 -- name: count_jobs
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
 from jobs j
-where j.tenant_id = :tenant
+where j.tenant_id = :tenant_id
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:kinds is null or j.kind in (select value from json_each(:kinds)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
@@ -132,7 +110,7 @@ from (
   union select job_id from job_waits where :source = 'live_ids'
   union select job_id from job_failures where :source = 'failed_ids'
 ) named cross join jobs j on j.id = named.job_id
-where j.tenant_id = :tenant
+where j.tenant_id = :tenant_id
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
   and (:kinds is null or j.kind in (select value from json_each(:kinds)))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
@@ -144,54 +122,9 @@ where j.tenant_id = :tenant
 group by 1
 
 -- name: list_runs
-select r.* from job_runs r join jobs j on j.id = r.job_id where r.job_id = ? and j.tenant_id = ? order by r.attempt
+select r.* from job_runs r join jobs j on j.id = r.job_id where r.job_id = :job_id and j.tenant_id = :tenant_id order by r.attempt
 
 -- name: list_events
-select e.* from job_events e join jobs j on j.id = e.job_id and j.tenant_id = :tenant
+select e.* from job_events e join jobs j on j.id = e.job_id and j.tenant_id = :tenant_id
 where e.job_id = :job_id and e.version > :after
   and (:types is null or e.type in (select value from json_each(:types))) order by e.version limit :limit
-
--- name: lock_claim
-select attempt, version, worker_id, expires_at, started, claimed_at, cancel_requested_at from job_claims where job_id = ?
-
--- name: lock_job
-select status, version, attempt from jobs where id = ? and tenant_id = ?
-
--- name: append_free
--- The head of an unleased job's log, after append_many wrote the event: version, now, job id
-update jobs set version = ?, prev_status = status, updated_at = ? where id = ?
-
--- name: append_leased
--- The head of a leased job's log, after append_many wrote an event of perdure's own: version, job id
-update job_claims set version = ? where job_id = ?
-
--- name: request_cancel
-update job_claims set cancel_requested_at = ?, cancel_note = ? where job_id = ?
-
--- name: drop_claim
-delete from job_claims where job_id = ?
-
--- name: cancel_job
--- head: the version of the log's head
-update jobs set status = 'CANCELLED', prev_status = status, version = :head + 1, next_retry_at = null,
-  finished_at = :now, updated_at = :now, note = :note where id = :id
-
--- name: fenced_run
--- The run row of an attempt that was fenced by a cancel: id, attempt, worker id, claimed at, now
-insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
-values (?, ?, ?, ?, ?, 'CANCELLED', 'cancelled while it ran', 'cancelled')
-
--- name: make_due
-update job_queue set run_at = :now where job_id = :id and run_at > :now
-
--- name: make_due_job
--- The job row follows its queue row.
-update jobs set prev_status = status, updated_at = :now,
-  run_at = case when status = 'PENDING' then :now else run_at end,
-  next_retry_at = case when status = 'RETRY' then :now end where id = :id
-
--- name: fail_suspended
--- A job suspended without a lease is failed by an answer or by its absence.
-update jobs set status = 'FAILED', prev_status = status, version = version + 1, finished_at = :now, updated_at = :now,
-  error_message = :error, error_kind = :error_kind, note = :note
-where id = :id and status in ('PARKED', 'WAITING_FOR_APPROVAL')

@@ -1,4 +1,4 @@
-"""Where the processes that share a SQLite file ring each other: what is left there when they are gone."""
+"""Where the processes that share a SQLite file notify each other: what is left there when they are gone."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ from tests.conformance.support import new_job
 
 COMES_AND_GOES = """
 import asyncio, glob, os, sys, tempfile
-from perdure.store.sqlite.hints.notifier import Doorbell
+from perdure.store.sqlite.hints.notifier import Notifier
 
 async def main():
     for _ in range(500):
-        bell = Doorbell(sys.argv[1], lambda topic: None)
-        bell.open_ear()
-        assert glob.glob(f"{tempfile.gettempdir()}/perdure-*/*/{os.getpid()}-*"), "nobody can ring here"
-        bell.close()
+        notifier = Notifier(sys.argv[1], lambda topic: None)
+        notifier.start_listening()
+        assert glob.glob(f"{tempfile.gettempdir()}/perdure-*/*/{os.getpid()}-*"), "no process can send a hint here"
+        notifier.close()
 
 asyncio.run(main())
 """
@@ -35,8 +35,8 @@ from perdure.store.open import open_store
 
 async def main():
     store = await open_store(sys.argv[1])
-    await store.migrate()
-    async with store.listen("work"):
+    await store.schema.migrate()
+    async with store.hints.listen("work"):
         print("ready", flush=True)
         await asyncio.sleep(60)
 
@@ -55,7 +55,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def left(place: Path) -> list[Path]:
-    """Rooms and sockets."""
+    """Directories and sockets."""
     return list(place.glob("perdure-*/*")) + list(place.glob("perdure-*/*/*"))
 
 
@@ -66,14 +66,14 @@ async def start(program: str, argument: str) -> asyncio.subprocess.Process:
 async def test_nothing_is_left_of_a_store_that_listened(place: Path, tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/perdure.db")
     async with store.hints.listen("work"), store.hints.listen("news"):
-        room, socket = left(place)
+        directory, socket = left(place)
         assert socket.is_socket()
     await store.close()
     assert left(place) == []
-    assert room.parent.is_dir(), "which is for all files"
+    assert directory.parent.is_dir(), "which is for all files"
 
 
-async def test_who_stays_is_rung_by_who_came_and_went(place: Path, tmp_path: Path) -> None:
+async def test_a_store_that_stays_is_notified_by_one_that_came_and_went(place: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/perdure.db"
     one = await open_store(url)
     await one.schema.migrate()
@@ -89,7 +89,7 @@ async def test_who_stays_is_rung_by_who_came_and_went(place: Path, tmp_path: Pat
     assert left(place) == []
 
 
-async def test_processes_that_come_while_others_go_find_a_room(place: Path, tmp_path: Path) -> None:
+async def test_processes_that_come_while_others_go_find_a_directory(place: Path, tmp_path: Path) -> None:
     processes = [await start(COMES_AND_GOES, f"{tmp_path}/perdure.db") for _ in range(4)]
     assert [await process.wait() for process in processes] == [0] * 4
     assert left(place) == []

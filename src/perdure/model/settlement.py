@@ -1,0 +1,73 @@
+"""The rule by which an attempt that ends, or is lost, leaves its job: which status, how many retries are counted.
+
+SQLite calls these functions; PostgreSQL says the same in one SQL statement for a whole batch.
+`tests/conformance/test_settlement.py` holds both to this rule, case by case.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from perdure.model.jobs import MAX_LOST_STARTS, Outcome
+from perdure.model.states import FAILURES, Status
+
+
+class Settlement(NamedTuple):
+    """What a job becomes. The error is the one that its run record keeps; the job itself has it only in FAILED and DEADLETTER."""
+
+    status: Status
+    retry_count: int
+    lost_starts: int
+    error: str | None
+    error_kind: str | None
+
+    @property
+    def job_error(self) -> tuple[str | None, str | None]:
+        """error_message and error_kind of the job."""
+        return (self.error, self.error_kind) if self.status in FAILURES else (None, None)
+
+
+def settle_outcome(
+    outcome: Outcome, *, retry_count: int, max_retries: int, lost_starts: int, cancel_requested: bool
+) -> Settlement:
+    """How an attempt ends that its worker ends.
+
+    A cancel request turns an outcome that is no end into CANCELLED. A RETRY that uses a retry counts it, or becomes DEADLETTER
+    where they are used up.
+    """
+    status, error, error_kind = outcome.status, outcome.error, outcome.error_kind
+    if cancel_requested and not status.terminal:
+        status = Status.CANCELLED
+    if status is Status.RETRY and outcome.uses_retry:
+        if retry_count >= max_retries:
+            status = Status.DEADLETTER
+        else:
+            retry_count += 1
+    if status in FAILURES:
+        error = error or outcome.reason or "failed"
+        error_kind = error_kind or ("fatal" if status is Status.FAILED else "exhausted")
+    return Settlement(status, retry_count, 0 if outcome.started else lost_starts, error, error_kind)
+
+
+def settle_lost(
+    *, worker_id: str, started: bool, retry_count: int, max_retries: int, lost_starts: int, cancel_requested: bool
+) -> Settlement:
+    """How an attempt ends whose lease has expired, or whose worker did not heed a cancel request.
+
+    One that had started uses a retry; one that had not counts as a lost start, of which there may be a few.
+    """
+    if cancel_requested:
+        status = Status.CANCELLED
+    elif retry_count >= max_retries if started else lost_starts + 1 >= MAX_LOST_STARTS:
+        status = Status.DEADLETTER
+    else:
+        status = Status.RETRY
+    retry_count += status is Status.RETRY and started
+    dead = status is Status.DEADLETTER
+    return Settlement(
+        status,
+        retry_count,
+        lost_starts + (not started),
+        f"the lease of worker {worker_id} ran out" if dead else None,
+        "lease_lost" if dead else None,
+    )

@@ -1,0 +1,65 @@
+-- The repairs of fsck, each the statement of a `Repair`.
+
+-- name: repair_lane
+-- Its queue row follows by a trigger.
+update jobs set lane = :lane where id = :job_id
+
+-- name: put_claim
+-- A lease that has expired, so that a reaper hands the job on.
+insert into job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started)
+values (:job_id, :tenant_id, :attempt, :version, 'fsck', (select now from clock), :started)
+
+-- name: repair_claim
+update job_claims set tenant_id = :tenant_id, attempt = :attempt, version = :version,
+  expires_at = min(expires_at, (select now from clock) + ttl) where job_id = :job_id
+
+-- name: put_wait
+insert into job_waits (job_id, key, kind, subject_id, until, answered_at)
+values (:job_id, :key, :kind, :subject_id, :until, :answered_at)
+on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+  answered_at = excluded.answered_at
+
+-- name: drop_wait
+delete from job_waits where job_id = :job_id and key = :key
+
+-- name: drop_waits
+delete from job_waits where job_id = :job_id
+
+-- name: close_approval
+-- As the trigger does when a job ends.
+update approvals set status = 'CANCELLED', decided_at = (select now from clock), decided_via = 'system', comment = 'its job ended'
+where id = :approval_id and status = 'PENDING'
+
+-- name: put_queue
+insert into job_queue (job_id, lane, priority, run_at, deadline) values (:job_id, :lane, :priority, :run_at, :deadline)
+on conflict (job_id) do update set lane = excluded.lane, priority = excluded.priority, run_at = excluded.run_at,
+  deadline = excluded.deadline
+
+-- name: drop_queue
+delete from job_queue where job_id = :job_id
+
+-- name: put_failure
+insert into job_failures (job_id, status, finished_at) values (:job_id, :status, :finished_at)
+on conflict (job_id) do update set status = excluded.status, finished_at = excluded.finished_at
+
+-- name: drop_failure
+delete from job_failures where job_id = :job_id
+
+-- name: put_state
+-- What the log adds up to; version: that of the last checkpoint, null for none. The checkpoint is cut out of its event as text,
+-- `{"state":...}`, so that it stays the exact text. What a fork inherited has more in it, `{"state": ..., ...}`.
+insert into job_state (job_id, checkpoint, tokens, cost, updated_at)
+values (:job_id, (select case when e.payload like '{"state": %' then e.payload -> '$.state'
+    else substr(e.payload, 10, length(e.payload) - 10) end from job_events e
+  where e.job_id = :job_id and e.version = :version and e.payload like '{"state":%'), :tokens, :cost, (select now from clock))
+on conflict (job_id) do update set checkpoint = excluded.checkpoint, tokens = excluded.tokens, cost = excluded.cost,
+  updated_at = excluded.updated_at
+
+-- name: drop_state
+delete from job_state where job_id = :job_id
+
+-- name: drop_run
+delete from job_runs where job_id = :job_id and attempt = :attempt
+
+-- name: drop_prune_marks
+delete from prune_batch

@@ -1,0 +1,29 @@
+-- How much room tables and indexes take.
+
+-- name: table_sizes
+-- Rows, counted up to a bound: to count a large table is to read it.
+select 'jobs' as name, (select count(*) from (select 1 from jobs limit :bound)) as rows
+union all select 'job_events' as name, (select count(*) from (select 1 from job_events limit :bound)) as rows
+union all select 'job_queue' as name, (select count(*) from (select 1 from job_queue limit :bound)) as rows
+union all select 'job_claims' as name, (select count(*) from (select 1 from job_claims limit :bound)) as rows
+union all select 'job_waits' as name, (select count(*) from (select 1 from job_waits limit :bound)) as rows
+union all select 'job_state' as name, (select count(*) from (select 1 from job_state limit :bound)) as rows
+union all select 'job_runs' as name, (select count(*) from (select 1 from job_runs limit :bound)) as rows
+union all select 'job_failures' as name, (select count(*) from (select 1 from job_failures limit :bound)) as rows
+union all select 'approvals' as name, (select count(*) from (select 1 from approvals limit :bound)) as rows
+union all select 'workers' as name, (select count(*) from (select 1 from workers limit :bound)) as rows
+union all select 'leaders' as name, (select count(*) from (select 1 from leaders limit :bound)) as rows
+union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
+union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
+
+-- name: index_sizes
+select name, tbl_name from sqlite_master where type = 'index'
+
+-- name: file_sizes
+-- only: sqlite the database is a file
+select page_count * page_size as total, freelist_count * page_size as free
+from pragma_page_count, pragma_page_size, pragma_freelist_count
+
+-- name: object_sizes
+-- only: sqlite bytes of each table and index, where SQLite was built with dbstat; it visits every page of the file
+select name, pgsize from dbstat where aggregate = true

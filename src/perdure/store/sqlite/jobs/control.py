@@ -1,0 +1,68 @@
+"""What people and programs change about a job: append to its log, cancel it, make it due."""
+
+from __future__ import annotations
+
+import sqlite3
+from uuid import UUID
+
+from perdure.model.events import NewEvent
+from perdure.model.states import Status
+from perdure.store.errors import finished, job_leased, not_retryable, version_mismatch
+from perdure.store.sqlite.engine.locked_job import LockedJob
+from perdure.store.sqlite.engine.statements import SQL
+
+
+def append(
+    conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, expected_version: int, event: NewEvent
+) -> int:
+    """See `protocol.JobStore.append`."""
+    job = LockedJob(conn, job_id, tenant_id)
+    written = conn.execute(SQL["find_event"], {"job_id": job.id, "event_id": event.event_id}).fetchone()
+    if written is not None:
+        version: int = written["version"]
+        return version
+    if job.claim is not None:
+        raise job_leased(job_id, job.claim["worker_id"])
+    if job.status.terminal:
+        raise finished(job_id, job.status, "written to")
+    if job.head != expected_version:
+        raise version_mismatch(job_id, expected_version, job.head)
+    return job.write_event(conn, now, event.type, event.payload, event.event_id)
+
+
+def cancel(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, note: str, force: bool) -> Status:
+    """See `protocol.JobStore.cancel`."""
+    job = LockedJob(conn, job_id, tenant_id)
+    if job.status is Status.CANCELLED:
+        return job.status
+    if job.status.terminal:
+        raise finished(job_id, job.status, "cancelled")
+    claim = job.claim
+    if claim is not None and job.leased(now) and not force:
+        if claim["cancel_requested_at"] is None:
+            job.write_event(conn, now, "cancel_requested", note)
+            conn.execute(SQL["request_cancel"], {"job_id": job.id, "now": now, "note": note})
+        return job.status
+    if claim is not None:
+        conn.execute(SQL["drop_claim"], {"job_id": job.id})
+        if claim["started"]:
+            run = {
+                "job_id": job.id,
+                "attempt": claim["attempt"],
+                "worker_id": claim["worker_id"],
+                "claimed_at": claim["claimed_at"],
+                "now": now,
+            }
+            conn.execute(SQL["fenced_run"], run)
+    conn.execute(SQL["cancel_job"], {"job_id": job.id, "version": job.head, "now": now, "note": note})
+    return Status.CANCELLED
+
+
+def retry_now(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, note: str) -> None:
+    """See `protocol.JobStore.retry_now`."""
+    job = LockedJob(conn, job_id, tenant_id)
+    if job.status not in (Status.RETRY, Status.PENDING):
+        raise not_retryable(job_id, job.status)
+    if conn.execute(SQL["make_due"], {"job_id": job.id, "now": now}).rowcount == 1:
+        job.write_event(conn, now, "made_due", note)
+        conn.execute(SQL["make_due_job"], {"job_id": job.id, "now": now})

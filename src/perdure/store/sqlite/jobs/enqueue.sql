@@ -1,0 +1,19 @@
+-- Enqueueing. Where the dialect differs: no row locks, because a transaction of the writer has the file for itself; database time
+-- is a parameter, read once per transaction. A caller's connection may have temporary tables of any name, hence `main`, and may convert
+-- values by the type of their column, which || hides.
+
+-- name: enqueue_many
+-- Nothing happens where the id is there already. The key must have been looked for before.
+insert into main.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+  idempotency_key, origin_id, origin_kind, note, created_at, updated_at)
+values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+  idempotency_key, origin_id, origin_kind, note, :now, :now)
+on conflict (id) do nothing
+
+-- name: find_enqueued
+-- The job of that id, or of that idempotency key and its payload, unless the hashes say that is the same.
+select id || '' as id, null as other from main.jobs where id = :id and tenant_id = :tenant_id
+union all
+select id || '', case when payload_hash = :payload_hash then null else payload || '' end from main.jobs
+where tenant_id = :tenant_id and kind = :kind and idempotency_key = :key and id <> :id
+limit 1

@@ -1,0 +1,142 @@
+"""What clients do with jobs of one tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+from uuid import UUID
+
+from perdure.model.events import Event, NewEvent
+from perdure.model.explanation import Standing
+from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.states import Status
+from perdure.store.errors import ambiguous_id, id_suffix, job_not_found, parse_cursor
+from perdure.store.group_commit.limits import text_of_job
+from perdure.store.rows import event_of, job_of, run_of
+from perdure.store.sqlite.engine.batch import NEWS, WORK
+from perdure.store.sqlite.engine.codec import CODEC
+from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.jobs import control, read
+from perdure.store.sqlite.jobs.enqueue import EnqueueItem, enqueue_all, enqueue_each, enqueue_recorded
+from perdure.store.sqlite.jobs.explain import read_standing
+from perdure.store.sqlite.tx_enqueue.tx_enqueue import connection_steps
+from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
+
+
+class SqliteJobs:
+    """See `protocol.JobStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str) -> None:
+        self._engine = engine
+        self._tenant_id = tenant_id
+
+    # -- enqueue -------------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """See `protocol.JobStore.enqueue`."""
+        item = EnqueueItem(self._tenant_id, job)
+        return await self._engine.batch(enqueue_each, item, WORK | NEWS, text_of_job(job))
+
+    async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        """See `protocol.JobStore.enqueue_many`."""
+        some = list(jobs)
+        if not some:
+            return []
+        return await self._engine.write(
+            lambda conn, now: enqueue_all(conn, now, self._tenant_id, some),
+            WORK | NEWS,
+        )
+
+    async def enqueue_recorded(
+        self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
+    ) -> Enqueued:
+        """See `protocol.JobStore.enqueue_recorded`."""
+        return await self._engine.write(
+            lambda conn, now: enqueue_recorded(conn, now, self._tenant_id, job, events, checkpoint),
+            WORK | NEWS,
+        )
+
+    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+        """See `protocol.JobStore.prepare_enqueue`."""
+        return PreparedEnqueue(
+            tx, lambda connection: connection_steps(connection, jobs, self._tenant_id, self._engine.path)
+        )
+
+    # -- read ----------------------------------------------------------------------------------------------------------
+
+    async def get_job(self, job_id: UUID) -> Job:
+        """See `protocol.JobStore.get_job`."""
+        row = await self._engine.row("get_job", job_id=str(job_id), tenant_id=self._tenant_id)
+        if row is None:
+            raise job_not_found(job_id)
+        return job_of(row, CODEC)
+
+    async def find_job(self, text: str) -> UUID:
+        """See `protocol.JobStore.find_job`."""
+        suffix = id_suffix(text)
+        if isinstance(suffix, UUID):
+            return (await self.get_job(suffix)).id
+        rows = await self._engine.rows("find_job", suffix=suffix, tenant_id=self._tenant_id)
+        if not rows:
+            raise job_not_found(text)
+        if len(rows) > 1:
+            raise ambiguous_id(text)
+        return UUID(rows[0]["id"])
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
+        """See `protocol.JobStore.list_jobs`."""
+        before = parse_cursor(cursor)
+        rows = await self._engine.read(
+            lambda conn: read.list_jobs(conn, filter, self._tenant_id, before, limit + 1),
+        )
+        jobs = tuple(job_of(row, CODEC) for row in rows[:limit])
+        return Page(jobs, str(jobs[-1].id) if jobs and len(rows) > limit else None)
+
+    async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
+        """See `protocol.JobStore.count_jobs`."""
+        source = read.source_of(filter)
+        values = read.filter_values(filter, self._tenant_id) | {"by": by}
+        if source is None:
+            rows = await self._engine.rows("count_jobs", **values)
+        else:
+            rows = await self._engine.rows("count_some_jobs", **values, source=source)
+        return {row["grp"]: row["n"] for row in rows}
+
+    async def list_runs(self, job_id: UUID) -> list[RunRecord]:
+        """See `protocol.JobStore.list_runs`."""
+        rows = await self._engine.rows("list_runs", job_id=str(job_id), tenant_id=self._tenant_id)
+        return [run_of(row, CODEC) for row in rows]
+
+    async def list_events(
+        self, job_id: UUID, *, after: int = 0, limit: int = 1000, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        """See `protocol.JobStore.list_events`."""
+        values = read.event_values(job_id, self._tenant_id, after=after, limit=limit, types=types)
+        return [event_of(row, CODEC) for row in await self._engine.rows("list_events", **values)]
+
+    async def standing(self, job_id: UUID) -> Standing:
+        """See `protocol.JobStore.standing`."""
+        return await self._engine.read(lambda conn: read_standing(conn, self._tenant_id, job_id))
+
+    # -- control -------------------------------------------------------------------------------------------------------
+
+    async def append(self, job_id: UUID, expected_version: int, event: NewEvent) -> int:
+        """See `protocol.JobStore.append`."""
+        return await self._engine.write(
+            lambda conn, now: control.append(conn, now, self._tenant_id, job_id, expected_version, event),
+            NEWS,
+        )
+
+    async def cancel(self, job_id: UUID, *, note: str, force: bool = False) -> Status:
+        """See `protocol.JobStore.cancel`."""
+        return await self._engine.write(
+            lambda conn, now: control.cancel(conn, now, self._tenant_id, job_id, note, force),
+            WORK | NEWS,
+        )
+
+    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+        """See `protocol.JobStore.retry_now`."""
+        await self._engine.write(
+            lambda conn, now: control.retry_now(conn, now, self._tenant_id, job_id, note),
+            WORK | NEWS,
+        )

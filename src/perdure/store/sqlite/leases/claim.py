@@ -1,0 +1,117 @@
+"""Claiming: the first due jobs of a lane get a lease."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import structlog
+
+from perdure.model.errors import IllegalTransition, InvalidInput
+from perdure.model.jobs import ClaimedJob, lane_of
+from perdure.store.rows import claimed_job_of
+from perdure.store.sqlite.engine.batch import NEWS
+from perdure.store.sqlite.engine.codec import CODEC, span
+from perdure.store.sqlite.engine.connection import savepoint
+from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.engine.statements import SQL
+
+_SET_ASIDE = 300_000_000  # microseconds
+_ID, _PAYLOAD = 0, 5
+"""Places in a row of `claim`, which is one of `claimed_job_of`."""
+
+log = structlog.get_logger("perdure.store")
+
+
+class Claiming(NamedTuple):
+    """Who claims, where, and for how long (microseconds)."""
+
+    tenant_id: str
+    lane: str
+    worker_id: str
+    ttl: int
+
+
+class Claimed(NamedTuple):
+    """The jobs of one claim, as JSON: they are read by the event loop, whose time is less scarce than the writer's."""
+
+    jobs: str
+    payloads: dict[str, str]
+    """The large ones, by job id."""
+    at: int
+
+
+class DamagedJob(sqlite3.IntegrityError):
+    """One of these jobs cannot be claimed."""
+
+    def __init__(self, ids: str, why: str) -> None:
+        super().__init__(why)
+        self.job_id: str = json.loads(ids)[0]
+        """The first one; where only one was asked for, it is the one."""
+
+
+async def claim(
+    engine: Engine, tenant_id: str, *, worker_id: str, queue: str, limit: int, ttl: float
+) -> list[ClaimedJob]:
+    """See `protocol.LeaseStore.claim`."""
+    who = Claiming(tenant_id, lane_of(tenant_id, queue), worker_id, span(ttl))
+    try:
+        claimed = await engine.write(lambda conn, now: [*_claim(conn, now, who, engine.share(limit))], NEWS)
+    except (IllegalTransition, InvalidInput):
+        claimed = await engine.write(lambda conn, now: _claim_singly(conn, now, who, limit), NEWS)
+    jobs: list[ClaimedJob] = []
+    for some in claimed:
+        expires_at = CODEC.time(some.at) + timedelta(seconds=ttl)
+        for row in json.loads(some.jobs):
+            if row[_PAYLOAD] is None:
+                row[_PAYLOAD] = some.payloads[row[_ID]]
+            jobs.append(claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at))
+    return jobs
+
+
+def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> list[Claimed]:
+    """Lease the first due jobs of a lane; queue rows of jobs that cannot start are deleted.
+
+    Raises DamagedJob.
+    """
+    values: dict[str, Any] = {"tenant_id": who.tenant_id, "lane": who.lane, "now": now, "limit": limit}
+    while True:
+        found, ids, jobs, large, others = conn.execute(SQL["claim"], values).fetchone()
+        if found == "[]":
+            if others != "[]":
+                raise DamagedJob(others, "it is another tenant's, in this lane")
+            return []
+        if conn.execute(SQL["claim_take"], {"ids": found}).rowcount == 0:  # JSON cannot hold the id as it is
+            raise DamagedJob(found, "its row in job_queue cannot be deleted")
+        if ids != "[]":
+            break
+    try:
+        note = json.dumps({"worker": who.worker_id})
+        conn.execute(SQL["claim_move"], {"ids": ids, "now": now, "note": note})
+        lease = {"worker_id": who.worker_id, "ttl": who.ttl, "expires_at": now + who.ttl}
+        conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease})
+    except sqlite3.IntegrityError as error:
+        raise DamagedJob(ids, str(error)) from error
+    payloads = dict(conn.execute(SQL["large_payloads"], {"ids": large}).fetchall()) if large != "[]" else {}
+    return [Claimed(jobs, payloads, now)]
+
+
+def _claim_singly(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> list[Claimed]:
+    """One damaged job must not block its lane: it is logged and made due later, and the others are claimed."""
+    claimed: list[Claimed] = []
+    for _ in range(2 * limit):
+        try:
+            with savepoint(conn):
+                first = _claim(conn, now, who, 1)
+        except DamagedJob as error:
+            log.error(  # noqa: TRY400  the error's text says it all
+                "a damaged job cannot be claimed; put aside for 5 minutes", job_id=error.job_id, error=str(error)
+            )
+            conn.execute(SQL["push_back"], {"job_id": error.job_id, "until": now + _SET_ASIDE})
+            continue
+        claimed += first
+        if not first or len(claimed) == limit:
+            break
+    return claimed

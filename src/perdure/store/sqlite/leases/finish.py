@@ -1,0 +1,119 @@
+"""The end of an attempt. Many callers share each statement."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from perdure.model.errors import LeaseLost
+from perdure.model.jobs import Lease, Outcome
+from perdure.model.settlement import Settlement, settle_outcome
+from perdure.model.states import Status
+from perdure.store.errors import lease_lost
+from perdure.store.sqlite.engine.codec import CODEC, json_array, span
+from perdure.store.sqlite.engine.statements import SQL, write_rows
+from perdure.store.sqlite.leases.lease_check import Claim, Holder, held_heads, holder_of, holds, live_claims
+
+
+class FinishItem(NamedTuple):
+    """One call of `finish`."""
+
+    id: str
+    holder: Holder
+    lease: Lease
+    outcome: Outcome
+    ran: int
+    """Microseconds."""
+
+
+def finish_item(tenant_id: str, lease: Lease, outcome: Outcome) -> FinishItem:
+    """What the writer needs of a call."""
+    return FinishItem(str(lease.job_id), holder_of(tenant_id, lease), lease, outcome, span(outcome.ran))
+
+
+def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> Sequence[Status | LeaseLost]:
+    """End the attempts that returned: all claims are dropped first, then the jobs move."""
+    results: list[Status | LeaseLost] = []
+    completed: dict[str, dict[str, tuple[int, str | None]]] = {}
+    """By worker: version and result of its jobs."""
+    runs: dict[str, int] = {}
+    ids: set[str] = set()
+    heads = held_heads(conn, now, [item.id for item in items], [item.holder for item in items])
+    for item, head in zip(items, heads, strict=True):
+        id = item.id
+        if head is None or id in ids:
+            results.append(lease_lost(item.lease))
+            continue
+        ids.add(id)
+        completed.setdefault(item.holder.worker_id, {})[id] = (head + 1, item.outcome.result)
+        if item.outcome.started:
+            runs[id] = item.ran
+        results.append(Status.COMPLETED)
+    if ids:
+        conn.execute(SQL["add_completed_runs"], {"runs": json.dumps(runs), "now": now})
+        conn.execute(SQL["drop_claims"], {"ids": json_array(ids)})
+    for worker_id, jobs in completed.items():
+        note = json.dumps({"worker": worker_id})
+        values = {"jobs": json.dumps(jobs, ensure_ascii=False), "now": now, "note": note}
+        conn.execute(SQL["complete_many"], values)
+    return results
+
+
+def settle_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> Sequence[Status | LeaseLost]:
+    """End the attempts that ended in any other way."""
+    results: list[Status | LeaseLost] = []
+    settled: list[dict[str, Any]] = []
+    runs: list[tuple[Any, ...]] = []
+    claims = live_claims(conn, now, [item.id for item in items])
+    for id, holder, lease, outcome, ran in items:
+        claim = claims.get(id)
+        if not holds(claim, holder):
+            results.append(lease_lost(lease))
+            continue
+        del claims[id]
+        job = conn.execute(SQL["retries"], {"job_id": id}).fetchone()
+        end = settle_outcome(outcome, **job, cancel_requested=claim.cancel_note is not None)
+        settled.append(settle_values(claim, end, now, _note(claim, outcome, end, now), span(outcome.delay)))
+        if outcome.started:
+            runs.append((id, lease.attempt, lease.worker_id, now - ran, end.status.value, end.error, end.error_kind))
+        results.append(end.status)
+    if settled:
+        conn.execute(SQL["drop_claims"], {"ids": json_array(values["job_id"] for values in settled)})
+        conn.executemany(SQL["settle_many"], settled)
+    write_rows(conn, "add_run", runs, now=now)
+    return results
+
+
+def settle_values(claim: Claim, end: Settlement, now: int, note: str, delay: int = 0) -> dict[str, Any]:
+    """The parameters of `settle_many`."""
+    error, error_kind = end.job_error
+    return {
+        "job_id": claim.job_id,
+        "now": now,
+        "status": end.status,
+        "version": claim.version + 1,
+        "retry_count": end.retry_count,
+        "lost_starts": end.lost_starts,
+        "next_retry_at": now + delay if end.status is Status.RETRY else None,
+        "finished_at": now if end.status.terminal else None,
+        "error": error,
+        "error_kind": error_kind,
+        "note": note,
+    }
+
+
+def _note(claim: Claim, outcome: Outcome, end: Settlement, now: int) -> str:
+    if end.status is Status.CANCELLED and claim.cancel_note is not None:
+        return claim.cancel_note
+    said: dict[str, Any] = {
+        "worker": claim.worker_id,
+        "reason": outcome.reason,
+        "error": end.error,
+        "error_kind": end.error_kind,
+    }
+    if end.status is Status.RETRY:
+        due = CODEC.time(now + span(outcome.delay))
+        said |= {"retry_count": end.retry_count, "next_retry_at": due.isoformat()}
+    return json.dumps({key: value for key, value in said.items() if value is not None}, ensure_ascii=False)

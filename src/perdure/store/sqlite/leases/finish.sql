@@ -1,0 +1,32 @@
+-- The end of an attempt.
+
+-- name: complete_many
+-- Their claims are gone; jobs: JSON object of job ids, each with version and result
+update jobs set status = 'COMPLETED', prev_status = status, finished_at = :now, updated_at = :now, note = :note,
+  version = e.value ->> 0, result = e.value ->> 1 from json_each(:jobs) e where jobs.id = e.key
+
+-- name: drop_claims
+-- only: sqlite of many jobs; drop_claim is that of one; ids: JSON array
+delete from job_claims where job_id in (select value from json_each(:ids))
+
+-- name: add_run
+-- only: sqlite the twin writes it in the statement that ends the attempt
+insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+values :rows(job_id, attempt, worker_id, started_at, :now, outcome, error_message, error_kind)
+
+-- name: add_completed_runs
+-- only: sqlite add_run for those that complete, while their claims are there; runs: JSON object of job ids and microseconds
+insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)
+select k.job_id, k.attempt, k.worker_id, :now - e.value, :now, 'COMPLETED'
+from json_each(:runs) e cross join job_claims k on k.job_id = e.key
+
+-- name: retries
+-- only: sqlite what the end of a failed attempt depends on
+select retry_count, max_retries, lost_starts from jobs where id = :job_id
+
+-- name: settle_many
+-- Every other end.
+update jobs set status = :status, prev_status = status, version = :version, retry_count = :retry_count,
+  lost_starts = :lost_starts, next_retry_at = :next_retry_at, finished_at = :finished_at, updated_at = :now,
+  error_message = :error, error_kind = :error_kind, note = :note
+where id = :job_id
