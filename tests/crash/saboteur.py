@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Outcome
-from perdure.runtime.lease import LeaseKeeper
+from perdure.runtime.lease import LeaseManager
 from perdure.store.open import open_store
 from perdure.store.postgres.schema import schema as postgres_schema
 from perdure.store.protocol import Migration, Store
@@ -33,8 +33,8 @@ def obey(orders: Orders) -> None:
     global _orders  # noqa: PLW0603  one process, one set of orders
     _orders = orders
     if orders.stubborn:
-        LeaseKeeper._lost = lambda *_: None  # type: ignore[method-assign]
-        LeaseKeeper._give_up_stale = lambda *_: None  # type: ignore[method-assign]
+        LeaseManager._lost = lambda *_: None  # type: ignore[method-assign]
+        LeaseManager._give_up_expired = lambda *_: None  # type: ignore[method-assign]
     if orders.extra_migrations:
         ship_more_migrations(orders.extra_migrations)
     if orders.role == "migrator":

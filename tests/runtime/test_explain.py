@@ -115,8 +115,8 @@ async def test_a_lost_worker_of_the_queue_is_named(file_app: App) -> None:
     await store.workers.beat_worker(
         await employ(store, "birch"), state=WorkerState.STOPPED
     )  # a later one, which left in order
-    said = f"The one that did, worker {gone} (process 7 on larch), was last heard of at"
-    found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago): it never said that it stopped.")
+    said = f"The one that did, worker {gone} (process 7 on larch), sent its last heartbeat at"
+    found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago), and did not say that it stopped.")
     assert found.details["last_worker"] == gone
 
 
@@ -262,7 +262,7 @@ async def test_a_try_that_is_due(app: App) -> None:
     async with working(app):
         await reached(job, Status.RETRY)
     await app.jobs.retry_now(job.id)
-    await why(app, job, Why.NO_WORKER, "Its next try has been due for")
+    await why(app, job, Why.NO_WORKER, "Its next attempt has been due for")
 
 
 async def test_put_aside_by_a_claim_that_failed(damaged: App) -> None:
@@ -468,9 +468,7 @@ async def test_a_worker_that_seems_dead(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     lease = (await claim(store, job.id, worker_id="nobody", ttl=50 * HOUR)).lease
-    found = await why(
-        app, job, Why.WORKER_SILENT, "Worker nobody holds it, but is not known here: it seems dead", "(in 2d)"
-    )
+    found = await why(app, job, Why.WORKER_SILENT, "Worker nobody holds it, but has no row: it seems dead", "(in 2d)")
     assert found.details["takeover_at"] == found.details["lease_expires_at"]
     assert commands(found) == [START, f"perdure jobs cancel {job.id.hex[-8:]} --force"]
     birch = await employ(store, "birch")
@@ -498,7 +496,7 @@ async def test_a_silent_worker(file_app: App) -> None:
     await claim(store, job.id, worker_id=larch)
     async with open_shell(file_app.settings["database_url"]) as shell:
         await shell.run(f"update workers set heartbeat_at = {shell.ago(DAY)}")
-    await why(file_app, job, Why.WORKER_SILENT, "but was last heard of at", "(24h ago): it seems dead")
+    await why(file_app, job, Why.WORKER_SILENT, "but sent its last heartbeat at", "(24h ago): it seems dead")
 
 
 async def test_a_lost_lease_that_nobody_takes_over(app: App) -> None:

@@ -382,7 +382,7 @@ async def test_a_run_that_breaks_is_told_without_the_variables_of_its_code(
 
         def broke() -> bool:
             said.append(capfd.readouterr().out)
-            return "a run broke" in "".join(said)
+            return "an attempt failed in the worker itself" in "".join(said)
 
         await until(broke, what="the broken run")
     whole = "".join(said) + capfd.readouterr().out

@@ -178,11 +178,15 @@ async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app
 async def test_its_time_may_end_it(file_app: App) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
-        return [await signal(ctx, duration=1), ctx.attempt]
+        return [await signal(ctx, duration=2), ctx.attempt]
 
     async with working(file_app, linger=5):
         handle = await file_app.enqueue(sell)
-        assert await handle.result(PATIENCE) == [None, 1]  # it was sat out under the lease
+        await reached(handle, S.WAITING)
+        told = await file_app.jobs.explain(handle.id)
+        assert told.sentence.startswith("It waits: signal 'invoice-7' is to come; worker ")
+        assert (told.code, told.details["signals"]) == (Why.WAITING, [{"name": "invoice-7"}])
+        assert await handle.result(PATIENCE) == [None, 1]  # its worker kept the lease
     assert types(await handle.events())[2:5] == ["wait_started", "job_waiting", "job_resumed"]
     async with working(file_app):
         handle = await file_app.enqueue(sell)

@@ -66,7 +66,9 @@ class Folded:
         self.attempt = event.attempt or self.attempt
         if event.version == 1:
             self.created_at = event.at
-        if status is Status.RUNNING and self.started_at is None and "worker" in payload:  # set by hand, nobody runs it
+        if (
+            status is Status.RUNNING and self.started_at is None and "worker" in payload
+        ):  # else it was set by hand, and no worker runs it
             self.started_at = event.at
         self.retry_count = payload.get("retry_count", self.retry_count)
         self.next_retry_at = _retry_at(event, payload) if status is Status.RETRY else None

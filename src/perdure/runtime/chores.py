@@ -1,4 +1,5 @@
-"""What every worker does for everybody: taking jobs from dead workers, the deadlines of what no worker holds, and retention."""
+"""What every worker does beside its jobs: it takes over the jobs of dead workers, applies deadlines to jobs that no worker holds,
+and prunes."""
 
 from __future__ import annotations
 
@@ -14,15 +15,17 @@ from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.chores")
 
-EVERY = 5.0
+INTERVAL = 5.0
+"""Seconds between two runs of the chores."""
 BATCH = 100
+"""Jobs or approvals of one statement."""
 
 
 class Chores:
-    """Runs each chore every 5 s (jittered), any number of workers at once; no worker is elected, but for retention."""
+    """Runs each chore every 5 s (jittered). All workers do so; only retention is done by one worker at a time."""
 
     def __init__(
-        self, store: Store, worker_id: str, *, every: float = EVERY, retention: Retention | None = None
+        self, store: Store, worker_id: str, *, every: float = INTERVAL, retention: Retention | None = None
     ) -> None:
         self._store = store
         self._worker_id = worker_id
@@ -32,14 +35,14 @@ class Chores:
             self._chores.append(RetentionChore(store, worker_id, retention).run)
 
     async def run_forever(self) -> None:
-        """Until cancelled; survives a database that is away."""
+        """Run until cancelled; a database that does not answer is logged."""
         while True:
             await asyncio.sleep(self._every * random.uniform(0.5, 1.0))
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Reap and expire until nothing is left to do, prune for a while. A chore that fails is logged and does not keep the
-        others from their work; all come round again."""
+        """Reap and expire until nothing is left to do, and prune for a while. A chore that fails is logged; the others run, and
+        it runs again next time."""
         for chore in self._chores:
             try:
                 await chore()
@@ -49,8 +52,8 @@ class Chores:
     async def _reap(self) -> None:
         while reaped := await self._store.leases.reap(worker_id=self._worker_id, limit=BATCH):
             for job in reaped:
-                tell = log.error if job.status is Status.DEADLETTER else log.warning
-                tell(
+                log_line = log.error if job.status is Status.DEADLETTER else log.warning
+                log_line(
                     "took a job from a lost lease",
                     worker=self._worker_id,
                     job_id=str(job.job_id),

@@ -179,7 +179,7 @@ def _opened(value: Any) -> Any:
 
 
 def _kept(encoder: json.JSONEncoder) -> Callable[[Any], str]:
-    """What `encoder.encode` does, without building its machinery anew for each call, which takes longer than a small value."""
+    """What `encoder.encode` does, without building the C encoder at each call, which takes longer than a small value does."""
     build = getattr(json.encoder, "c_make_encoder", None)
     if build is None:  # an interpreter without it
         return encoder.encode

@@ -1,4 +1,4 @@
-"""Writing how an attempt ended, again and again while the database is away and the lease lasts."""
+"""Writing how an attempt ended: repeated while the database does not answer and the lease lasts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 from perdure.model.errors import LeaseLost, PerdureError, StoreError
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
-from perdure.runtime.lease import Held
+from perdure.runtime.lease import LeasedJob
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import clean
 from perdure.store.group_commit.retry import Failure, Retries
@@ -21,27 +21,27 @@ log = structlog.get_logger("perdure.worker")
 
 
 def write_end(
-    store: Store, held: Held, outcome: Outcome, observer: Observer | None
+    store: Store, leased: LeasedJob, outcome: Outcome, observer: Observer | None
 ) -> Coroutine[Any, Any, Status | None]:
     """Commit the outcome while the lease lasts; return the status that was committed, None where none was.
 
-    What the database refuses for good fails the job instead.
+    An outcome that the database refuses fails the job instead.
     """
-    return _finish(store, held, outcome) if observer is None else _finish_observed(store, held, outcome, observer)
+    return _finish(store, leased, outcome) if observer is None else _finish_observed(store, leased, outcome, observer)
 
 
-async def _finish_observed(store: Store, held: Held, outcome: Outcome, observer: Observer) -> Status | None:
-    await observer.attempt_ending(held.claimed, outcome, store)
+async def _finish_observed(store: Store, leased: LeasedJob, outcome: Outcome, observer: Observer) -> Status | None:
+    await observer.attempt_ending(leased.claimed, outcome, store)
     status = None
     try:
-        status = await _finish(store, held, outcome)
+        status = await _finish(store, leased, outcome)
     finally:
-        observer.attempt_ended(held.claimed, outcome, status)
+        observer.attempt_ended(leased.claimed, outcome, status)
     return status
 
 
-async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
-    lease = held.claimed.lease
+async def _finish(store: Store, leased: LeasedJob, outcome: Outcome) -> Status | None:
+    lease = leased.claimed.lease
     retries: Retries | None = None
     while True:
         try:
@@ -52,7 +52,7 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
             )
             return None
         except StoreError as error:
-            if held.good_until <= store.clock.monotonic():  # heartbeats may have moved it
+            if leased.valid_until <= store.clock.monotonic():  # heartbeats may have moved it
                 log.error(  # noqa: TRY400  the cause is in its message
                     "the end of a job could not be written in time; it runs again",
                     job_id=str(lease.job_id),
@@ -71,19 +71,19 @@ async def _finish(store: Store, held: Held, outcome: Outcome) -> Status | None:
             )
             if outcome.error_kind == "refused":
                 return None
-            said = clean(f"its end could not be written: {error}")
-            outcome = Outcome(Status.FAILED, error=said, error_kind="refused", started=outcome.started)
+            reason = clean(f"its end could not be written: {error}")
+            outcome = Outcome(Status.FAILED, error=reason, error_kind="refused", started=outcome.started)
         else:
             if outcome.error is not None:
-                _tell(held, outcome, status)
+                _log_failure(leased, outcome, status)
             return status
 
 
-def _tell(held: Held, outcome: Outcome, status: Status) -> None:
-    lease = held.claimed.lease
+def _log_failure(leased: LeasedJob, outcome: Outcome, status: Status) -> None:
+    lease = leased.claimed.lease
     about: dict[str, Any] = {
         "job_id": str(lease.job_id),
-        "kind": held.claimed.kind,
+        "kind": leased.claimed.kind,
         "attempt": lease.attempt,
         "worker": lease.worker_id,
         "error": outcome.error,
@@ -91,6 +91,6 @@ def _tell(held: Held, outcome: Outcome, status: Status) -> None:
     if status is Status.RETRY:
         log.warning("the attempt failed; the job runs again", **about, delay=round(outcome.delay, 1))
     elif status in (Status.FAILED, Status.DEADLETTER):
-        if held.run is not None and held.run.traceback is not None:
-            about["exception"] = held.run.traceback
+        if leased.run is not None and leased.run.traceback is not None:
+            about["exception"] = leased.run.traceback
         log.error("the job failed", **about, status=status.value)

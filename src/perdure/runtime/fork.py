@@ -41,7 +41,7 @@ def taken_over(events: Sequence[Event], *, before: int | None) -> list[Event]:
     """The events of a fork's origin that the fork begins with: what was recorded before that version; None: all of it.
 
     Finished steps, tool calls, answered waits and approvals, and the last checkpoint. A wait that was open at that moment is
-    begun anew. A tool that was being called then keeps the outcome that the call had; one that had none stays unknown.
+    opened again. A tool that was being called then keeps the outcome that the call had; one that had none stays unknown.
     """
     point = events[-1].version + 1 if before is None else before
     earlier = [e for e in events if e.version < point and e.type in FORK_TYPES and isinstance(e.payload, dict)]
@@ -62,7 +62,7 @@ def taken_over(events: Sequence[Event], *, before: int | None) -> list[Event]:
     for event in events:
         if event.version < point or event.type not in _CALLS or _key(event) not in called:
             continue
-        called.discard(_key(event))  # what comes next tells: its outcome, or a call that was made anew
+        called.discard(_key(event))  # the next event says: its outcome, or a second call
         if event.type == "tool_failed" or (event.type == "tool_returned" and not event.payload.get("answered")):
             kept.append(event)
     return kept

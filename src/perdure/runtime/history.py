@@ -1,4 +1,4 @@
-"""What earlier attempts of a job recorded: read once at the start of a later attempt, consulted by every keyed call."""
+"""What earlier attempts of a job recorded: read once when a later attempt begins, and asked by every keyed call."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class History:
                 case "approval_notified":
                     self.notified.add(key)
                 case _:
-                    pass  # trace and lifecycle: nothing a replay needs
+                    pass  # trace and lifecycle events: a replay does not need them
 
 
 NO_HISTORY = History()
-"""That of every first attempt; only read, never written."""
+"""The history of every first attempt; it is read and never written."""
 
 
 async def load_history(store: Store, job_id: UUID) -> History:

@@ -29,7 +29,7 @@ async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
             await asyncio.wait({thread})
         except asyncio.CancelledError:
             if run.thread_abandoned:
-                thread.cancel()  # it goes on, but nobody hears of it
+                thread.cancel()  # it goes on; its result is ignored
                 raise
             if run.over is None and not run.timed_out:
                 raise

@@ -1,4 +1,4 @@
-"""Keeping leases: one heartbeat for everything a worker holds, and the news that a lease is lost or a cancel was asked for."""
+"""The leases of a worker: one heartbeat renews them all; attempts that lose theirs, and cancelled ones, are stopped."""
 
 from __future__ import annotations
 
@@ -19,125 +19,125 @@ from perdure.store.protocol import Store
 log = structlog.get_logger("perdure.lease")
 
 CANCEL_POLL = 1.0
-STUBBORN_AFTER = 10.0
+STOP_AGAIN_AFTER = 10.0
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """A leased job: waiting in the worker's buffer (run is None) or running. `good_until` is on the store's clock and
-    counted from before the request that renewed it, so it is never later than the database's own expiry."""
+class LeasedJob:
+    """A leased job: in the worker's buffer (run is None), or running. `valid_until` is a time of the store's clock, counted from
+    before the request that renewed the lease, so it is never later than the expiry in the database."""
 
     claimed: ClaimedJob
-    good_until: float
+    valid_until: float
     since: float
-    """Monotonic time (the machine's) it was claimed, and after that of its start."""
+    """When it was claimed, then when it was started, by the machine's monotonic clock."""
     claimed_at: float
-    """When its claim was answered, by the store's clock. With `claimed.claimed_at` it tells database time, a little late: so no
-    deadline comes early."""
-    buffered: float = 0.0
+    """When its claim was answered, by the store's clock. Database time is computed from it and `claimed.claimed_at`: a little
+    late, so that no deadline comes early."""
+    seconds_buffered: float = 0.0
     """Seconds it waited in the buffer before its start."""
     run: Run | None = None
     stopped_at: float | None = None
 
 
-class LeaseKeeper:
-    """Renews every third of the lease. A lease that cannot be renewed in time is given up before the database does."""
+class LeaseManager:
+    """Renews each lease every third of its length. A lease that was not renewed in time is given up before it expires."""
 
-    def __init__(self, store: Store, worker_id: str, ttl: float, cancel_buffered: Callable[[Held], None]) -> None:
+    def __init__(self, store: Store, worker_id: str, ttl: float, cancel_buffered: Callable[[LeasedJob], None]) -> None:
         self._cancel_buffered = cancel_buffered
         self._store = store
         self._clock = store.clock
         self._worker_id = worker_id
         self._ttl = ttl
-        self.held: dict[UUID, Held] = {}
+        self.jobs: dict[UUID, LeasedJob] = {}
 
-    def add(self, claimed: ClaimedJob, asked_at: float, now: float) -> Held:
-        """Take charge of a claimed job; `asked_at` is the time before the claim was sent, `now` when it was answered, on the
-        store's clock."""
+    def add(self, claimed: ClaimedJob, asked_at: float, now: float) -> LeasedJob:
+        """Renew the lease of a claimed job from now on. `asked_at` is the time before the claim was sent, `now` when it was
+        answered, by the store's clock."""
         id = claimed.lease.job_id
-        before = self.held.get(id)
+        before = self.jobs.get(id)
         if (
             before is not None
-        ):  # taken from us and claimed by us again: the former attempt must not go on beside this one
+        ):  # taken from this worker and claimed by it again: the former attempt must not go on beside this one
             self._lost(before)
-        held = self.held[id] = Held(claimed, asked_at + self._ttl, time.monotonic(), now)
-        return held
+        leased = self.jobs[id] = LeasedJob(claimed, asked_at + self._ttl, time.monotonic(), now)
+        return leased
 
-    def drop(self, held: Held) -> None:
-        """The job is finished or given back."""
-        id = held.claimed.lease.job_id
-        if self.held.get(id) is held:
-            del self.held[id]
+    def remove(self, leased: LeasedJob) -> None:
+        """The job is finished or handed back: renew its lease no more."""
+        id = leased.claimed.lease.job_id
+        if self.jobs.get(id) is leased:
+            del self.jobs[id]
 
-    def fresh(self, held: Held) -> bool:
+    def may_start(self, leased: LeasedJob) -> bool:
         """True while more than a third of the lease is left: only such a job may be started."""
-        return held.good_until - self._clock.monotonic() > self._ttl / 3
+        return leased.valid_until - self._clock.monotonic() > self._ttl / 3
 
-    async def renew(self, some: list[Held], *, starting: bool = False) -> list[Held]:
-        """Renew these now, marking them started if they are about to start; return those that are still ours."""
+    async def renew(self, some: list[LeasedJob], *, starting: bool = False) -> list[LeasedJob]:
+        """Renew these now, and mark them started if they are about to start; return those whose lease is live."""
         asked_at = self._clock.monotonic()
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
         kept = await self._store.leases.heartbeat(leases, ttl=self._ttl, started=started)
         alive = []
-        for held in some:
-            if held.claimed.id in kept:
-                held.good_until = asked_at + self._ttl
-                alive.append(held)
+        for leased in some:
+            if leased.claimed.id in kept:
+                leased.valid_until = asked_at + self._ttl
+                alive.append(leased)
             else:
-                self._lost(held)
+                self._lost(leased)
         return alive
 
-    async def beat_forever(self) -> None:
-        """The heartbeat: runs until cancelled, survives a database that is away."""
+    async def renew_forever(self) -> None:
+        """The heartbeat: runs until cancelled; a database that does not answer is logged."""
         while True:
             await self._clock.sleep(self._ttl / 3)
             try:
-                if self.held:
+                if self.jobs:
                     async with asyncio.timeout(self._ttl / 2):
-                        await self.renew(list(self.held.values()))
+                        await self.renew(list(self.jobs.values()))
             except (PerdureError, TimeoutError) as error:
                 log.warning("heartbeat failed", worker=self._worker_id, error=str(error) or "no answer")
 
-    async def watch_clock_forever(self) -> None:
-        """Give up the leases that could not be renewed, also while the database does not answer at all."""
+    async def give_up_expired_forever(self) -> None:
+        """Give up the leases that could not be renewed, also while the database does not answer."""
         while True:
-            first = min((h.good_until for h in self.held.values()), default=float("inf"))
+            first = min((h.valid_until for h in self.jobs.values()), default=float("inf"))
             await self._clock.sleep(min(max(first - self._clock.monotonic(), 0.01), self._ttl / 10))
-            self._give_up_stale()
+            self._give_up_expired()
 
     async def watch_cancels_forever(self) -> None:
-        """Stop runs whose jobs somebody cancels: asked once a second, and at every hint."""
+        """Stop the attempts of jobs that are being cancelled: read once a second, and at every hint."""
         async with self._store.hints.listen("work") as hints:
             while True:
                 await hints.wait(CANCEL_POLL)
-                if not self.held:
+                if not self.jobs:
                     continue
                 try:
                     for lease in await self._store.leases.cancel_requests(self._worker_id):
                         self._cancel(lease)
                 except PerdureError as error:
-                    log.warning("asking for cancels failed", worker=self._worker_id, error=str(error))
+                    log.warning("reading the requests to cancel failed", worker=self._worker_id, error=str(error))
                 await asyncio.sleep(0.1)
 
     def _cancel(self, lease: Lease) -> None:
-        held = self.held.get(lease.job_id)
-        if held is None or held.claimed.lease != lease:
+        leased = self.jobs.get(lease.job_id)
+        if leased is None or leased.claimed.lease != lease:
             return
-        if held.run is None:
-            self._cancel_buffered(held)
+        if leased.run is None:
+            self._cancel_buffered(leased)
             return
         now = time.monotonic()
-        if held.stopped_at is None or now - held.stopped_at > STUBBORN_AFTER:
-            held.stopped_at = now
-            held.run.stop("cancelled", Outcome(Status.CANCELLED, reason="cancelled"))
+        if leased.stopped_at is None or now - leased.stopped_at > STOP_AGAIN_AFTER:
+            leased.stopped_at = now
+            leased.run.stop("cancelled", Outcome(Status.CANCELLED, reason="cancelled"))
 
-    def _lost(self, held: Held) -> None:
-        self.drop(held)
-        if held.run is not None:
-            held.run.lose()
+    def _lost(self, leased: LeasedJob) -> None:
+        self.remove(leased)
+        if leased.run is not None:
+            leased.run.lose()
 
-    def _give_up_stale(self) -> None:
+    def _give_up_expired(self) -> None:
         now = self._clock.monotonic()
-        for held in [h for h in self.held.values() if h.good_until <= now]:
-            self._lost(held)
+        for leased in [h for h in self.jobs.values() if h.valid_until <= now]:
+            self._lost(leased)

@@ -1,7 +1,7 @@
-"""What the runtime tells whoever watches it: metrics and traces are two of those.
+"""What the runtime reports to an observer, such as metrics and traces.
 
-Where nobody watches, the observer is None and every place that would tell asks just that. An observer never raises, blocks or
-decides anything: what it cannot do it logs.
+Without an observer it is None, and every place that reports checks only that. An observer never raises, blocks or decides
+anything: what it cannot do it logs.
 """
 
 from __future__ import annotations

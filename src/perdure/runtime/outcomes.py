@@ -24,12 +24,12 @@ from perdure.runtime.registry import Policy, retry_after
 MAX_ERROR_CHARS = 4000
 
 _PERDURE, _STDLIB = Path(__file__).parents[1], Path(asyncio.__file__).parents[1]
-_ON_THE_WAY = (
+_INTERNAL_FILES = (
     *(f"{_PERDURE / part}{os.sep}" for part in ("runtime", "testing")),
     f"{_STDLIB / 'concurrent' / 'futures'}{os.sep}",  # where a plain handler waits for its steps
     str(_STDLIB / "unittest" / "mock.py"),
 )
-"""Files whose lines tell nobody where an error comes from: those between a handler and what it calls, or a fake of that."""
+"""Files whose lines do not say where an error comes from: those between a handler and what it calls, or a mock of that."""
 
 
 class AttemptTimeout(Exception):
@@ -43,15 +43,15 @@ class AttemptTimeout(Exception):
 def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
     """Classify what a handler raised.
 
-    Fail, Denied, changed steps, unknown outcomes and results that are no JSON fail the job; Snooze runs again at no cost;
-    Retry and whatever the policy calls retryable use a retry, after the server's Retry-After or the policy's backoff.
+    Fail, Denied, changed steps, unknown outcomes and results that are no JSON fail the job. Snooze uses no retry. Retry and
+    what the policy says is retryable use one, after the server's Retry-After or the policy's backoff.
     """
     match error:
         case BaseExceptionGroup():
-            # parallel branches: what fails the job for good wins over what may be tried again
+            # parallel branches: an error that fails the job has precedence over one that may be retried
             ends = [outcome_of(e, policy, retry_count) for e in error.exceptions]
             return next((e for e in ends if e.status is Status.FAILED), ends[0])
-        case StoreError():  # the database was away: not the job's fault, so no retry of its own is used
+        case StoreError():  # the database did not answer, which is not the job's fault: no retry of its own is used
             delay = policy.backoff.delay(retry_count)
             return Outcome(Status.RETRY, error=describe(error), delay=delay, reason="store_unreachable")
         case Snooze():
@@ -67,35 +67,35 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
         case AttemptTimeout() if error.final:
             return _failed(str(error), "timeout")
         case AttemptTimeout():
-            return _again(str(error), policy.backoff.delay(retry_count), "timeout")
+            return _retry(str(error), policy.backoff.delay(retry_count), "timeout")
         case Retry():
             delay = policy.backoff.delay(retry_count) if error.after is None else error.after
-            return _again(error.message, delay, None)
+            return _retry(error.message, delay, None)
         case _ if policy.retries(error):
-            asked = retry_after(error)
-            delay = policy.backoff.delay(retry_count) if asked is None else asked
-            return _again(describe(error), delay, None)
+            after = retry_after(error)
+            delay = policy.backoff.delay(retry_count) if after is None else after
+            return _retry(describe(error), delay, None)
         case _:
             return _failed(describe(error), "fatal")
 
 
 def input_refused(error: InvalidInput) -> Outcome:
-    """The payload does not fit the handler's input type: no retry can mend that."""
+    """The payload does not fit the handler's input type: a retry would not change that."""
     return _failed(clean(str(error)), "fatal")
 
 
-def ended_oddly(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
-    """The handler ended by what is no Exception: a cancellation of its own making, `sys.exit`, KeyboardInterrupt."""
-    return _again(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
+def outcome_of_exit(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
+    """The handler ended by something that is no Exception: a cancellation that it made itself, `sys.exit`, KeyboardInterrupt."""
+    return _retry(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 
 def describe(error: BaseException) -> str:
     """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters. The place is
     the last one outside of perdure; where what was called has no lines, that is the line that called it."""
     text = _text(error)
-    theirs = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ON_THE_WAY)]
-    if theirs:
-        last = theirs[-1]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_INTERNAL_FILES)]
+    if frames:
+        last = frames[-1]
         text += f" (at {last.filename.rsplit('/', 1)[-1]}:{last.lineno} in {last.name})"
     return clean(text)
 
@@ -112,15 +112,15 @@ def clean(text: str) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001  the user's own __str__
-        said = "(its text cannot be had)"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        text = "(its __str__ failed)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _failed(error: str, kind: str) -> Outcome:
     return Outcome(Status.FAILED, error=clean(error), error_kind=kind)
 
 
-def _again(error: str, delay: float, kind: str | None) -> Outcome:
+def _retry(error: str, delay: float, kind: str | None) -> Outcome:
     return Outcome(Status.RETRY, error=clean(error), error_kind=kind, delay=delay, uses_retry=True, reason="failed")

@@ -1,20 +1,22 @@
-"""How many jobs to claim ahead: about the free slots for long handlers, hundreds for microsecond ones."""
+"""How many jobs to claim at once: about one for each free slot where handlers are slow, hundreds more where they are fast."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from perdure.runtime.lease import Held
+from perdure.runtime.lease import LeasedJob
 
 MAX_AHEAD = 1000
+"""Most jobs that are claimed beyond the free slots."""
 LOOK_AHEAD = 0.05
 """Seconds of work to keep buffered."""
 
 _WEIGHT = 0.1
+"""Of the newest attempt in the mean."""
 
 
 class Prefetch:
-    """Learns how long attempts take, and from that how much buffer keeps the slots busy while a claim is under way."""
+    """Measures how long attempts take, and says how many jobs must be buffered to keep the slots busy during a claim."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -22,10 +24,10 @@ class Prefetch:
         self._typical: float | None = None
 
     def observe(self, kind: str, seconds: float) -> None:
-        """An attempt of this kind took so long."""
+        """An attempt of this kind took that many seconds."""
         before = self._mean.get(kind)
         self._mean[kind] = seconds if before is None else before + _WEIGHT * (seconds - before)
-        # rises at once and falls slowly: an upper bound in the manner of a p95, so that one long kind stops the hoarding
+        # rises at once and falls slowly, an upper bound like a p95: one slow kind is enough to buffer less
         typical = self._typical
         if typical is None or seconds > typical:
             self._typical = seconds
@@ -54,25 +56,25 @@ class Prefetch:
 
 
 class Buffer:
-    """Claimed jobs that wait for a slot: the most urgent first, then as they came."""
+    """Claimed jobs that wait for a slot: the most urgent first, then in the order in which they were claimed."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, deque[Held]] = {}
+        self._lines: dict[int, deque[LeasedJob]] = {}
         """By priority, highest first."""
         self.number = 0
-        """How many."""
+        """How many jobs it holds."""
 
-    def put(self, held: Held) -> None:
+    def put(self, leased: LeasedJob) -> None:
         """Add a job."""
-        priority = held.claimed.priority
+        priority = leased.claimed.priority
         line = self._lines.get(priority)
         if line is None:
             self._lines[priority] = line = deque()
             self._lines = dict(sorted(self._lines.items(), reverse=True))
-        line.append(held)
+        line.append(leased)
         self.number += 1
 
-    def take(self) -> Held:
+    def take(self) -> LeasedJob:
         """Remove and return the next one to start. Raises IndexError if there is none."""
         for line in self._lines.values():
             if line:
@@ -80,20 +82,22 @@ class Buffer:
                 return line.popleft()
         raise IndexError("nothing is buffered")
 
-    def remove(self, held: Held) -> bool:
-        """Take this one out; False if it is not here."""
-        line = self._lines.get(held.claimed.priority)
-        if line is None or held not in line:
+    def remove(self, leased: LeasedJob) -> bool:
+        """Remove this one; False if it is not here."""
+        line = self._lines.get(leased.claimed.priority)
+        if line is None or leased not in line:
             return False
-        line.remove(held)
+        line.remove(leased)
         self.number -= 1
         return True
 
-    def take_all(self, *, older_than: float | None = None) -> list[Held]:
+    def take_all(self, *, older_than: float | None = None) -> list[LeasedJob]:
         """Remove and return all, or those that were put here before `older_than` (monotonic seconds)."""
-        taken: list[Held] = []
+        taken: list[LeasedJob] = []
         for priority, line in self._lines.items():
-            taken += [held for held in line if older_than is None or held.since < older_than]
-            self._lines[priority] = deque(held for held in line if older_than is not None and held.since >= older_than)
+            taken += [leased for leased in line if older_than is None or leased.since < older_than]
+            self._lines[priority] = deque(
+                leased for leased in line if older_than is not None and leased.since >= older_than
+            )
         self.number -= len(taken)
         return taken

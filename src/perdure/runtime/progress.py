@@ -1,4 +1,4 @@
-"""Progress of a running job: the latest figure wins and is written at most four times a second."""
+"""Progress of a running job: only the latest value is kept, and it is written at most four times a second."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from perdure.model.jobs import StatePatch
 
 INTERVAL = 0.25
+"""Seconds between two writes."""
 
 
 class Progress:
-    """Holds the latest figure until `write` has taken it; `flush` writes what is left at the end of the attempt."""
+    """Keeps the latest value until it is written; `flush` writes what is left at the end of the attempt."""
 
     def __init__(self, write: Callable[[StatePatch], Awaitable[None]]) -> None:
         self._write = write
@@ -21,7 +22,7 @@ class Progress:
         self._not_before = 0.0
 
     def note(self, patch: StatePatch) -> None:
-        """Remember a figure; it is written now, or a quarter of a second after the last write."""
+        """Keep a value; it is written now, or a quarter of a second after the last write."""
         self._latest = patch
         if self._timer is None and (self._writing is None or self._writing.done()):
             loop = asyncio.get_running_loop()

@@ -30,7 +30,7 @@ O = TypeVar("O")  # noqa: E741  the handler's output
 class Policy:
     """How jobs of one kind are queued, timed and retried.
 
-    timeout: seconds per attempt, None = no limit. retry_on: exception classes worth another try. fatal_on: classes that
+    timeout: seconds per attempt, None = no limit. retry_on: exception classes that use a retry. fatal_on: classes that
     fail the job at once, even where retry_on would match.
     """
 
@@ -43,7 +43,7 @@ class Policy:
     fatal_on: tuple[type[BaseException], ...] = ()
 
     def retries(self, error: BaseException) -> bool:
-        """True where the error is worth another try."""
+        """True where the error uses a retry."""
         return isinstance(error, self.retry_on) and not isinstance(error, self.fatal_on)
 
 

@@ -46,7 +46,7 @@ class Pruning:
     """One pass over the finished jobs that match, a batch to a transaction. Stopped anywhere, by whatever means, it leaves
     whole jobs or none; another pass goes on with what is left.
 
-    batch: most jobs of one transaction; it takes fewer where they are large, so that nobody waits long for its locks.
+    batch: most jobs of one transaction; it takes fewer where they are large, so that its locks are short.
     archive: a file to which every job is written, and synced, before the transaction that deletes it. between: only ids
     in these open ranges, oldest first.
     """
@@ -83,9 +83,7 @@ class Pruning:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             self._hurried = True
-            while (
-                not task.done()
-            ):  # a file and a transaction are in its hands: it ends soon, or the store's patience does
+            while not task.done():  # it has a file and a transaction open: it ends soon, or the store's timeout ends it
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait({task})
             task.exception()
@@ -118,7 +116,7 @@ class Pruning:
             self._size = min(self._batch, self._size * 2)
 
     async def _export(self, jobs: Sequence[Prunable]) -> list[Prunable]:
-        """Those that are safe in the archive now; not those that somebody else has pruned meanwhile."""
+        """Those that are safe in the archive now; not those that another process has pruned meanwhile."""
         if not jobs:
             return []
         assert self._path is not None
@@ -139,7 +137,7 @@ class Pruning:
         except OSError as error:
             raise StoreError(
                 f"cannot write {self._path}: {error.strerror}; what is not safe in it was not deleted",
-                hint="make room, then run it again, with the same file or another",
+                hint="free some space, then run it again, with the same file or another",
             ) from error
         return safe
 

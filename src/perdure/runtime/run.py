@@ -25,7 +25,7 @@ from perdure.model.timing import Timeout
 from perdure.runtime import codec
 from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import AttemptTimeout, ended_oddly, input_refused, outcome_of, traceback_of
+from perdure.runtime.outcomes import AttemptTimeout, input_refused, outcome_of, outcome_of_exit, traceback_of
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler, call
 from perdure.runtime.waits import Waits
@@ -146,7 +146,7 @@ class Run:
             if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
             self._keep_traceback(error)
-            outcome = ended_oddly(error, self.handler.policy, self.claimed.retry_count)
+            outcome = outcome_of_exit(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
         if self._branches:
             await self._stop_branches()
@@ -291,7 +291,7 @@ class Run:
             if self._busy == 0:
                 self.stop("worker drained", hand_back("worker_drained"))
             else:
-                await self.waits.forever()
+                await self.waits.until_stopped()
             raise Suspended(self.over)
         if self._waits is not None and self._waits.waiting:
             await self._waits.leave_waiting()
@@ -304,7 +304,7 @@ class Run:
         """See `busy`. Returns the task to give to `end_work`: that of a parallel branch, else None."""
         self._busy += 1
         if self._waits is not None:
-            self._waits.stir()
+            self._waits.note_activity()
         task = asyncio.current_task()
         if task is None or task is self._task or task in self._branches:
             return None
@@ -317,7 +317,7 @@ class Run:
         if branch is not None:
             self._branches.discard(branch)
         if self._waits is not None:
-            self._waits.stir()
+            self._waits.note_activity()
         if self.draining:
             asyncio.get_running_loop().call_soon(self._drain_after_step)
 

@@ -1,4 +1,4 @@
-"""Threads for plain functions. Nothing can interrupt those, so a worker that has to stop must be able to leave them behind."""
+"""Threads for plain functions. Nothing can interrupt a plain function, so a worker that stops must not wait for one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class _Call:
         if self.future.set_running_or_notify_cancel():
             try:
                 result = self.fn(*self.args, **self.kwargs)
-            except BaseException as error:  # noqa: BLE001  it belongs to whoever submitted the call
+            except BaseException as error:  # noqa: BLE001  the future carries it to the caller
                 self.future.set_exception(error)
             else:
                 self.future.set_result(result)
 
 
-class LooseThreads(Executor):
-    """As ThreadPoolExecutor, except that a process can end while functions are still running: it waits for none of them."""
+class DaemonThreads(Executor):
+    """As ThreadPoolExecutor, but of daemon threads: a process can end while functions are still running."""
 
-    def __init__(self, most: int, name: str) -> None:
-        self._most = most
+    def __init__(self, max_threads: int, name: str) -> None:
+        self._max_threads = max_threads
         self._name = name
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
@@ -50,7 +50,7 @@ class LooseThreads(Executor):
             if self._closed:
                 raise RuntimeError("the threads are closed")
             self._calls.put(_Call(future, fn, args, kwargs))
-            if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
                 name = f"{self._name}-{len(self._threads)}"
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
                 self._threads.append(thread)
@@ -85,4 +85,4 @@ class LooseThreads(Executor):
             if call is None:
                 return
             call.run()
-            del call  # keeps nothing alive while it waits
+            del call  # its arguments can be freed while the thread is idle

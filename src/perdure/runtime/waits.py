@@ -1,8 +1,8 @@
 """The open waits of an attempt, and the decision to suspend it.
 
-A wait is a future. When every branch of the handler waits and nothing stirs for a moment, the attempt is suspended: a
-timer that ends within the linger is sat out under the lease (WAITING), anything longer parks the job and frees the worker
-(PARKED, or WAITING_FOR_APPROVAL while a person is asked).
+When every branch of the handler waits and nothing else happens for a moment, the attempt is suspended. If the first of the waits
+ends within the linger, the worker keeps the lease until then (WAITING). Otherwise it gives the lease up (PARKED, or
+WAITING_FOR_APPROVAL while a person is asked), and the database makes the job due when it is time or an answer comes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from perdure.runtime.history import History
 from perdure.store.protocol import Store
 
 SETTLE = 0.02
-"""Seconds without any activity of the context before the attempt counts as waiting: lets parallel branches begin."""
+"""Seconds without any activity of the context before the attempt counts as waiting, so that parallel branches can begin."""
 
 POLL = 1.0
-"""Seconds between two looks at the row of a wait, where no hint comes."""
+"""Seconds between two reads of the row of a wait, where no hint comes."""
 
 A = TypeVar("A")
 
 
 class Suspendable(Protocol):
-    """What the waits may touch of the run they belong to."""
+    """What the waits use of the `Run` that they belong to."""
 
     store: Store
     lease: Lease
@@ -76,7 +76,7 @@ class Waits:
         self._linger = linger
         self._open: dict[str, _OpenWait] = {}
         self._blocked: set[asyncio.Future[None]] = set()
-        self._stirred = asyncio.Event()
+        self._activity = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._status_lock = asyncio.Lock()
         self.waiting = False
@@ -89,26 +89,26 @@ class Waits:
 
     @property
     def any_blocked(self) -> bool:
-        """True while some branch is held back by a drain."""
+        """True while a branch is blocked because the worker stops."""
         return bool(self._blocked)
 
-    def stir(self) -> None:
-        """Something of this attempt moved: not the moment to suspend."""
-        self._stirred.set()
+    def note_activity(self) -> None:
+        """Something happened in this attempt: it is not suspended for a moment."""
+        self._activity.set()
 
     def close(self) -> None:
-        """The attempt is over: whoever still waits gets Suspended."""
+        """The attempt has ended: each branch that waits gets Suspended."""
         error = Suspended(self._run.over or "finished")
         for future in [w.done for w in self._open.values()] + list(self._blocked):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # nobody may be left to see it
-        self._stirred.set()
+                future.exception()  # marks it as seen: the branch may be gone
+        self._activity.set()
         if self._watcher is not None and self._watcher is not asyncio.current_task():
             self._watcher.cancel()
 
-    async def forever(self) -> None:
-        """Hold a branch back until the attempt is over."""
+    async def until_stopped(self) -> None:
+        """Block a branch until the attempt has ended."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._blocked.add(future)
         try:
@@ -170,32 +170,32 @@ class Waits:
             raise Suspended(self._run.over)
         opened = _OpenWait(kind, wait.until, asyncio.get_running_loop().create_future())
         self._open[wait.key] = opened
-        self.stir()
+        self.note_activity()
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch())
         try:
             yield opened
         finally:
             self._open.pop(wait.key, None)
-            self.stir()
+            self.note_activity()
 
     async def _watch(self) -> None:
         while self._open and self._run.over is None:
-            self._stirred.clear()
+            self._activity.clear()
             if self._run.is_busy or self.waiting:
-                await self._stirred.wait()
+                await self._activity.wait()
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE):
-                    await self._stirred.wait()
+                    await self._activity.wait()
                 continue
-            if self._stirred.is_set():  # in the very moment the time was up
+            if self._activity.is_set():  # it was set as the time was up
                 continue
             try:
                 await self._suspend()
             except LeaseLost:
                 self._run.lose()
-            except StoreError:  # the heartbeat judges whether the lease survives this
+            except StoreError:  # tried again; if the lease expires meanwhile, the attempt is stopped for that
                 await asyncio.sleep(1)
 
     async def _suspend(self) -> None:
@@ -210,7 +210,7 @@ class Waits:
         self._run.stop("suspended", Outcome(status))
 
     async def leave_waiting(self) -> None:
-        """WAITING back to RUNNING, if it is; called before anything else is written. Raises Suspended if the lease is gone."""
+        """Make the job RUNNING again if it is WAITING, before anything else is written. Raises Suspended if the lease is lost."""
         async with self._status_lock:
             if not self.waiting:
                 return
@@ -220,7 +220,7 @@ class Waits:
                 self._run.lose()
                 raise Suspended("lease lost") from None
             self.waiting = False
-            self.stir()
+            self.note_activity()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

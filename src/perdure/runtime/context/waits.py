@@ -1,4 +1,4 @@
-"""Waiting from inside a job: recorded when it begins and when it ends, so that a replay neither begins anew nor asks twice."""
+"""Waiting from inside a job: recorded when it begins and when it ends, so that a replay neither begins again nor asks twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job is not moving, and what would move it: judged from one snapshot, without asking anything further."""
+"""Why a job is not moving, and what would move it: from one snapshot, without further queries."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from perdure.model.steps import steps_of
 from perdure.model.timing import span, when
 from perdure.model.waits import WaitLine, kind_of
 from perdure.model.workers import WorkerState
-from perdure.runtime.explain.workers import SOON, Reason, count, named, seconds, takers, with_takers
+from perdure.runtime.explain.workers import SOON, Reason, able_workers, count, named, seconds, with_workers
 
 _PUT_ASIDE = timedelta(seconds=1)
-"""A queue row this much later than the job's own time was moved by a claim that failed."""
+"""A queue row that is later than the job's own time by more than this was moved by a claim that failed."""
 
 _OVERDUE = timedelta(seconds=10)
 """A job that has been next in line for longer, with a slot free for it, should have started."""
 
 
 def explain(seen: Standing) -> Explanation:
-    """The one reason that stands in front of the job at that moment, the facts behind it, and what would move it."""
+    """The reason why the job does not move at that moment, the facts, and what would move it."""
     job = seen.job
     if job.status.terminal:
         reason = _ended(seen)
     elif job.lease is not None:
-        reason = _held(seen, job.lease)
+        reason = _leased(seen, job.lease)
     else:
-        reason = _unheld(seen)
+        reason = _without_lease(seen)
     return Explanation(
         job.id, job.kind, job.queue, job.status, seen.now, reason.code, reason.sentence, reason.details, reason.moves
     )
@@ -40,7 +40,7 @@ def explain(seen: Standing) -> Explanation:
 # -- no worker holds it -----------------------------------------------------------------------------------------------------
 
 
-def _unheld(seen: Standing) -> Reason:
+def _without_lease(seen: Standing) -> Reason:
     job, now = seen.job, seen.now
     if job.status.leased:
         return _damaged(seen, f"It is {job.status}, but no lease says who holds it")
@@ -56,7 +56,7 @@ def _unheld(seen: Standing) -> Reason:
 
 
 def _due(seen: Standing) -> Reason:
-    found = takers(seen)
+    found = able_workers(seen)
     details = {**found.details, "due_at": seen.job.due_at, "ahead": seen.ahead, "more_ahead": seen.ahead >= MOST_AHEAD}
     sentence = f"{_why_due(seen)}{found.sentence}"
     if seen.ahead:
@@ -79,15 +79,15 @@ def _why_due(seen: Standing) -> str:
     ended = [w for w in job.waits if w.until is not None and w.until <= now]
     if ended and job.status in (Status.PARKED, Status.WAITING_FOR_APPROVAL):
         return kind_of(ended[0].kind).ended(ended[0], now)
-    tried = "Its next try" if job.status is Status.RETRY else "It"
-    return f"{tried} has been due for {span(seconds(now - job.due_at))}, "
+    subject = "Its next attempt" if job.status is Status.RETRY else "It"
+    return f"{subject} has been due for {span(seconds(now - job.due_at))}, "
 
 
 def _not_yet(seen: Standing) -> Reason:
     job, now = seen.job, seen.now
     if job.due_at is None:
         return _damaged(seen, f"It is {job.status}, but nothing in the queue would ever start it")
-    found = takers(seen)
+    found = able_workers(seen)
     note, at = job.note, when(job.due_at, now)
     details: dict[str, Any] = {"due_at": job.due_at}
     moves = (Move("run it now", f"perdure jobs retry-now {job.short_id}"),)
@@ -119,7 +119,7 @@ def _not_yet(seen: Standing) -> Reason:
         reason = Reason(
             Why.PUT_OFF, f"Its last attempt was put off ({why}), at no retry; it is due {at}.", details, moves
         )
-    return with_takers(reason, found)
+    return with_workers(reason, found)
 
 
 def _suspended(seen: Standing) -> Reason:
@@ -134,12 +134,12 @@ def _suspended(seen: Standing) -> Reason:
     for line in (*times, *answers):
         details.setdefault(line.group, []).append(line.fact)
     if not answers:
-        return with_takers(Reason(times[0].code, f"It sleeps: {_first_of(times)}.", details), takers(seen))
+        return with_workers(Reason(times[0].code, f"It sleeps: {_first_of(times)}.", details), able_workers(seen))
     sentence = " ".join(line.sentence for line in answers)
     if times:
         sentence += f" Beside that, {_first_of(times)}."
     moves = tuple(move for line in answers for move in line.moves)
-    return with_takers(Reason(answers[0].code, sentence, details, moves), takers(seen))
+    return with_workers(Reason(answers[0].code, sentence, details, moves), able_workers(seen))
 
 
 def _lines(seen: Standing) -> tuple[list[WaitLine], list[WaitLine]]:
@@ -159,7 +159,7 @@ def _first_of(times: Sequence[WaitLine]) -> str:
 # -- a worker holds it ------------------------------------------------------------------------------------------------------
 
 
-def _held(seen: Standing, lease: LeaseInfo) -> Reason:
+def _leased(seen: Standing, lease: LeaseInfo) -> Reason:
     job, now, holder = seen.job, seen.now, seen.holder
     name = named(holder) if holder else f"worker {lease.worker_id}"
     details: dict[str, Any] = {
@@ -182,7 +182,7 @@ def _held(seen: Standing, lease: LeaseInfo) -> Reason:
         details["cancel_requested_at"] = asked
         by, reason = _canceller(seen)
         details |= {"cancelled_by": by, "reason": reason}
-        after, moves = done_by_a_worker(seen, "fences it off")
+        after, moves = done_by_a_worker(seen, "ends its lease")
         sentence = (
             f"It was asked to stop{f' by {by}' if by else ''} {when(asked, now)}{f': {reason}' if reason else ''}. "
         )
@@ -190,15 +190,19 @@ def _held(seen: Standing, lease: LeaseInfo) -> Reason:
         return Reason(Why.CANCELLING, sentence, details, (force, *moves))
     if holder is None or not holder.alive:
         details["takeover_at"] = lease.expires_at
-        heard = f"was last heard of {when(holder.heartbeat_at, now)}" if holder else "is not known here"
+        heard = f"sent its last heartbeat {when(holder.heartbeat_at, now)}" if holder else "has no row"
         if holder is not None and holder.state is WorkerState.STOPPED:
             heard = f"stopped {when(holder.heartbeat_at, now)}"
         who, moves = done_by_a_worker(seen, "takes it over")
         sentence = f"{name} holds it, but {heard}: it seems dead. When its lease ends, {expires}, {who}."
         return Reason(Why.WORKER_SILENT, sentence[0].upper() + sentence[1:], details, (*moves, force))
     if job.status is Status.WAITING:
-        times = _lines(seen)[1]
-        details["timers"] = [line.fact for line in times]
+        answers, times = _lines(seen)
+        details["timers"] = []
+        for line in (*times, *answers):
+            details.setdefault(line.group, []).append(line.fact)
+        if answers and not times:
+            return Reason(answers[0].code, f"It waits: {answers[0].short}; {name} waits with it.", details)
         slept = times[0].short if times else "for a moment"
         return Reason(Why.SLEEPING, f"It sleeps: {slept}; {name} waits with it.", details)
     return _running(seen, name, details)
@@ -256,10 +260,10 @@ def _ended(seen: Standing) -> Reason:
     elif job.state.cursor:
         again = f"perdure jobs fork {job.short_id} --from-step {shlex.quote(job.state.cursor)}"
         moves.append(Move("run again from a step on, keeping those before it", again))
-    tries = count(job.attempt, "attempt", "attempts")
+    attempts = count(job.attempt, "attempt", "attempts")
     match job.status:
         case Status.COMPLETED:
-            sentence = f"It completed {at}, after {tries}."
+            sentence = f"It completed {at}, after {attempts}."
         case Status.FAILED:
             sentence = f"It failed for good {at} ({job.error_kind}): {job.error_message}"
         case Status.DEADLETTER:

@@ -1,4 +1,4 @@
-"""Who could take a job, as one snapshot shows it, and the words for it."""
+"""Which workers could run a job, as one snapshot shows it, and the sentences for that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOON = "it should start in a moment."
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An explanation, but for what it says of the job itself."""
+    """An explanation without the columns of the job."""
 
     code: Why
     sentence: str
@@ -24,8 +24,8 @@ class Reason:
     moves: tuple[Move, ...] = ()
 
 
-def takers(seen: Standing) -> Reason:
-    """Who could start the job now."""
+def able_workers(seen: Standing) -> Reason:
+    """Which workers could start the job now."""
     job, queue = seen.job, f"queue '{seen.job.queue}'"
     serving = [w for w in seen.workers if job.queue in w.queues]
     alive = [w for w in serving if w.alive]
@@ -36,34 +36,36 @@ def takers(seen: Standing) -> Reason:
     facts: dict[str, Any] = {"workers": [w.id for w in able], "slots": slots, "busy": busy}
     start = start_worker(job)
     if not alive:
-        said = f"and no live worker serves {queue}."
+        sentence = f"and no live worker serves {queue}."
         if serving:
             last = max(serving, key=lambda w: w.heartbeat_at)
             facts["last_worker"], facts["last_heard_of"] = last.id, last.heartbeat_at
             heard = when(last.heartbeat_at, seen.now)
-            said += f" The one that did, {named(last)}, was last heard of {heard}: it never said that it stopped."
-        return Reason(Why.NO_WORKER, said, facts, (start,))
+            sentence += (
+                f" The one that did, {named(last)}, sent its last heartbeat {heard}, and did not say that it stopped."
+            )
+        return Reason(Why.NO_WORKER, sentence, facts, (start,))
     if not taking:
         facts["draining"] = [w.id for w in alive]
         who = count(len(alive), "worker that serves", "workers that serve")
-        said = f"but the {who} {queue} {'is' if len(alive) == 1 else 'are'} draining and will take no more jobs."
-        return Reason(Why.WORKERS_DRAINING, said, facts, (start,))
+        sentence = f"but the {who} {queue} {'is' if len(alive) == 1 else 'are'} draining and will take no more jobs."
+        return Reason(Why.WORKERS_DRAINING, sentence, facts, (start,))
     if not able:
         known = sorted({kind for w in taking for kind in w.kinds})
         facts["serving"], facts["known_kinds"] = [w.id for w in taking], known
-        said = f"but no live worker of {queue} has a handler for kind '{job.kind}'. They have: {_listed(known)}."
+        sentence = f"but no live worker of {queue} has a handler for kind '{job.kind}'. They have: {_listed(known)}."
         move = Move(f"start a worker whose App has the handler '{job.kind}'", start.command)
-        return Reason(Why.NO_HANDLER, said, facts, (move,))
+        return Reason(Why.NO_HANDLER, sentence, facts, (move,))
     whom = count(len(able), "worker", "workers")
     if busy >= slots:
-        said = f"but all {count(slots, 'slot', 'slots')} of the {whom} for it are busy."
-        return Reason(Why.WORKERS_BUSY, said, facts, (Move("start another worker", start.command),))
-    said = f"and {slots - busy} of {count(slots, 'slot', 'slots')} of {whom} for it are free: {SOON}"
-    return Reason(Why.QUEUED, said, facts)
+        sentence = f"but all {count(slots, 'slot', 'slots')} of the {whom} for it are busy."
+        return Reason(Why.WORKERS_BUSY, sentence, facts, (Move("start another worker", start.command),))
+    sentence = f"and {slots - busy} of {count(slots, 'slot', 'slots')} of {whom} for it are free: {SOON}"
+    return Reason(Why.QUEUED, sentence, facts)
 
 
-def with_takers(reason: Reason, found: Reason) -> Reason:
-    """What is not due yet, and will find nobody when it is, says so."""
+def with_workers(reason: Reason, found: Reason) -> Reason:
+    """The reason why a job is not due yet; and, where no worker could start it when it is due, that as well."""
     if found.code in (Why.QUEUED, Why.WORKERS_BUSY):
         return reason
     known = {k: v for k, v in found.details.items() if k not in ("slots", "busy")}
@@ -77,7 +79,7 @@ def with_takers(reason: Reason, found: Reason) -> Reason:
 
 
 def named(worker: WorkerInfo) -> str:
-    """A worker, so that a person finds it."""
+    """A worker, with its process and host."""
     return f"worker {worker.id} (process {worker.pid} on {worker.host})"
 
 

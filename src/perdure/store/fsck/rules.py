@@ -1,6 +1,6 @@
 """Whether a job's rows fit each other and its log: what is wrong, and what would repair it. The same for both dialects.
 
-The log is the truth. Where the log itself or the job's own row is damaged, nothing that follows from them is repaired.
+What the log says holds. Where the log itself or the job's own row is damaged, nothing that follows from them is repaired.
 """
 
 from __future__ import annotations

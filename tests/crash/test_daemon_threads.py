@@ -7,11 +7,11 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from perdure.runtime.threads import LooseThreads
+from perdure.runtime.threads import DaemonThreads
 
 
 def test_functions_run_in_as_many_threads_as_are_needed() -> None:
-    threads = LooseThreads(4, "test")
+    threads = DaemonThreads(4, "test")
     together = threading.Barrier(4)
     assert {future.result(10) for future in [threads.submit(together.wait, 10) for _ in range(4)]} == {0, 1, 2, 3}
     names = [threads.submit(lambda: threading.current_thread().name).result(10) for _ in range(50)]
@@ -27,7 +27,7 @@ def test_functions_run_in_as_many_threads_as_are_needed() -> None:
 
 @pytest.mark.parametrize("cancel", [True, False])
 def test_what_has_not_begun_at_shutdown_is_cancelled_or_done(cancel: bool) -> None:
-    threads = LooseThreads(1, "test")
+    threads = DaemonThreads(1, "test")
     begun, gate = threading.Event(), threading.Event()
 
     def hold() -> bool:
@@ -53,8 +53,8 @@ def test_what_has_not_begun_at_shutdown_is_cancelled_or_done(cancel: bool) -> No
 def test_a_process_ends_while_a_function_is_running() -> None:
     program = """
 import threading
-from perdure.runtime.threads import LooseThreads
-threads = LooseThreads(2, "test")
+from perdure.runtime.threads import DaemonThreads
+threads = DaemonThreads(2, "test")
 begun = threading.Event()
 threads.submit(lambda: begun.set() or threading.Event().wait())
 begun.wait()

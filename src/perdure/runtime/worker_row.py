@@ -1,0 +1,64 @@
+"""The row of a worker: written when it starts, renewed while it runs, and read for what an operator asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from perdure.model.errors import PerdureError
+from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.store.protocol import Store
+
+log = structlog.get_logger("perdure.worker")
+
+INTERVAL = 2.0
+"""Seconds between two heartbeats."""
+
+
+class WorkerRow:
+    """The row of one worker."""
+
+    def __init__(self, store: Store, worker_id: str) -> None:
+        self._store = store
+        self._id = worker_id
+
+    async def register(self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int) -> None:
+        """Write it. Raises StoreUnreachable."""
+        now = await self._store.now()
+        info = WorkerInfo(
+            id=self._id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=tuple(queues),
+            kinds=tuple(kinds),
+            concurrency=concurrency,
+            state=WorkerState.RUNNING,
+            started_at=now,
+            heartbeat_at=now,
+            alive=True,
+        )
+        await self._store.workers.register_worker(info)
+
+    async def beat_forever(self, stopping: Callable[[], bool], obey: Callable[[WorkerCommand], None]) -> None:
+        """Renew it until cancelled, and pass its column `command` on."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            state = WorkerState.DRAINING if stopping() else WorkerState.RUNNING
+            try:
+                command = await self._store.workers.beat_worker(self._id, state=state)
+            except PerdureError as error:
+                log.warning("worker heartbeat failed", worker=self._id, error=str(error))
+                continue
+            if command is not None:
+                obey(command)
+
+    async def mark_stopped(self) -> None:
+        """Say in it that the worker has stopped."""
+        try:
+            await self._store.workers.beat_worker(self._id, state=WorkerState.STOPPED)
+        except PerdureError as error:
+            log.warning("stopped, and the worker's row does not say so", worker=self._id, error=str(error))
