@@ -192,7 +192,7 @@ async def test_what_was_inserted_is_not_asked_for(
 
     async def noted(self: HotConnection, name: str, /, **values: Any) -> Any:
         if name == "find_enqueued":
-            asked.append(values["ids"])
+            asked.append(values["id"])
         return await rows(self, name, **values)
 
     monkeypatch.setattr(HotConnection, "rows", noted)

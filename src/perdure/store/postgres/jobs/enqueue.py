@@ -13,10 +13,9 @@ from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.group_commit.limits import text_of_job
 from perdure.store.postgres.engine.hot_writer import HotWriter
 from perdure.store.postgres.jobs.enqueue_many import enqueue_together
-from perdure.store.postgres.jobs.enqueue_values import created, found, keyed, lookup, many_jobs, one_job
-from perdure.store.rows import Row
+from perdure.store.postgres.jobs.enqueue_values import created, found, jobs_as_json, keyed, lookup, many_jobs, one_job
 
-HOT_STATEMENTS = ("enqueue_many", "add_many", "enqueue_one", "find_enqueued")
+HOT_STATEMENTS = ("enqueue_many", "enqueue_joined", "enqueue_one", "find_enqueued")
 
 
 class EnqueueItem(NamedTuple):
@@ -40,9 +39,9 @@ class EnqueueWriter(HotWriter[EnqueueItem, Enqueued]):
         results: dict[UUID, Enqueued | Exception] = {}
         missing = items
         while missing:
-            rows = await self._insert(missing)
-            results.update((row["id"], Enqueued(row["id"], created=True)) for row in rows)
-            if rows:
+            inserted = await self._insert(missing)
+            results.update((id, Enqueued(id, created=True)) for id in inserted)
+            if inserted:
                 self._notify(tenant_ids)
             missing = [item for item in missing if item.job.id not in results]
             if missing:
@@ -54,13 +53,14 @@ class EnqueueWriter(HotWriter[EnqueueItem, Enqueued]):
                 missing = [item for item in missing if item.job.id not in results]
         return [results[job.id] for job in jobs]
 
-    async def _insert(self, items: Sequence[EnqueueItem]) -> list[Row]:
+    async def _insert(self, items: Sequence[EnqueueItem]) -> list[UUID]:
         """The ids of those that were not there yet."""
         if len(items) == 1:
             [(tenant_id, job)] = items
-            return await self._hot.rows("enqueue_one", **one_job(job, tenant_id))
+            return [row["id"] for row in await self._hot.rows("enqueue_one", **one_job(job, tenant_id))]
         tenant_ids, jobs = zip(*items, strict=True)
-        return await self._hot.rows("add_many", **many_jobs(jobs, tenant_ids))
+        rows = await self._hot.rows("enqueue_joined", jobs=jobs_as_json(jobs, tenant_ids))
+        return [UUID(row["id"]) for row in rows]
 
     async def find_written(self, items: Sequence[EnqueueItem]) -> Sequence[Enqueued | Exception | None]:
         """See `Writer`."""

@@ -15,7 +15,7 @@ from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.group_commit.limits import chunks, event_chunks
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.driver_errors import Restart
-from perdure.store.postgres.jobs.enqueue_values import created, found, keyed, lookup, many_jobs, one_job
+from perdure.store.postgres.jobs.enqueue_values import created, found, jobs_as_json, keyed, lookup, many_jobs, one_job
 
 
 class _Unreadable(Exception):
@@ -42,11 +42,11 @@ async def enqueue_together(database: Database, tenant_id: str, jobs: Iterable[Ne
 
     known = False  # some are there already, although they have no keys
 
-    async def insert(tx: Transaction, portion: Sequence[NewJob], values: dict[str, Any]) -> set[UUID] | None:
+    async def insert(tx: Transaction, fast: bool, values: dict[str, Any]) -> set[UUID] | None:
         """Which ones were inserted; None for all of them."""
         nonlocal known
-        if tx.again or known or keyed(portion):
-            return {row["id"] for row in await tx.rows("add_many", **values)}
+        if not fast:
+            return {UUID(row["id"]) for row in await tx.rows("enqueue_joined", **values)}
         try:
             await tx.rows("enqueue_many", **values)
         except asyncpg.UniqueViolationError as error:
@@ -60,11 +60,12 @@ async def enqueue_together(database: Database, tenant_id: str, jobs: Iterable[Ne
         try:
             before: Sequence[NewJob] = ()
             for portion in portions():
-                values = many_jobs(portion, [tenant_id])
+                fast = not (tx.again or known or keyed(portion))
+                values = many_jobs(portion, [tenant_id]) if fast else {"jobs": jobs_as_json(portion, [tenant_id])}
                 if sent is not None and (inserted := await sent) is not None:
                     acknowledged += await _acknowledged(tx, tenant_id, before, inserted)
                     before = ()
-                sent = asyncio.create_task(insert(tx, portion, values))
+                sent = asyncio.create_task(insert(tx, fast, values))
                 await asyncio.sleep(0)  # lets it begin
                 acknowledged += created(before)
                 before = portion

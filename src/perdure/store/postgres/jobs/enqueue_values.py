@@ -1,8 +1,13 @@
-"""The values of the enqueue statements, and what their answers mean."""
+"""The values of the enqueue statements, and what their answers mean.
+
+A field of `NewJob` is a parameter of the same name: what is written here holds for all of them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,43 +17,29 @@ from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.store.errors import idempotency_conflict
 from perdure.store.postgres.engine.hot_writer import alike
 
+NULLABLE = frozenset(name for name, default in NewJob._field_defaults.items() if default is None)
+"""The fields that may be null."""
+
 
 def many_jobs(jobs: Sequence[NewJob], tenant_ids: Sequence[str]) -> dict[str, Any]:
-    """The values of `enqueue_many` and `add_many`: one array per column, of one element where all are the same, and of none where
-    all are null: the driver looks at each element of each array, which is most of what a job costs here.
+    """The values of `enqueue_many`: one array for each column, of one element where all are the same and never null, and of none
+    where all are null: the driver looks at each element of each array, which is most of what a job costs here.
 
     tenant_ids: one of each job, or one for all of them.
     """
-    (ids, kinds, payloads, queues, goals, priorities, retry_limits, delays, run_ats, deadlines, keys, origin_ids, origin_kinds,
-     notes) = zip(*jobs, strict=True)  # fmt: skip
-    keys = _empty_if_null(keys)
+    columns = zip(NewJob._fields, zip(*jobs, strict=True), strict=True)
+    values = {name: _empty_if_null(column) if name in NULLABLE else alike(column) for name, column in columns}
     tenant_ids = alike(tenant_ids)
     if len(tenant_ids) == 1:
-        lanes = [lane_of(tenant_ids[0], queue) for queue in alike(queues)]
+        values["lane"] = [lane_of(tenant_ids[0], queue) for queue in values["queue"]]
     else:
-        lanes = [lane_of(tenant_id, job.queue) for tenant_id, job in zip(tenant_ids, jobs, strict=True)]
-    return {
-        "ids": ids,
-        "tenant_ids": tenant_ids,
-        "kinds": alike(kinds),
-        "queues": alike(queues),
-        "lanes": lanes,
-        "goals": _empty_if_null(goals),
-        "payloads": alike(payloads),
-        "payload_hashes": [job.payload_hash for job in jobs] if keys else (),
-        "priorities": alike(priorities),
-        "retry_limits": alike(retry_limits),
-        "run_ats": _empty_if_null(run_ats),
-        "delays": alike(delays),
-        "deadlines": _empty_if_null(deadlines),
-        "keys": keys,
-        "origin_ids": _empty_if_null(origin_ids),
-        "origin_kinds": _empty_if_null(origin_kinds),
-        "notes": alike(notes),
-    }
+        values["lane"] = [lane_of(tenant_id, job.queue) for tenant_id, job in zip(tenant_ids, jobs, strict=True)]
+    values["tenant_id"] = tenant_ids
+    values["payload_hash"] = [job.payload_hash for job in jobs] if values["idempotency_key"] else ()
+    return values
 
 
-def _empty_if_null(column: tuple[Any, ...]) -> tuple[Any, ...]:
+def _empty_if_null(column: Sequence[Any]) -> Sequence[Any]:
     """A column that mostly is null."""
     return () if column.count(None) == len(column) else column
 
@@ -56,34 +47,35 @@ def _empty_if_null(column: tuple[Any, ...]) -> tuple[Any, ...]:
 def one_job(job: NewJob, tenant_id: str) -> dict[str, Any]:
     """The values of `enqueue_one`."""
     return {
-        "id": job.id,
+        **job._asdict(),
         "tenant_id": tenant_id,
-        "kind": job.kind,
-        "queue": job.queue,
         "lane": lane_of(tenant_id, job.queue),
-        "goal": job.goal,
-        "payload": job.payload,
         "payload_hash": job.payload_hash,
-        "priority": job.priority,
-        "max_retries": job.max_retries,
-        "run_at": job.run_at,
-        "delay": job.delay,
-        "deadline": job.deadline,
-        "key": job.idempotency_key,
-        "origin_id": job.origin_id,
-        "origin_kind": job.origin_kind,
-        "note": job.note,
     }
+
+
+def jobs_as_json(jobs: Sequence[NewJob], tenant_ids: Sequence[str]) -> str:
+    """The value of `enqueue_joined` and `find_joined`: the jobs as text in ASCII, whatever encoding the connection has.
+
+    tenant_ids: one of each job, or one for all of them.
+    """
+    if len(tenant_ids) == 1:
+        tenant_ids = [*tenant_ids] * len(jobs)
+    return json.dumps([one_job(job, id) for job, id in zip(jobs, tenant_ids, strict=True)], default=_as_text)
+
+
+def _as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def lookup(jobs: Sequence[NewJob], tenant_ids: Sequence[str], *, by_key: bool = True) -> dict[str, Any]:
     """The values of `find_enqueued`. by_key: also by their idempotency keys."""
     return {
-        "ids": [job.id for job in jobs],
-        "tenant_ids": alike(tenant_ids),
-        "kinds": [job.kind for job in jobs],
-        "keys": [job.idempotency_key if by_key else None for job in jobs],
-        "payload_hashes": [job.payload_hash for job in jobs],
+        "id": [job.id for job in jobs],
+        "tenant_id": alike(tenant_ids),
+        "kind": [job.kind for job in jobs],
+        "idempotency_key": [job.idempotency_key if by_key else None for job in jobs],
+        "payload_hash": [job.payload_hash for job in jobs],
     }
 
 

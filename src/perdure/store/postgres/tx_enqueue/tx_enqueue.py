@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 from weakref import WeakSet
@@ -15,11 +13,11 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from perdure.model.errors import OtherDatabase, PerdureError
-from perdure.model.jobs import Enqueued, NewJob, lane_of
+from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.group_commit.limits import chunks
 from perdure.store.postgres.engine.database import Database
 from perdure.store.postgres.engine.statements import SQL, STATEMENTS
-from perdure.store.postgres.jobs.enqueue_values import found
+from perdure.store.postgres.jobs.enqueue_values import found, jobs_as_json
 from perdure.store.statements import Statement, compiled
 from perdure.store.tx_enqueue.caller_connection import (
     ConnectionSteps,
@@ -142,12 +140,12 @@ def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant
     for chunk in chunks(jobs):
         missing = chunk
         while missing:
-            rows = yield _request(statements["enqueue_joined"], jobs=_as_json(missing, tenant_id))
+            rows = yield _request(statements["enqueue_joined"], jobs=jobs_as_json(missing, [tenant_id]))
             for (id,) in rows:
                 results[UUID(id)] = Enqueued(UUID(id), created=True)
             missing = [job for job in missing if job.id not in results]
             if missing:
-                rows = yield _request(statements["find_joined"], jobs=_as_json(missing, tenant_id))
+                rows = yield _request(statements["find_joined"], jobs=jobs_as_json(missing, [tenant_id]))
                 by_id = {job.id: job for job in missing}
                 for meant, id, other in rows:
                     job = by_id[UUID(meant)]
@@ -158,38 +156,6 @@ def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant
                 # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
                 missing = [job for job in missing if job.id not in results]
     return [results[job.id] for job in jobs]
-
-
-def _as_json(jobs: Sequence[NewJob], tenant_id: str) -> str:
-    """The jobs as one parameter, in ASCII: the connection may have any encoding."""
-    return json.dumps(
-        [
-            {
-                "id": str(job.id),
-                "kind": job.kind,
-                "queue": job.queue,
-                "lane": lane_of(tenant_id, job.queue),
-                "goal": job.goal,
-                "payload": job.payload,
-                "payload_hash": job.payload_hash,
-                "priority": job.priority,
-                "max_retries": job.max_retries,
-                "run_at": _time(job.run_at),
-                "delay": job.delay,
-                "deadline": _time(job.deadline),
-                "key": job.idempotency_key,
-                "origin_id": None if job.origin_id is None else str(job.origin_id),
-                "origin_kind": job.origin_kind,
-                "note": job.note,
-                "tenant": tenant_id,
-            }
-            for job in jobs
-        ]
-    )
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 # -- the drivers -----------------------------------------------------------------------------------------------------------

@@ -3,28 +3,29 @@
 
 -- name: enqueue_joined
 -- only: postgres the twin uses the statements of jobs/enqueue.sql on the caller's connection
--- As enqueue_many.
-insert into perdure.jobs (id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, tenant_id)
-select u.id, u.kind, u.queue, u.lane, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
-  coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.key, u.origin_id, u.origin_kind,
-  u.note::json, u.tenant
+-- As enqueue_many, where some of the jobs, or of their idempotency keys, may be there already: the ids that come back were inserted.
+insert into perdure.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+  idempotency_key, origin_id, origin_kind, note)
+select u.id, u.tenant_id, u.kind, u.queue, u.lane, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
+  coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.idempotency_key, u.origin_id,
+  u.origin_kind, u.note::json
 from json_to_recordset(:jobs::text::json)
-  u(id uuid, kind text, queue text, lane text, goal text, payload text, payload_hash text, priority smallint,
-    max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, key text, origin_id uuid, origin_kind text,
-    note text, tenant text)
+  u(id uuid, tenant_id text, kind text, queue text, lane text, goal text, payload text, payload_hash text, priority smallint,
+    max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, idempotency_key text, origin_id uuid,
+    origin_kind text, note text)
 on conflict do nothing returning id::text
 
 -- name: find_joined
 -- only: postgres see enqueue_joined
 -- As find_enqueued: which of them was meant, the job that is there, and its payload.
 select u.id::text, j.id::text, j.other from json_to_recordset(:jobs::text::json)
-  u(id uuid, kind text, key text, payload_hash text, tenant text)
+  u(id uuid, tenant_id text, kind text, idempotency_key text, payload_hash text)
 join lateral (
-  select id, null::text as other from perdure.jobs where id = u.id and tenant_id = u.tenant
+  select id, null::text as other from perdure.jobs where id = u.id and tenant_id = u.tenant_id
   union all
   select id, case when payload_hash = u.payload_hash then null else payload::text end
-  from perdure.jobs where tenant_id = u.tenant and kind = u.kind and idempotency_key = u.key and id <> u.id
+  from perdure.jobs
+  where tenant_id = u.tenant_id and kind = u.kind and idempotency_key = u.idempotency_key and id <> u.id
   limit 1) j on true
 
 -- name: this_database
