@@ -8,9 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from perdure import App, Backoff, Fail, JobContext, Snooze, Status
+from perdure.model.effects import open_wait, patch_state
 from perdure.model.events import NewEvent
 from perdure.model.fsck_faults import Finding
-from perdure.model.jobs import StatePatch, Wait
+from perdure.model.jobs import Wait
 from perdure.runtime.client.fsck import Fsck
 from perdure.store.protocol import Store
 from tests.conformance.shell import PostgresShell, Shell, SqliteShell
@@ -140,13 +141,15 @@ async def fill(url: str) -> dict[str, UUID]:
 async def _by_hand(store: Store) -> dict[str, UUID]:
     """What no worker leaves behind: jobs in the middle of something."""
     running = await started(store)
-    await store.leases.record(running, [NewEvent("node_started", '{"key": "now"}')], state=StatePatch(progress=0.25))
+    await store.leases.record(
+        running, [NewEvent("node_started", '{"key": "now"}')], effects=[patch_state(progress=0.25)]
+    )
     await store.jobs.cancel(running.job_id, note=NOTE)
     waiting = await started(store)
     await store.leases.heartbeat([running, waiting], ttl=HOUR)
     until = await later(store, HOUR)
     began = NewEvent("wait_started", f'{{"key": "nap", "kind": "timer", "until": "{until.isoformat()}"}}')
-    await store.leases.record(waiting, [began], open_waits=[Wait("nap", "timer", until)])
+    await store.leases.record(waiting, [began], effects=[open_wait(Wait("nap", "timer", until))])
     await store.leases.set_waiting(waiting, True)
     taken = await started(store)
     await run_out(store, taken)

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import Approval, Decide, NewApproval
+from perdure.model.effects import open_wait
 from perdure.model.events import Event, NewEvent
 from perdure.model.fold import fold
 from perdure.model.ids import hash_json, hash_token, new_token, uuid7
@@ -90,7 +91,7 @@ async def run_to(store: Store, status: Status, **changes: Any) -> UUID:
         case S.WAITING:
             await store.leases.set_waiting(lease, True)
         case S.PARKED:
-            await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
+            await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, HOUR)))])
             await store.leases.finish(lease, Outcome(S.PARKED))
         case S.WAITING_FOR_APPROVAL:
             await store.approvals.request_approval(lease, new_approval())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perdure.model.effects import open_wait, patch_state
 from perdure.model.errors import (
     AlreadyDecided,
     IllegalTransition,
@@ -15,7 +16,7 @@ from perdure.model.errors import (
     LeaseLost,
     VersionMismatch,
 )
-from perdure.model.jobs import JobFilter, Lease, StatePatch, Wait
+from perdure.model.jobs import JobFilter, Lease, Wait
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.protocol import Store
 from tests.conformance.support import (
@@ -88,7 +89,7 @@ class Actor:
         events = [event() for _ in range(self.random.randint(0, 3))]
         waits = [Wait("nap", "timer", await later(self.store, self.random.choice([-1, HOUR])))]
         await self.store.leases.record(
-            self.lease(), events, state=StatePatch(tokens=1), open_waits=waits[: self.random.randint(0, 1)]
+            self.lease(), events, effects=[patch_state(tokens=1), *map(open_wait, waits[: self.random.randint(0, 1)])]
         )
 
     async def finish(self) -> None:

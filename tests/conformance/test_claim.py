@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.model.effects import close_wait, open_wait
 from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter, Lease, Outcome, Wait
 from perdure.model.states import CLAIMABLE, Status
@@ -161,11 +162,15 @@ async def test_a_claim_after_a_park_keeps_the_open_waits(store: Store) -> None:
     """The handler re-checks what woke it; the waits are its own to close."""
     lease = await started(store)
     nap = Wait("nap", "timer", await later(store, -1))
-    await store.leases.record(lease, [event("wait_started", '{"key": "nap", "kind": "timer"}')], open_waits=[nap])
+    await store.leases.record(
+        lease, [event("wait_started", '{"key": "nap", "kind": "timer"}')], effects=[open_wait(nap)]
+    )
     await store.leases.finish(lease, Outcome(S.PARKED))
     again = (await claim(store, lease.job_id)).lease
     assert [wait.key for wait in (await store.jobs.get_job(lease.job_id)).waits] == ["nap"]
-    await store.leases.record(again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], close_waits=["nap"])
+    await store.leases.record(
+        again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], effects=[close_wait("nap")]
+    )
     assert (await store.jobs.get_job(lease.job_id)).waits == ()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.effects import close_wait, open_wait
 from perdure.model.errors import ApprovalExpired
 from perdure.model.jobs import Outcome, Wait
 from perdure.model.states import Status
@@ -101,7 +102,7 @@ async def test_a_question_that_is_no_longer_awaited_moves_nothing(store: Store) 
         with case(decide):
             lease, until = await started(store), await later(store, HOUR)
             asked = await store.approvals.request_approval(lease, new_approval())
-            await store.leases.record(lease, [], close_waits=["ok"], open_waits=[Wait("nap", "timer", until)])
+            await store.leases.record(lease, [], effects=[close_wait("ok"), open_wait(Wait("nap", "timer", until))])
             await store.leases.finish(lease, Outcome(S.PARKED))
             await store.approvals.decide(decide(asked))
             job = await store.jobs.get_job(lease.job_id)
@@ -114,7 +115,7 @@ async def test_a_decision_keeps_an_earlier_alarm(store: Store) -> None:
     """Waking never moves a due time later."""
     lease = await started(store)
     asked = await store.approvals.request_approval(lease, new_approval())
-    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, -1))])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, -1)))])
     await store.leases.finish(lease, Outcome(S.PARKED))
     before = (await store.jobs.get_job(lease.job_id)).due_at
     await store.approvals.decide(approve(asked))

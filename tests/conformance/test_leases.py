@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from perdure.model.effects import open_wait, patch_state
 from perdure.model.errors import IllegalTransition, LeaseLost
-from perdure.model.jobs import MAX_LOST_STARTS, Lease, Outcome, Reaped, StatePatch, Wait
+from perdure.model.jobs import MAX_LOST_STARTS, Lease, Outcome, Reaped, Wait
 from perdure.model.states import Status
 from perdure.store.protocol import Store
 from tests.conformance.support import (
@@ -39,8 +40,10 @@ def finishing(status: Status) -> Write:
 WRITES: dict[str, Write] = {
     "record": lambda store, lease: store.leases.record(lease, [event()]),
     "record several": lambda store, lease: store.leases.record(lease, [event(), event()]),
-    "record state": lambda store, lease: store.leases.record(lease, [], state=StatePatch(progress=0.5, tokens=3)),
-    "record a wait": lambda store, lease: store.leases.record(lease, [event()], open_waits=[Wait("nap", "timer")]),
+    "record state": lambda store, lease: store.leases.record(lease, [], effects=[patch_state(progress=0.5, tokens=3)]),
+    "record a wait": lambda store, lease: store.leases.record(
+        lease, [event()], effects=[open_wait(Wait("nap", "timer"))]
+    ),
     "set_waiting": lambda store, lease: store.leases.set_waiting(lease, True),
     "resume": lambda store, lease: store.leases.set_waiting(lease, False),
     "request_approval": lambda store, lease: store.approvals.request_approval(lease, new_approval()),

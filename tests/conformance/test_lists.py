@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from perdure.model.effects import patch_state
 from perdure.model.errors import (
     AmbiguousId,
     ApprovalNotFound,
@@ -17,7 +18,7 @@ from perdure.model.errors import (
     WrongToken,
 )
 from perdure.model.ids import hash_token, new_token
-from perdure.model.jobs import JobFilter, Lease, Outcome, StatePatch
+from perdure.model.jobs import JobFilter, Lease, Outcome
 from perdure.model.retention import PruneFilter
 from perdure.model.states import FAILURES, Status
 from perdure.model.workers import WorkerCommand
@@ -254,7 +255,9 @@ async def test_a_neighbour_sees_and_touches_nothing(file_store: Store, neighbour
 
 WRITES: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
     "record": lambda store, lease: store.leases.record(lease, [event()]),
-    "record several": lambda store, lease: store.leases.record(lease, [event(), event()], state=StatePatch(tokens=1)),
+    "record several": lambda store, lease: store.leases.record(
+        lease, [event(), event()], effects=[patch_state(tokens=1)]
+    ),
     "complete": lambda store, lease: store.leases.finish(lease, Outcome(S.COMPLETED, result="1")),
     "retry": lambda store, lease: store.leases.finish(lease, Outcome(S.RETRY)),
     "set_waiting": lambda store, lease: store.leases.set_waiting(lease, True),

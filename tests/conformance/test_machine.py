@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from perdure.model.approvals import ApprovalStatus
+from perdure.model.effects import close_wait, open_wait, patch_state
 from perdure.model.errors import IllegalTransition, JobLeased, LeaseLost, VersionMismatch
-from perdure.model.jobs import Job, Outcome, StatePatch, Wait
+from perdure.model.jobs import Job, Outcome, Wait
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
@@ -160,7 +161,9 @@ class StoreMachine(RuleBasedStateMachine):
             until = self.run(later(self.store, -1 if wait == "now" else HOUR))
             waits = [Wait(f"timer {next(self.keys)}", "timer", until)]
         events = [event() for _ in range(count)]
-        call = self.store.leases.record(job.lease, events, state=StatePatch(tokens=tokens), open_waits=waits)
+        call = self.store.leases.record(
+            job.lease, events, effects=[patch_state(tokens=tokens), *(open_wait(w) for w in waits)]
+        )
         if job.live is None:
             with pytest.raises(LeaseLost):
                 self.run(call)
@@ -178,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert job is not None
         assert job.lease is not None
         key = job.closable[n % len(job.closable)]
-        self.run(self.store.leases.record(job.lease, [event("wait_completed")], close_waits=[key]))
+        self.run(self.store.leases.record(job.lease, [event("wait_completed")], effects=[close_wait(key)]))
         job.recorded("wait_completed")
         del job.waits[key]
 

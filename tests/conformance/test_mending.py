@@ -7,11 +7,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from perdure.model.effects import open_wait, patch_state
 from perdure.model.errors import InvalidInput, LeaseLost, SchemaTooNew
 from perdure.model.events import NewEvent
 from perdure.model.fsck_faults import Finding
 from perdure.model.ids import uuid7
-from perdure.model.jobs import JobFilter, Outcome, StatePatch, Wait
+from perdure.model.jobs import JobFilter, Outcome, Wait
 from perdure.model.states import TRANSITIONS
 from perdure.store.open import open_store
 from perdure.store.postgres.engine import connections, database
@@ -46,7 +47,7 @@ async def napping(store: Store) -> UUID:
     lease = await started(store)
     until = await later(store, HOUR)
     began = NewEvent("wait_started", f'{{"key": "nap", "kind": "timer", "until": "{until.isoformat()}"}}')
-    await store.leases.record(lease, [began], open_waits=[Wait("nap", "timer", until)])
+    await store.leases.record(lease, [began], effects=[open_wait(Wait("nap", "timer", until))])
     await store.leases.finish(lease, Outcome(S.PARKED))
     return lease.job_id
 
@@ -186,7 +187,9 @@ async def test_logs_of_any_length_and_keys_of_any_kind(store: Store) -> None:
 async def test_words_that_nobody_knows_are_told_and_break_nothing(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
     unreadable = [NewEvent("wait_started", '{"key": 5}'), NewEvent("usage_recorded", '{"tokens": "many"}')]
-    await file_store.leases.record(lease, [*unreadable, NewEvent("approval_decided", "[]")], state=StatePatch(tokens=3))
+    await file_store.leases.record(
+        lease, [*unreadable, NewEvent("approval_decided", "[]")], effects=[patch_state(tokens=3)]
+    )
     found = await fsck(file_store)
     assert [(f.code, f.text) for f in found] == [
         ("log-payload", "version 3 (wait_started) lacks what such an event always has (and 2 more like it)")
@@ -305,8 +308,8 @@ async def test_state_is_added_up_from_the_log(file_store: Store, shell: Shell) -
         text = f'{{"at":  {n}, "nul": "\\u0000"}}'
         saved = NewEvent("checkpoint_saved", f'{{"state":{text}}}')
         used = NewEvent("usage_recorded", f'{{"tokens": {n}, "cost": 0.{n}}}')
-        patch = StatePatch(checkpoint=text, tokens=n, cost=n / 10, progress=0.5)
-        await file_store.leases.record(lease, [saved, used], state=patch)
+        patch = patch_state(checkpoint=text, tokens=n, cost=n / 10, progress=0.5)
+        await file_store.leases.record(lease, [saved, used], effects=[patch])
     columns = f"{shell.text('checkpoint')} as checkpoint, tokens, cost"
     before = await shell.run(f"select {columns} from job_state")
     await shell.run("delete from job_state")

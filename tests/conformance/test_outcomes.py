@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from perdure.model.effects import patch_state
 from perdure.model.errors import IllegalTransition, PerdureError
-from perdure.model.jobs import Lease, Outcome, StatePatch
+from perdure.model.jobs import Lease, Outcome
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.protocol import Store
 from tests.conformance.support import (
@@ -216,7 +217,7 @@ async def test_state_is_patched_and_counts_add_up(store: Store) -> None:
         {"checkpoint": '{"page": 2}'},
     ]
     for patch in patches:
-        await store.leases.record(lease, [], state=StatePatch(**patch))
+        await store.leases.record(lease, [], effects=[patch_state(**patch)])
     job = await store.jobs.get_job(lease.job_id)
     assert job.version == 2, "progress is no event"
     state = job.state
@@ -229,11 +230,11 @@ async def test_state_outlives_attempts_and_is_written_with_the_events(store: Sto
     job_id = await run_to(store, S.RUNNING)
     lease = Lease(job_id, 1, WORKER)
     step = event("node_finished", '{"key": "write", "digest": "d", "result": 1}')
-    recorded = await store.leases.record(lease, [step], state=StatePatch(tokens=7))
+    recorded = await store.leases.record(lease, [step], effects=[patch_state(tokens=7)])
     assert recorded == 3
     await store.leases.finish(lease, Outcome(S.RETRY))
     again = (await claim(store, job_id, worker_id=OTHER)).lease
-    await store.leases.record(again, [event()], state=StatePatch(tokens=1))
+    await store.leases.record(again, [event()], effects=[patch_state(tokens=1)])
     await store.leases.finish(again, outcome(S.COMPLETED))
     state = (await store.jobs.get_job(job_id)).state
     assert (state.tokens, state.cursor) == (8, "write")

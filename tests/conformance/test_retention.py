@@ -6,9 +6,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from perdure.model.effects import patch_state
 from perdure.model.errors import JobNotFound
 from perdure.model.ids import first_id_of, uuid7
-from perdure.model.jobs import JobFilter, StatePatch
+from perdure.model.jobs import JobFilter
 from perdure.model.retention import ENDS, PruneFilter
 from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo, WorkerState
@@ -136,7 +137,7 @@ TABLES = (
 async def test_no_row_of_a_job_stays_behind(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store, idempotency_key="order:1")
     await file_store.approvals.request_approval(lease, new_approval())
-    await file_store.leases.record(lease, [event()], state=StatePatch(checkpoint="{}", tokens=3))
+    await file_store.leases.record(lease, [event()], effects=[patch_state(checkpoint="{}", tokens=3)])
     await file_store.leases.finish(lease, outcome(S.FAILED))
     kept = await finished(file_store, S.FAILED)
     before = await checked_log(file_store, kept)
@@ -152,7 +153,7 @@ async def test_logs_may_stay(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store, idempotency_key="order:1")
     approval = await file_store.approvals.request_approval(lease, new_approval())
     await file_store.leases.record(
-        lease, [event(payload='{"kept": true}')], state=StatePatch(checkpoint="[1]", tokens=3)
+        lease, [event(payload='{"kept": true}')], effects=[patch_state(checkpoint="[1]", tokens=3)]
     )
     await file_store.leases.finish(lease, outcome(S.COMPLETED))
     live = await run_to(file_store, S.PARKED)

@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from perdure.model.approvals import ApprovalStatus
+from perdure.model.effects import close_wait, open_wait
 from perdure.model.errors import JobNotFound
 from perdure.model.explanation import EVENTS_LOOKED_AT, MOST_AHEAD
 from perdure.model.jobs import Outcome, Wait
@@ -101,9 +102,9 @@ async def test_the_approvals_it_waits_for_decided_or_not(store: Store) -> None:
     lease = await started(store)
     old = await store.approvals.request_approval(lease, new_approval("old"))
     await store.approvals.decide(approve(old))
-    await store.leases.record(lease, [event()], close_waits=["old"])
+    await store.leases.record(lease, [event()], effects=[close_wait("old")])
     one, two = [await store.approvals.request_approval(lease, new_approval(key)) for key in ("one", "two")]
-    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, HOUR)))])
     await store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
     await store.approvals.decide(approve(one))
     seen = await store.jobs.standing(lease.job_id)

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import pytest
 
+from perdure.model.effects import close_wait, open_wait
 from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.protocol import Store
@@ -28,7 +29,9 @@ SUSPENDED = pytest.mark.parametrize("suspended", [S.PARKED, S.WAITING_FOR_APPROV
 
 async def suspend(store: Store, lease: Lease, how: Status, *waits: Wait) -> datetime | None:
     """Open the waits, give the lease up, and return when the job is due."""
-    await store.leases.record(lease, [event("wait_started", f'{{"key": "{w.key}"}}') for w in waits], open_waits=waits)
+    await store.leases.record(
+        lease, [event("wait_started", f'{{"key": "{w.key}"}}') for w in waits], effects=[open_wait(w) for w in waits]
+    )
     assert await store.leases.finish(lease, Outcome(how)) is how
     await checked_log(store, lease.job_id)
     return (await store.jobs.get_job(lease.job_id)).due_at
@@ -96,8 +99,8 @@ async def test_a_decision_made_before_the_suspension_wakes_it(store: Store, susp
 async def test_closed_waits_do_not_count(store: Store, suspended: Status) -> None:
     lease, until = await started(store), await later(store, 600)
     open_waits = [Wait("nap", "timer", await later(store, 1)), Wait("rest", "timer", until)]
-    await store.leases.record(lease, [event()], open_waits=open_waits)
-    await store.leases.record(lease, [event()], close_waits=["nap", "unknown"])
+    await store.leases.record(lease, [event()], effects=[open_wait(w) for w in open_waits])
+    await store.leases.record(lease, [event()], effects=[close_wait("nap"), close_wait("unknown")])
     await store.leases.finish(lease, Outcome(suspended))
     assert near((await store.jobs.get_job(lease.job_id)).due_at, until, within=0.01)
 
@@ -115,7 +118,7 @@ async def test_the_end_closes_what_was_open(store: Store) -> None:
         with case(end):
             lease = await started(store)
             asked = await store.approvals.request_approval(lease, new_approval())
-            await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
+            await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, HOUR)))])
             await store.leases.finish(lease, outcome(end))
             assert (await store.jobs.get_job(lease.job_id)).waits == ()
             assert (await store.approvals.get_approval(asked.id)).status.value == "CANCELLED"

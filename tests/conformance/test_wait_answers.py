@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from perdure.model.effects import close_wait, open_wait
 from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.states import Status
 from perdure.store.open import open_store
@@ -15,7 +16,9 @@ SUSPENDED = pytest.mark.parametrize("suspended", [S.PARKED, S.WAITING_FOR_APPROV
 
 
 async def open_waits(store: Store, lease: Lease, *waits: Wait) -> None:
-    await store.leases.record(lease, [event("wait_started", f'{{"key": "{w.key}"}}') for w in waits], open_waits=waits)
+    await store.leases.record(
+        lease, [event("wait_started", f'{{"key": "{w.key}"}}') for w in waits], effects=[open_wait(w) for w in waits]
+    )
 
 
 def answered(shell: Shell, lease: Lease, key: str = "x", seconds_ago: float = 0) -> str:
@@ -76,7 +79,7 @@ async def test_a_wait_is_read_by_its_holder(file_store: Store, neighbour: Store)
     assert await file_store.leases.read_wait(lease, "x") == wait
     assert await file_store.leases.read_wait(lease, "y") is None
     assert await neighbour.leases.read_wait(lease, "x") is None
-    await file_store.leases.record(lease, [], close_waits=["x"])
+    await file_store.leases.record(lease, [], effects=[close_wait("x")])
     assert await file_store.leases.read_wait(lease, "x") is None
 
 

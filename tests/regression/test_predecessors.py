@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from perdure.model.effects import open_wait
 from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.jobs import JobFilter, Outcome, Wait
 from perdure.store.follow import follow
@@ -177,8 +178,8 @@ async def test_parked_jobs_are_not_in_the_way(store: Store) -> None:
 async def test_the_same_timer_set_again_moves(store: Store) -> None:
     """A wait's expiry was written into an event that nothing read."""
     lease = await started(store)
-    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, HOUR))])
-    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, -1))])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, HOUR)))])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, -1)))])
     await store.leases.finish(lease, Outcome(S.PARKED))
     assert await claimable(store, lease.job_id)
 

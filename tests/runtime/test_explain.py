@@ -10,6 +10,7 @@ import pytest
 
 from perdure import App, Backoff, Fail, Handle, JobContext, Retry, Snooze, Status
 from perdure.cli.main import root
+from perdure.model.effects import open_wait
 from perdure.model.errors import JobNotFound
 from perdure.model.explanation import MOST_AHEAD, Explanation, Why
 from perdure.model.ids import uuid7
@@ -311,7 +312,7 @@ async def test_asleep_while_its_worker_waits(app: App) -> None:
     larch = await employ(store)
     job = await echo(app)
     lease = (await claim(store, job.id, worker_id=larch)).lease
-    await store.leases.record(lease, [], open_waits=[Wait("blink", "timer", await later(store, 60))])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("blink", "timer", await later(store, 60)))])
     await store.leases.set_waiting(lease, True)
     await why(app, job, Why.SLEEPING, "timer 'blink' ends at", f"worker {larch} (process 7 on larch) waits with it")
 
@@ -321,7 +322,7 @@ async def test_awake_and_waiting_for_a_worker(app: App) -> None:
     job = await echo(app)
     lease = (await claim(store, job.id)).lease
     soon_over = await later(store, 0.05)
-    await store.leases.record(lease, [], open_waits=[Wait("blink", "timer", soon_over)])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("blink", "timer", soon_over))])
     await store.leases.finish(lease, Outcome(Status.PARKED))
     await passed(store, soon_over)
     await why(app, job, Why.NO_WORKER, "Timer 'blink' ended at", "and no live worker")
@@ -556,7 +557,7 @@ async def test_rows_that_somebody_deleted(damaged: App) -> None:
     lost, forgotten, asleep = await echo(damaged), await echo(damaged), await echo(damaged, queue="naps")
     await store.leases.finish((await claim(store, lost.id)).lease, Outcome(Status.PARKED))
     lease = (await claim(store, asleep.id)).lease
-    await store.leases.record(lease, [], open_waits=[Wait("nap", "timer", await later(store, 60))])
+    await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, 60)))])
     await store.leases.finish(lease, Outcome(Status.PARKED))
     async with open_shell(damaged.settings["database_url"]) as shell:
         await shell.run("delete from job_queue")

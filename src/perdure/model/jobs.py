@@ -229,17 +229,6 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StatePatch:
-    """A change of `job_state`: None leaves a field as it is; tokens and cost are added."""
-
-    checkpoint: str | None = None  # JSON text
-    progress: float | None = None
-    progress_text: str | None = None
-    tokens: int = 0
-    cost: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class RunRecord:
     """One attempt, as kept in `job_runs`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from perdure.model.jobs import StatePatch
+from perdure.model.effects import Effect
 
 INTERVAL = 0.25
 """Seconds between two writes."""
@@ -14,16 +14,16 @@ INTERVAL = 0.25
 class Progress:
     """Keeps the latest value until it is written; `flush` writes what is left at the end of the attempt."""
 
-    def __init__(self, write: Callable[[StatePatch], Awaitable[None]]) -> None:
+    def __init__(self, write: Callable[[Effect], Awaitable[None]]) -> None:
         self._write = write
-        self._latest: StatePatch | None = None
+        self._latest: Effect | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._not_before = 0.0
 
-    def note(self, patch: StatePatch) -> None:
+    def note(self, value: Effect) -> None:
         """Keep a value; it is written now, or a quarter of a second after the last write."""
-        self._latest = patch
+        self._latest = value
         if self._timer is None and (self._writing is None or self._writing.done()):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0.0, self._not_before - loop.time()), self._start)
@@ -34,9 +34,9 @@ class Progress:
 
     async def _write_latest(self) -> None:
         loop = asyncio.get_running_loop()
-        while (patch := self._latest) is not None:
+        while (figure := self._latest) is not None:
             self._latest = None
-            await self._write(patch)
+            await self._write(figure)
             self._not_before = loop.time() + INTERVAL
             if self._pending():
                 self._timer = loop.call_later(INTERVAL, self._start)
@@ -48,9 +48,9 @@ class Progress:
         if self._writing is not None:
             await self._writing
             self._stop_timer()
-        patch, self._latest = self._latest, None
-        if patch is not None:
-            await self._write(patch)
+        figure, self._latest = self._latest, None
+        if figure is not None:
+            await self._write(figure)
 
     def _pending(self) -> bool:
         return self._latest is not None

@@ -12,14 +12,15 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias
 
 import structlog
 
 from perdure.model.current_attempt import attempt_ids
+from perdure.model.effects import Effect
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
 from perdure.model.events import NewEvent
-from perdure.model.jobs import ClaimedJob, Outcome, StatePatch, Wait
+from perdure.model.jobs import ClaimedJob, Outcome
 from perdure.model.states import Status
 from perdure.model.timing import Timeout
 from perdure.runtime import codec
@@ -38,14 +39,6 @@ ANNOUNCE_AFTER = 0.1
 
 Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
 """Calls the handler with a context made for this run: run.py itself knows no context."""
-
-
-class Beside(TypedDict, total=False):
-    """What goes into one commit with events: see `protocol.LeaseStore.record`."""
-
-    state: StatePatch
-    open_waits: Sequence[Wait]
-    close_waits: Sequence[str]
 
 
 class Run:
@@ -331,17 +324,17 @@ class Run:
         """True while a step or tool of this attempt runs, or something is written."""
         return self._busy > 0
 
-    async def record(self, events: Sequence[NewEvent], **beside: Unpack[Beside]) -> int:
+    async def record(self, events: Sequence[NewEvent], *effects: Effect) -> int:
         """Write to the log under the lease. Raises Suspended, and stops the attempt, if the lease is gone."""
         with self.busy():
-            return await self.record_busy(events, **beside)
+            return await self.record_busy(events, *effects)
 
-    async def record_busy(self, events: Sequence[NewEvent], **beside: Unpack[Beside]) -> int:
+    async def record_busy(self, events: Sequence[NewEvent], *effects: Effect) -> int:
         """`record`, by somebody who is busy already: in a step or tool."""
         if self.over is not None:
             raise Suspended(self.over)
         try:
-            return await self.store.leases.record(self.lease, events, **beside)
+            return await self.store.leases.record(self.lease, events, effects=effects)
         except LeaseLost:
             self.lose()
             raise Suspended("lease lost") from None
@@ -383,9 +376,9 @@ class Run:
         if self._guests:
             await asyncio.wait(self._guests, timeout=1)
 
-    async def _write_progress(self, patch: StatePatch) -> None:
+    async def _write_progress(self, figure: Effect) -> None:
         try:
-            await self.store.leases.record(self.lease, (), state=patch)
+            await self.store.leases.record(self.lease, (), effects=(figure,))
         except LeaseLost:
             self.lose()
         except PerdureError as error:  # progress is a courtesy; the outcome that follows is not

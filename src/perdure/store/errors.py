@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import Decide
@@ -235,19 +234,3 @@ def foreign_schema(tables: Sequence[str], where: str) -> ForeignDatabase:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def decision_note(decision: Decide, approval_id: UUID, key: str) -> dict[str, Any]:
-    """The payload of an `approval_decided` event, and the note of a job failed by it. Never a token."""
-    note: dict[str, Any] = {
-        "approval": str(approval_id),
-        "key": key,
-        "decision": "APPROVED" if decision.verdict == "approve" else "DENIED",
-        "actor": decision.by,
-        "via": decision.via,
-    }
-    if decision.comment:
-        note["reason"] = decision.comment
-    if decision.edited_payload is not None:
-        note["edited"] = True
-    return note

@@ -157,14 +157,14 @@ class _MortalLeases(_Reads):
         async with self._life.writing(lease):
             await self._leases.set_waiting(lease, waiting)
 
-    async def finish(self, lease: Lease, outcome: Outcome) -> Status:
+    async def finish(self, lease: Lease, outcome: Outcome, **more: Any) -> Status:
         """See `protocol.LeaseStore.finish`."""
         life = self._life
         if not life.doomed and outcome.status.terminal:
             await life.tell_fate(lease, "returned", None)
         async with life.writing(lease):
             life.watch.starting.discard(lease.job_id)  # given back before it began
-            status = await self._leases.finish(lease, outcome)
+            status = await self._leases.finish(lease, outcome, **more)
             life.held.pop(lease.job_id, None)
         return status
 

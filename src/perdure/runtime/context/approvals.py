@@ -20,6 +20,7 @@ from perdure.model.approvals import (
     expired_text,
     from_record,
 )
+from perdure.model.effects import close_wait
 from perdure.model.errors import (
     AlreadyDecided,
     ApprovalExpired,
@@ -121,7 +122,7 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
             "decision": approval.status,
             "actor": approval.decided_by,
         }
-        await run.record([NewEvent("wait_completed", json.dumps(payload))], close_waits=[question.key])
+        await run.record([NewEvent("wait_completed", json.dumps(payload))], close_wait(question.key))
         if run.observer is not None:
             run.observer.approval_decided(run.claimed, approval)
     return _verdict(run, approval, question)

@@ -17,9 +17,9 @@ from uuid import UUID
 import typing_extensions  # comes with pydantic
 
 from perdure.model.approvals import OnDeny, OnExpiry
+from perdure.model.effects import patch_state
 from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
 from perdure.model.events import NewEvent
-from perdure.model.jobs import StatePatch
 from perdure.model.timing import Backoff, Duration
 from perdure.model.waits import TIMER
 from perdure.runtime import codec
@@ -379,7 +379,7 @@ class JobContext:
         await self._run.enter()
         text = codec.encode(state, "the checkpoint")
         event = NewEvent("checkpoint_saved", f'{{"state":{text}}}')
-        await self._run.record([event], state=StatePatch(checkpoint=text))
+        await self._run.record([event], patch_state(checkpoint=text))
         self._run.last_checkpoint = json.loads(text)
 
     async def progress(self, fraction: float, text: str | None = None) -> None:
@@ -389,7 +389,7 @@ class JobContext:
         if not 0 <= fraction <= 1:
             raise InvalidInput(f"progress is a fraction between 0 and 1, got {fraction!r}")
         self._run.progress.note(
-            StatePatch(progress=float(fraction), progress_text=None if text is None else text[:500])
+            patch_state(progress=float(fraction), progress_text=None if text is None else text[:500])
         )
 
     async def emit(self, type: str, payload: Any = None) -> None:
@@ -403,7 +403,7 @@ class JobContext:
         await self._run.enter()
         check_usage(tokens, cost)
         event = NewEvent("usage_recorded", json.dumps({"tokens": tokens, "cost": cost}))
-        await self._run.record([event], state=StatePatch(tokens=tokens, cost=cost))
+        await self._run.record([event], patch_state(tokens=tokens, cost=cost))
         if self._run.observer is not None:
             self._run.observer.usage(self._run.claimed, tokens, cost)
 

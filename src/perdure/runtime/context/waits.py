@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from perdure.model.effects import close_wait, open_wait
 from perdure.model.errors import StepChanged
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
@@ -29,7 +30,7 @@ async def wait_once(
     wait = await _opened(run, kind, key, duration, subject_id)
     answer = await run.waits.answer(kind, wait)
     done = {"key": key, "kind": kind.name} | ({} if answer is None else {"answer": answer})
-    await run.record([NewEvent("wait_completed", json.dumps(done))], close_waits=[key])
+    await run.record([NewEvent("wait_completed", json.dumps(done))], close_wait(key))
     return answer
 
 
@@ -50,14 +51,14 @@ async def _opened(
     if subject_id is not None:
         payload["subject"] = subject_id
     wait = Wait(key, kind.name, until, subject_id)
-    await run.record([NewEvent("wait_started", json.dumps(payload))], open_waits=[wait])
+    await run.record([NewEvent("wait_started", json.dumps(payload))], open_wait(wait))
     return wait
 
 
 async def reopen_if_lost(run: Run, wait: Wait) -> None:
     """Write the row of a wait that an earlier attempt opened, if it was deleted: without it nothing would wake the job."""
     if wait.key not in run.history.rows:
-        await run.record((), open_waits=[wait])
+        await run.record((), open_wait(wait))
 
 
 def recorded_answer(run: Run, kind: WaitKind[Store, A], key: str) -> dict[str, Any] | None:

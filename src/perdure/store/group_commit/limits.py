@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
-from perdure.model.jobs import NewJob, Outcome, StatePatch
+from perdure.model.jobs import NewJob, Outcome
 
 T = TypeVar("T")
 
@@ -23,9 +24,9 @@ def text_of_job(job: NewJob) -> int:
     return len(job.payload) + len(job.goal or "") + len(job.note)
 
 
-def text_of_record(events: Sequence[NewEvent], state: StatePatch | None) -> int:
+def text_of_record(events: Sequence[NewEvent], effects: Sequence[Effect]) -> int:
     """Of a holder's write."""
-    size = 0 if state is None or state.checkpoint is None else len(state.checkpoint)
+    size = sum(len(value) for effect in effects for value in effect.row.values() if isinstance(value, str))
     for event in events:
         size += ROW + len(event.payload)
     return size

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
-from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, StatePatch, Wait
+from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait
 from perdure.model.states import Status
 
 
@@ -42,14 +43,14 @@ class LeaseStore(Protocol):
         lease: Lease,
         events: Sequence[NewEvent],
         *,
-        state: StatePatch | None = None,
-        open_waits: Sequence[Wait] = (),
-        close_waits: Sequence[str] = (),
+        effects: Sequence[Effect] = (),
     ) -> int:
-        """Append the holder's events in order, patch `job_state`, open and close waits, in one commit shared with other
-        callers; the database assigns dense versions, renews the lease, and marks the claim started.
+        """Append the holder's events in order and carry out the effects, in one commit shared with other callers; the database
+        assigns dense versions, renews the lease, and marks the claim started.
 
-        Returns the version of the last event. With no events only the state and waits change (progress).
+        Effects of one statement run together; those of different statements in the order of `LOCK_ORDER`, whatever their order
+        here.
+        Returns the version of the last event. With no events only the effects are carried out (progress).
         Raises `LeaseLost`, and then nothing was written. A connection lost during commit is resolved by the events' ids.
         """
         ...
@@ -62,9 +63,9 @@ class LeaseStore(Protocol):
         """RUNNING -> WAITING or back, keeping the claim. Raises `LeaseLost`."""
         ...
 
-    async def finish(self, lease: Lease, outcome: Outcome) -> Status:
-        """End the attempt: delete the claim, move the job, write the event and (if outcome.started) the run row; return
-        the status that was committed. Calls are batched.
+    async def finish(self, lease: Lease, outcome: Outcome, *, effects: Sequence[Effect] = ()) -> Status:
+        """End the attempt: carry out the effects, delete the claim, move the job, write the event and (if outcome.started) the
+        run row, in one commit shared with other callers; return the status that was committed.
 
         - RETRY: next_retry_at = now + delay; uses_retry adds one to retry_count. If uses_retry and retry_count has reached
           max_retries the job becomes DEADLETTER instead, with the outcome's error, error_kind as given or `exhausted`,

@@ -10,7 +10,8 @@ from uuid import UUID
 from perdure.model.approvals import Approval, Decide, denied_text
 from perdure.model.errors import JobNotFound
 from perdure.model.states import Status
-from perdure.store.errors import approval_not_found, check_decision, decision_note, wrong_token
+from perdure.store.approval_notes import decision_note
+from perdure.store.errors import approval_not_found, check_decision, wrong_token
 from perdure.store.postgres.approvals.read import read_approval
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.locked_job import LockedJob, lock_job

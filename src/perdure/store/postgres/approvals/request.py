@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from perdure.model.approvals import Approval, NewApproval
+from perdure.model.effects import open_wait
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Wait
+from perdure.store.approval_notes import request_note
 from perdure.store.errors import lease_lost
 from perdure.store.postgres.approvals.read import read_approval
 from perdure.store.postgres.engine.database import Database, Transaction
@@ -50,20 +51,10 @@ async def _insert(tx: Transaction, tenant_id: str, lease: Lease, new: NewApprova
         expires_in=new.expires_in,
     )
     assert row is not None
-    event: dict[str, Any] = {
-        "key": new.key,
-        "approval": str(new.id),
-        "kind": new.kind,
-        "title": new.title,
-        "requester": new.requester,
-    }
-    if new.assignees:
-        event["assignees"] = new.assignees
-    if row["expires_at"] is not None:
-        event["expires_at"] = row["expires_at"].isoformat()
-    requested = NewEvent("approval_requested", json.dumps(event, ensure_ascii=False))
+    note = request_note(new, row["expires_at"])
+    requested = NewEvent("approval_requested", json.dumps(note, ensure_ascii=False))
     # No time of its own: the approval's expiry is settled whether or not a worker serves the queue.
     wait = Wait(new.key, new.kind, None, str(new.id))
-    [result] = await write_entries(tx.rows, [Entry(tenant_id, lease, [requested], None, [wait], ())])
+    [result] = await write_entries(tx.rows, [Entry(tenant_id, lease, [requested], [open_wait(wait)])])
     if isinstance(result, Exception):
         raise result

@@ -20,7 +20,7 @@ from perdure.store.postgres.hints.notifier import Notifier
 from perdure.store.postgres.jobs import enqueue
 from perdure.store.postgres.jobs.enqueue import EnqueueWriter
 from perdure.store.postgres.leases import finish, lease_connection, record
-from perdure.store.postgres.leases.finish import CompletionWriter, EndingWriter
+from perdure.store.postgres.leases.finish import CompletionWriter, EndingWithEffectsWriter, EndingWriter
 from perdure.store.postgres.leases.lease_connection import LeaseConnection
 from perdure.store.postgres.leases.record import EntryWriter, EventWriter
 from perdure.store.postgres.tx_enqueue.tx_enqueue import TxEnqueue
@@ -57,6 +57,7 @@ class Engine:
         self.entries = Batcher(EntryWriter(recorder, *shared))
         self.completions = Batcher(CompletionWriter(finisher, *shared))
         self.endings = Batcher(EndingWriter(finisher, *shared))
+        self.endings_with_effects = Batcher(EndingWithEffectsWriter(finisher, *shared))
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod
@@ -91,7 +92,7 @@ class Engine:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        batchers = (self.enqueues, self.events, self.entries, self.completions, self.endings)
+        batchers = (self.enqueues, self.events, self.entries, self.completions, self.endings, self.endings_with_effects)
         await asyncio.gather(*(batcher.close() for batcher in batchers))
         await self.vacuum.close()
         await self.notifier.close()

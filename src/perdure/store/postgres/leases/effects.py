@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
+from perdure.model.effects import LOCK_ORDER, Effect
 from perdure.store.postgres.engine.hot_connection import RunStatement
-
-LOCK_ORDER = ("patch_state", "close_waits", "open_wait")
-"""The statements of effects, in the order in which they take their locks. Each takes one array for each column."""
-
-Effect: TypeAlias = tuple[str, Mapping[str, Any]]
-"""A named statement, and its values but `job_id`."""
 
 
 async def run_effects(run: RunStatement, effects: Iterable[tuple[UUID, Effect]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from perdure.model.effects import LOCK_ORDER, Effect
 from perdure.model.jobs import Lease, Outcome
 from perdure.model.states import Status
 from perdure.store.errors import lease_lost
@@ -14,10 +15,11 @@ from perdure.store.group_commit.limits import text_of_outcome
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.hot_connection import RunStatement
 from perdure.store.postgres.engine.hot_writer import HotWriter, alike
-from perdure.store.postgres.leases.record import in_lock_order
+from perdure.store.postgres.leases.effects import run_effects
+from perdure.store.postgres.leases.record import advance_heads, in_lock_order
 from perdure.store.protocol import Topic
 
-HOT_STATEMENTS = ("complete_many", "settle_many", "was_settled")
+HOT_STATEMENTS = ("complete_many", "settle_many", "was_settled", "advance_heads", *LOCK_ORDER)
 
 FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.DEADLETTER})
 """Outcomes that a pending cancel request does not turn into CANCELLED."""
@@ -29,11 +31,12 @@ class Ending(NamedTuple):
     tenant_id: str
     lease: Lease
     outcome: Outcome
+    effects: Sequence[Effect] = ()
 
 
 async def complete(run: RunStatement, endings: Sequence[Ending]) -> list[Status | Exception]:
     """Attempts that completed."""
-    tenant_ids, leases, outcomes = zip(*sorted(endings, key=in_lock_order), strict=True)
+    tenant_ids, leases, outcomes, _ = zip(*sorted(endings, key=in_lock_order), strict=True)
     ids, attempts, worker_ids = zip(*leases, strict=True)
     rows = await run(
         "complete_many",
@@ -71,6 +74,25 @@ async def settle(run: RunStatement, endings: Sequence[Ending]) -> list[Status | 
     )
     done = {row["id"]: Status(row["status"]) for row in rows}
     return [done.get(e.lease.job_id) or lease_lost(e.lease) for e in endings]
+
+
+async def finish_with_effects(run: RunStatement, endings: Sequence[Ending]) -> list[Status | Exception]:
+    """Attempts that end in any way, each with what commits together with its end; the statements of one transaction.
+
+    The effects come first: a suspended job waits for what they open.
+    """
+    ordered = sorted(endings, key=in_lock_order)
+    heads = await advance_heads(run, ordered, [0] * len(ordered))
+    ordered = [ending for ending in ordered if ending.lease.job_id in heads]
+    await run_effects(run, ((ending.lease.job_id, effect) for ending in ordered for effect in ending.effects))
+    results: dict[UUID, Status | Exception] = {}
+    completed = [ending for ending in ordered if ending.outcome.status is Status.COMPLETED]
+    others = [ending for ending in ordered if ending.outcome.status is not Status.COMPLETED]
+    for write, part in ((complete, completed), (settle, others)):
+        if part:
+            ids = [ending.lease.job_id for ending in part]
+            results.update(zip(ids, await write(run, part), strict=True))
+    return [results.get(ending.lease.job_id) or lease_lost(ending.lease) for ending in endings]
 
 
 class EndingWriter(HotWriter[Ending, Status]):
@@ -125,6 +147,19 @@ class CompletionWriter(EndingWriter):
 
     _write = staticmethod(complete)
     _topics = ("news",)
+
+
+class EndingWithEffectsWriter(EndingWriter):
+    """Endings with effects: a transaction of set-based statements for all that arrived meanwhile."""
+
+    _write = staticmethod(finish_with_effects)
+
+    async def write(self, items: Sequence[Ending]) -> Sequence[Status | Exception]:
+        """See `Writer`."""
+        async with self._hot.transaction() as run:
+            results = await self._write(run, items)
+        self._notify(items)
+        return results
 
 
 async def _find(run: RunStatement, ending: Ending) -> Status | Exception | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from perdure.model.effects import Effect
 from perdure.model.errors import IllegalTransition
 from perdure.model.events import NewEvent
 from perdure.model.ids import short_id
-from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Outcome, Reaped, StatePatch, Wait, lane_of
+from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.engine import Engine
@@ -72,26 +73,25 @@ class PostgresLeases:
         lease: Lease,
         events: Sequence[NewEvent],
         *,
-        state: StatePatch | None = None,
-        open_waits: Sequence[Wait] = (),
-        close_waits: Sequence[str] = (),
+        effects: Sequence[Effect] = (),
     ) -> int:
         """See `protocol.LeaseStore.record`."""
-        entry = Entry(self._tenant_id, lease, events, state, open_waits, close_waits)
-        if len(events) == 1 and state is None and not open_waits and not close_waits:
+        entry = Entry(self._tenant_id, lease, events, effects)
+        if len(events) == 1 and not effects:
             return await self._engine.events.submit(entry)
         return await self._engine.entries.submit(entry)
 
-    async def finish(self, lease: Lease, outcome: Outcome) -> Status:
+    async def finish(self, lease: Lease, outcome: Outcome, *, effects: Sequence[Effect] = ()) -> Status:
         """See `protocol.LeaseStore.finish`."""
-        ending = Ending(self._tenant_id, lease, outcome)
-        if outcome.status is Status.COMPLETED:
+        ending = Ending(self._tenant_id, lease, outcome, effects)
+        if outcome.status is Status.COMPLETED and not effects:
             return await self._engine.completions.submit(ending)
         if outcome.status.leased:
             raise IllegalTransition(
                 f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
             )
-        return await self._engine.endings.submit(ending)
+        endings = self._engine.endings_with_effects if effects else self._engine.endings
+        return await endings.submit(ending)
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
         """See `protocol.LeaseStore.reap`."""

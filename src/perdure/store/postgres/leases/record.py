@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from perdure.model.effects import LOCK_ORDER, Effect
 from perdure.model.events import NewEvent
-from perdure.model.jobs import Lease, StatePatch, Wait
+from perdure.model.jobs import Lease
 from perdure.store.errors import lease_lost
 from perdure.store.group_commit.limits import text_of_record
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.hot_connection import RunStatement
 from perdure.store.postgres.engine.hot_writer import HotWriter, alike
-from perdure.store.postgres.leases.effects import LOCK_ORDER, Effect, run_effects
+from perdure.store.postgres.leases.effects import run_effects
 from perdure.store.rows import Row
 
 HOT_STATEMENTS = ("append_many", "append_one", "advance_heads", "insert_events", "find_event", *LOCK_ORDER)
@@ -28,28 +29,42 @@ class Entry(NamedTuple):
     tenant_id: str
     lease: Lease
     events: Sequence[NewEvent]
-    state: StatePatch | None
-    open_waits: Sequence[Wait]
-    close_waits: Sequence[str]
+    effects: Sequence[Effect]
+
+
+class Leased(Protocol):
+    """A call of a job's holder."""
+
+    @property
+    def tenant_id(self) -> str: ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+
+async def advance_heads(run: RunStatement, calls: Sequence[Leased], events: Sequence[int]) -> dict[UUID, int]:
+    """Lock the claims of these calls, which are sorted in lock order, and count so many events of each; return the versions
+    of those whose lease is live."""
+    leases = [call.lease for call in calls]
+    rows = await run(
+        "advance_heads",
+        ids=[lease.job_id for lease in leases],
+        tenant_ids=[call.tenant_id for call in calls],
+        attempts=[lease.attempt for lease in leases],
+        worker_ids=[lease.worker_id for lease in leases],
+        counts=events,
+    )
+    return {row["job_id"]: row["version"] for row in rows}
 
 
 async def write_entries(run: RunStatement, entries: Sequence[Entry]) -> list[int | Exception]:
     """Write all entries whose lease is live; the statements of one transaction."""
     ordered = sorted(entries, key=in_lock_order)
-    leases = [entry.lease for entry in ordered]
-    rows = await run(
-        "advance_heads",
-        ids=[lease.job_id for lease in leases],
-        tenant_ids=[entry.tenant_id for entry in ordered],
-        attempts=[lease.attempt for lease in leases],
-        worker_ids=[lease.worker_id for lease in leases],
-        counts=[len(entry.events) for entry in ordered],
-    )
-    heads: dict[UUID, int] = {row["job_id"]: row["version"] for row in rows}
+    heads = await advance_heads(run, ordered, [len(entry.events) for entry in ordered])
     live = [entry for entry in ordered if entry.lease.job_id in heads]
     if any(entry.events for entry in live):
         await run("insert_events", **_event_columns(live, heads))
-    await run_effects(run, ((entry.lease.job_id, effect) for entry in live for effect in _effects(entry)))
+    await run_effects(run, ((entry.lease.job_id, effect) for entry in live for effect in entry.effects))
     return [heads.get(entry.lease.job_id) or lease_lost(entry.lease) for entry in entries]
 
 
@@ -69,25 +84,6 @@ def _event_columns(entries: Sequence[Entry], heads: Mapping[UUID, int]) -> dict[
         "types": [event.type for event in events],
         "payloads": [event.payload for event in events],
     }
-
-
-def _effects(entry: Entry) -> Iterator[Effect]:
-    state = entry.state
-    if state is not None:
-        yield (
-            "patch_state",
-            {
-                "checkpoint": state.checkpoint,
-                "progress": state.progress,
-                "progress_text": state.progress_text,
-                "tokens": state.tokens,
-                "cost": state.cost,
-            },
-        )
-    for key in entry.close_waits:
-        yield "close_waits", {"key": key}
-    for wait in entry.open_waits:
-        yield "open_wait", {"key": wait.key, "kind": wait.kind, "subject_id": wait.subject_id, "until": wait.until}
 
 
 class EntryWriter(HotWriter[Entry, int]):
@@ -125,7 +121,7 @@ class EntryWriter(HotWriter[Entry, int]):
 
     def size(self, item: Entry) -> int:
         """See `Writer`."""
-        return text_of_record(item.events, item.state)
+        return text_of_record(item.events, item.effects)
 
     def _notify(self, items: Sequence[Entry]) -> None:
         for tenant_id in {item.tenant_id for item in items}:

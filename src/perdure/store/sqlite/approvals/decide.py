@@ -9,7 +9,8 @@ from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, denied_text, expired_text
 from perdure.model.states import Status
-from perdure.store.errors import approval_not_found, check_decision, decision_note, wrong_token
+from perdure.store.approval_notes import decision_note
+from perdure.store.errors import approval_not_found, check_decision, wrong_token
 from perdure.store.sqlite.approvals.read import get_approval
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.locked_job import LockedJob

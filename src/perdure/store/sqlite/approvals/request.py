@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import Approval, NewApproval
-from perdure.model.jobs import Lease
+from perdure.model.effects import open_wait
+from perdure.model.jobs import Lease, Wait
+from perdure.store.approval_notes import request_note
 from perdure.store.errors import check_pending, lease_lost
 from perdure.store.sqlite.approvals.decide import lock_approval
 from perdure.store.sqlite.approvals.read import get_approval
@@ -48,20 +49,11 @@ def request_approval(
         "expires_at": expires,
     }
     conn.execute(SQL["insert_approval"], row)
-    wait = {"job_id": job_id, "key": approval.key, "kind": approval.kind, "subject_id": id, "until": None, "now": now}
-    conn.execute(SQL["open_wait"], wait)
-    asked: dict[str, Any] = {
-        "key": approval.key,
-        "approval": id,
-        "kind": approval.kind,
-        "title": approval.title,
-        "payload_digest": approval.payload_digest,
-        "requester": approval.requester,
-        "assignees": list(approval.assignees),
-        "expires_at": None if expires is None else CODEC.time(expires).isoformat(),
-    }
+    statement, wait = open_wait(Wait(approval.key, approval.kind, None, id))
+    conn.execute(SQL[statement], {**wait, "job_id": job_id, "now": now})
+    note = request_note(approval, None if expires is None else CODEC.time(expires))
     job = LockedJob(conn, job_id, tenant_id)
-    job.write_event(conn, now, "approval_requested", json.dumps(asked, ensure_ascii=False))
+    job.write_event(conn, now, "approval_requested", json.dumps(note, ensure_ascii=False))
     conn.execute(SQL["advance_heads"], {"heads": json.dumps({job_id: job.head}), "now": now})
     return get_approval(conn, id, tenant_id)
 

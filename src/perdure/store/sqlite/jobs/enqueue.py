@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, get_args, get_type_hints
 from uuid import UUID
 
+from perdure.model.effects import patch_state
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.ids import same_json
@@ -120,6 +121,6 @@ def enqueue_recorded(
         write_rows(conn, "append_many", rows, now=now)
         conn.execute(SQL["append_free"], {"job_id": id, "version": 1 + len(events), "now": now})
     if checkpoint is not None:
-        state = {"checkpoint": checkpoint, "progress": None, "progress_text": None, "tokens": 0, "cost": 0.0}
-        conn.execute(SQL["patch_state"], {"job_id": id, "now": now, **state})
+        statement, row = patch_state(checkpoint=checkpoint)
+        conn.execute(SQL[statement], {**row, "job_id": id, "now": now})
     return enqueued

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from perdure.model.effects import Effect
 from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Lease, Outcome
 from perdure.model.settlement import Settlement, settle_outcome
@@ -14,6 +15,7 @@ from perdure.model.states import Status
 from perdure.store.errors import lease_lost
 from perdure.store.sqlite.engine.codec import CODEC, json_array, span
 from perdure.store.sqlite.engine.statements import SQL, write_rows
+from perdure.store.sqlite.leases.effects import EffectBatch
 from perdure.store.sqlite.leases.lease_check import Claim, Holder, held_heads, holder_of, holds, live_claims
 
 
@@ -26,11 +28,12 @@ class FinishItem(NamedTuple):
     outcome: Outcome
     ran: int
     """Microseconds."""
+    effects: Sequence[Effect]
 
 
-def finish_item(tenant_id: str, lease: Lease, outcome: Outcome) -> FinishItem:
+def finish_item(tenant_id: str, lease: Lease, outcome: Outcome, effects: Sequence[Effect]) -> FinishItem:
     """What the writer needs of a call."""
-    return FinishItem(str(lease.job_id), holder_of(tenant_id, lease), lease, outcome, span(outcome.ran))
+    return FinishItem(str(lease.job_id), holder_of(tenant_id, lease), lease, outcome, span(outcome.ran), effects)
 
 
 def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> Sequence[Status | LeaseLost]:
@@ -40,6 +43,7 @@ def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem
     """By worker: version and result of its jobs."""
     runs: dict[str, int] = {}
     ids: set[str] = set()
+    effects = EffectBatch(conn, now)
     heads = held_heads(conn, now, [item.id for item in items], [item.holder for item in items])
     for item, head in zip(items, heads, strict=True):
         id = item.id
@@ -47,10 +51,12 @@ def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem
             results.append(lease_lost(item.lease))
             continue
         ids.add(id)
+        effects.add(id, item.holder.tenant_id, item.effects)
         completed.setdefault(item.holder.worker_id, {})[id] = (head + 1, item.outcome.result)
         if item.outcome.started:
             runs[id] = item.ran
         results.append(Status.COMPLETED)
+    effects.write()
     if ids:
         conn.execute(SQL["add_completed_runs"], {"runs": json.dumps(runs), "now": now})
         conn.execute(SQL["drop_claims"], {"ids": json_array(ids)})
@@ -67,18 +73,21 @@ def settle_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem])
     settled: list[dict[str, Any]] = []
     runs: list[tuple[Any, ...]] = []
     claims = live_claims(conn, now, [item.id for item in items])
-    for id, holder, lease, outcome, ran in items:
+    effects = EffectBatch(conn, now)
+    for id, holder, lease, outcome, ran, its_effects in items:
         claim = claims.get(id)
         if not holds(claim, holder):
             results.append(lease_lost(lease))
             continue
         del claims[id]
+        effects.add(id, holder.tenant_id, its_effects)
         job = conn.execute(SQL["retries"], {"job_id": id}).fetchone()
         end = settle_outcome(outcome, **job, cancel_requested=claim.cancel_note is not None)
         settled.append(settle_values(claim, end, now, _note(claim, outcome, end, now), span(outcome.delay)))
         if outcome.started:
             runs.append((id, lease.attempt, lease.worker_id, now - ran, end.status.value, end.error, end.error_kind))
         results.append(end.status)
+    effects.write()  # before the ends: a suspended job waits for what they open
     if settled:
         conn.execute(SQL["drop_claims"], {"ids": json_array(values["job_id"] for values in settled)})
         conn.executemany(SQL["settle_many"], settled)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from uuid import UUID
 
+from perdure.model.effects import Effect
 from perdure.model.errors import IllegalTransition
 from perdure.model.events import NewEvent
 from perdure.model.ids import short_id
-from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, StatePatch, Wait, lane_of
+from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.group_commit.limits import text_of_outcome, text_of_record
 from perdure.store.rows import wait_of
@@ -59,13 +60,11 @@ class SqliteLeases:
         lease: Lease,
         events: Sequence[NewEvent],
         *,
-        state: StatePatch | None = None,
-        open_waits: Sequence[Wait] = (),
-        close_waits: Sequence[str] = (),
+        effects: Sequence[Effect] = (),
     ) -> int:
         """See `protocol.LeaseStore.record`."""
-        item = record_item(self._tenant_id, lease, events, state, open_waits, close_waits)
-        return await self._engine.batch(record_each, item, NEWS, text_of_record(events, state))
+        item = record_item(self._tenant_id, lease, events, effects)
+        return await self._engine.batch(record_each, item, NEWS, text_of_record(events, effects))
 
     async def read_wait(self, lease: Lease, key: str) -> Wait | None:
         """See `protocol.LeaseStore.read_wait`."""
@@ -79,13 +78,13 @@ class SqliteLeases:
             NEWS,
         )
 
-    async def finish(self, lease: Lease, outcome: Outcome) -> Status:
+    async def finish(self, lease: Lease, outcome: Outcome, *, effects: Sequence[Effect] = ()) -> Status:
         """See `protocol.LeaseStore.finish`."""
         if outcome.status.leased:
             raise IllegalTransition(
                 f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
             )
-        item = finish_item(self._tenant_id, lease, outcome)
+        item = finish_item(self._tenant_id, lease, outcome, effects)
         if outcome.status is Status.COMPLETED:
             return await self._engine.batch(complete_each, item, NEWS, text_of_outcome(outcome))
         return await self._engine.batch(settle_each, item, NEWS | WORK, text_of_outcome(outcome))
