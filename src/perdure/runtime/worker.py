@@ -118,7 +118,7 @@ class Worker:
         row, kinds = WorkerRow(self._store, self.id), tuple(sorted(h.name for h in self._registry))
         await row.register(queues=self.options.queues, kinds=kinds, concurrency=self.options.concurrency)
         self.working = True
-        log.info("worker started", worker=self.id, queues=self.options.queues, kinds=kinds)
+        self._log_life("worker started", queues=self.options.queues, kinds=kinds)
         chores = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
         if once:
             await chores.run_once()  # there may be no other worker to take over the jobs of a dead one
@@ -147,7 +147,11 @@ class Worker:
                 for threads in (self._threads, self._handler_threads):
                     threads.shutdown(wait=False, cancel_futures=True)
                 await row.mark_stopped()
-                log.info("worker stopped", worker=self.id)
+                self._log_life("worker stopped")
+
+    def _log_life(self, event: str, **facts: Any) -> None:
+        """The log lines of a worker's start and end."""
+        log.info(event, worker=self.id, **facts)
 
     def stop(self, *, now: bool = False) -> None:
         """Stop claiming, let running steps finish, hand back the jobs; with now=True interrupt steps as well. May be repeated."""

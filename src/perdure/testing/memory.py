@@ -64,9 +64,9 @@ class _Handlers(Registry):
 
 
 class _QuietWorker(Worker):
-    """Does not tell when it starts and stops: a test has one for each moment to which the clock is moved."""
+    """Does not log that it starts and stops: a test has one worker for each moment to which the clock is moved."""
 
-    def _tell(self, event: str, **facts: Any) -> None:
+    def _log_life(self, event: str, **facts: Any) -> None:
         pass
 
 
