@@ -1,55 +1,71 @@
-"""What every worker does beside its jobs: it takes over the jobs of dead workers, applies deadlines to jobs that no worker holds,
-and prunes."""
+"""The chores of workers: what they do from time to time besides running jobs. `CHORES` lists them."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
 
 import structlog
 
 from perdure.model.errors import PerdureError
 from perdure.model.states import Status
-from perdure.runtime.retention import Retention, RetentionChore
+from perdure.runtime.retention import PrunePass, Retention, prune_interval
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.chores")
 
 INTERVAL = 5.0
-"""Seconds between two runs of the chores."""
+"""Seconds between two rounds, in each of which the chores that are due run one after another; jittered."""
+EACH_ROUND = 0.0
 BATCH = 100
 """Jobs or approvals of one statement."""
 
 
-class Chores:
-    """Runs each chore every 5 s (jittered). All workers do so; only retention is done by one worker at a time."""
+class RunBy(StrEnum):
+    """Which workers do a chore: all of them, or one at a time of those that share a tenant of a database."""
 
-    def __init__(
-        self, store: Store, worker_id: str, *, every: float = INTERVAL, retention: Retention | None = None
-    ) -> None:
-        self._store = store
-        self._worker_id = worker_id
-        self._every = every
-        self._chores = [self._reap, self._expire]
-        if retention is not None:
-            self._chores.append(RetentionChore(store, worker_id, retention).run)
+    EVERY_WORKER = "every worker"
+    LEADER = "leader"
 
-    async def run_forever(self) -> None:
-        """Run until cancelled; a database that does not answer is logged."""
-        while True:
-            await asyncio.sleep(self._every * random.uniform(0.5, 1.0))
-            await self.run_once()
 
-    async def run_once(self) -> None:
-        """Reap and expire until nothing is left to do, and prune for a while. A chore that fails is logged; the others run, and
-        it runs again next time."""
-        for chore in self._chores:
-            try:
-                await chore()
-            except PerdureError as error:
-                log.warning("a chore failed", worker=self._worker_id, error=str(error))
+@dataclass(frozen=True, slots=True)
+class ChoreContext:
+    """What a chore may use. `retention`: which finished jobs this worker deletes, None for none."""
 
-    async def _reap(self) -> None:
+    store: Store
+    worker_id: str
+    retention: Retention | None = None
+
+
+Portion = Callable[[], Awaitable[bool]]
+"""Does a part of a chore, and returns True when the chore is finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """name: also of its row in `leaders`. start: begins the chore; the rounds then call the portion that it returns until that
+    is finished. interval: seconds from the end of the chore to its next start, and how long a leader remains one; None: this
+    worker does not do it."""
+
+    name: str
+    start: Callable[[ChoreContext], Portion]
+    run_by: RunBy = RunBy.EVERY_WORKER
+    interval: Callable[[ChoreContext], float | None] = lambda _: EACH_ROUND
+
+
+class Reap:
+    """Takes jobs from leases that have expired."""
+
+    def __init__(self, context: ChoreContext) -> None:
+        self._store = context.store
+        self._worker_id = context.worker_id
+
+    async def __call__(self) -> bool:
+        """Take all of them. Raises StoreError."""
         while reaped := await self._store.leases.reap(worker_id=self._worker_id, limit=BATCH):
             for job in reaped:
                 log_line = log.error if job.status is Status.DEADLETTER else log.warning
@@ -62,7 +78,92 @@ class Chores:
                 )
             if len(reaped) < BATCH:
                 break
+        return True
 
-    async def _expire(self) -> None:
+
+class Expire:
+    """Applies deadlines to jobs that no worker holds, and to approvals."""
+
+    def __init__(self, context: ChoreContext) -> None:
+        self._store = context.store
+
+    async def __call__(self) -> bool:
+        """Apply all that have passed. Raises StoreError."""
         while await self._store.leases.expire(limit=BATCH) >= BATCH:
             pass
+        return True
+
+
+def _prune_interval(context: ChoreContext) -> float | None:
+    return None if context.retention is None else prune_interval(context.retention)
+
+
+def _prune(context: ChoreContext) -> Portion:
+    assert context.retention is not None
+    return PrunePass(context.store, context.worker_id, context.retention)
+
+
+CHORES: tuple[Chore, ...] = (
+    Chore("reap", Reap),
+    Chore("expire", Expire),
+    Chore("retention", _prune, RunBy.LEADER, _prune_interval),
+)
+"""Every chore, in the order of a round. A chore is added by a line here."""
+
+
+class Chores:
+    """Does the chores of one worker."""
+
+    def __init__(
+        self, store: Store, worker_id: str, *, every: float = INTERVAL, retention: Retention | None = None
+    ) -> None:
+        self._worker_id = worker_id
+        self._every = every
+        context = ChoreContext(store, worker_id, retention)
+        self._turns = [
+            _Turns(chore, context, interval) for chore in CHORES if (interval := chore.interval(context)) is not None
+        ]
+
+    async def run_forever(self) -> None:
+        """Do a round about every `every` seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(self._every * random.uniform(0.5, 1.0))
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Do one round. A chore that fails, as when the database does not answer, is logged and goes on in the next round."""
+        for turns in self._turns:
+            try:
+                await turns.take()
+            except PerdureError as error:
+                log.warning("a chore failed", chore=turns.name, worker=self._worker_id, error=str(error))
+
+
+class _Turns:
+    """When one worker does one chore."""
+
+    def __init__(self, chore: Chore, context: ChoreContext, interval: float) -> None:
+        self.name = chore.name
+        self._chore = chore
+        self._context = context
+        self._interval = interval
+        self._not_before = 0.0
+        self._portion: Portion | None = None
+
+    async def take(self) -> None:
+        """Do a portion of the chore, if it is due and, where a leader does it, this worker is the leader."""
+        if self._portion is None and time.monotonic() < self._not_before:
+            return
+        if self._chore.run_by is RunBy.LEADER and not await self._leads():
+            self._portion = None
+            self._not_before = time.monotonic() + self._interval * random.uniform(0.25, 0.5)
+            return
+        if self._portion is None:
+            self._portion = self._chore.start(self._context)
+        if await self._portion():
+            self._portion = None
+            self._not_before = time.monotonic() + self._interval
+
+    async def _leads(self) -> bool:
+        retention, holder = self._context.store.retention, self._context.worker_id
+        return await retention.lead(self.name, holder=holder, ttl=self._interval)

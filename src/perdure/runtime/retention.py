@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -186,36 +185,32 @@ class Retention:
     keep_logs: bool = False
 
 
-class RetentionChore:
-    """Prunes what is older than the retention, some of it at a time, one worker of all that share the database."""
+def prune_interval(retention: Retention) -> float:
+    """Seconds from the end of one pass to the next: a 24th of the retention, from a minute to an hour."""
+    return min(max(retention.older_than / 24, 60.0), 3600.0)
+
+
+class PrunePass:
+    """One pass over the finished jobs that are older than the retention, in portions: a chore of workers."""
 
     def __init__(self, store: Store, worker_id: str, retention: Retention) -> None:
         self._store = store
         self._worker_id = worker_id
         self._retention = retention
-        self._every = min(max(retention.older_than / 24, 60.0), 3600.0)
-        self._not_before = 0.0
-        self._pass: Pruning | None = None
+        self._pruning: Pruning | None = None
 
-    async def run(self) -> None:
-        """Go on for about a second, if it is this worker's turn. Raises what the store raises; the next call goes on."""
-        if self._pass is None and time.monotonic() < self._not_before:
-            return
-        if not await self._store.retention.lead("retention", holder=self._worker_id, ttl=self._every):
-            self._pass = None
-            self._not_before = time.monotonic() + self._every * random.uniform(0.25, 0.5)
-            return
-        if self._pass is None:
-            self._pass = await self._begin()
+    async def __call__(self) -> bool:
+        """Go on for about a second; True when all is looked through. Raises StoreError; the next call then goes on."""
+        if self._pruning is None:
+            self._pruning = await self._begin()
         until = time.monotonic() + BUDGET
-        while await self._pass.step():
+        while await self._pruning.step():
             if time.monotonic() >= until:
-                return
+                return False
         forgotten = await self._store.retention.forget_workers(max(self._retention.older_than, FORGOTTEN))
-        if self._pass.pruned or forgotten:
-            log.info("pruned", worker=self._worker_id, jobs=self._pass.pruned, workers=forgotten)
-        self._pass = None
-        self._not_before = time.monotonic() + self._every
+        if self._pruning.pruned or forgotten:
+            log.info("pruned", worker=self._worker_id, jobs=self._pruning.pruned, workers=forgotten)
+        return True
 
     async def _begin(self) -> Pruning:
         """Ids tell their age, so the young jobs between are not looked at. Ids of other makers lie anywhere, nearly all of them
