@@ -90,7 +90,8 @@ if TYPE_CHECKING:
     from perdure.runtime.client.enqueue import Request
     from perdure.runtime.context.approvals import ApprovalRequest, Decision
     from perdure.runtime.context.blocking import BlockingContext
-    from perdure.runtime.context.context import JobContext, idempotency_key
+    from perdure.runtime.context.context import JobContext
+    from perdure.runtime.context.current_call import idempotency_key
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
     from perdure.runtime.worker import Worker
@@ -201,7 +202,8 @@ _HOMES = {
     "perdure.runtime.context.blocking": "BlockingContext",
     "perdure.runtime.client.client": "Client",
     "perdure.runtime.client.enqueue": "Request",
-    "perdure.runtime.context.context": "JobContext idempotency_key",
+    "perdure.runtime.context.context": "JobContext",
+    "perdure.runtime.context.current_call": "idempotency_key",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",
     "perdure.runtime.worker": "Worker",

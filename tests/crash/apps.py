@@ -16,7 +16,7 @@ from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, 
 from perdure.app import run
 from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
-from perdure.runtime.context.context import OnUnknown
+from perdure.runtime.context.options import OnUnknown
 from perdure.runtime.context.waits import wait_once
 from tests.crash import pruner, saboteur
 from tests.crash.orders import Orders

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from perdure import Approval
-from perdure.runtime.context.context import OnUnknown
+from perdure.runtime.context.options import OnUnknown
 from tests.crash.apps import Errand, Op, make_app, result_of
 from tests.crash.invariants import Snapshot, check
 from tests.crash.processes import Crew, Nurseries, all_ended, answering

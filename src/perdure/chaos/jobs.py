@@ -18,7 +18,8 @@ from perdure.model.states import Status
 from perdure.model.timing import Backoff
 from perdure.runtime.context.approvals import ApprovalRequest
 from perdure.runtime.context.blocking import BlockingContext
-from perdure.runtime.context.context import JobContext, OnUnknown
+from perdure.runtime.context.context import JobContext
+from perdure.runtime.context.options import OnUnknown
 
 QUEUE = "chaos"
 KINDS = "chaos."

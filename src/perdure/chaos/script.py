@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from perdure.chaos.jobs import STUBBORN, Doom, Errand, Op, Says
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
-from perdure.runtime.context.context import OnUnknown
+from perdure.runtime.context.options import OnUnknown
 
 LEASE = 1.0
 """Seconds: the shortest there is, so that a worker's death matters soon."""

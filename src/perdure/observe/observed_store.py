@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from perdure.model.errors import JobLeased, LeaseLost, PerdureError, StoreError, VersionMismatch
@@ -42,8 +42,17 @@ ROLES: tuple[tuple[str, type], ...] = (
 
 
 def operations(role: type) -> tuple[str, ...]:
-    """Every call of a role that is awaited."""
+    """Every call of a role that is awaited: these are timed."""
     return tuple(name for name, member in inspect.getmembers(role) if inspect.iscoroutinefunction(member))
+
+
+def other_calls(role: type) -> tuple[str, ...]:
+    """Every other call of a role: these pass."""
+    return tuple(
+        name
+        for name, member in inspect.getmembers(role)
+        if inspect.isfunction(member) and not inspect.iscoroutinefunction(member) and not name.startswith("_")
+    )
 
 
 CONFLICTS = (VersionMismatch, JobLeased, LeaseLost)
@@ -55,33 +64,33 @@ def observed(store: Store, metrics: MetricsSource) -> Store:
 
 
 class _Observed:
+    """What is not in the protocol is not passed on: it would be neither timed nor missed."""
+
     def __init__(self, store: Store, metrics: MetricsSource) -> None:
         self._store = store
         self._metrics = metrics
         self.tenant_id, self.clock = store.tenant_id, store.clock  # asked for often
         for name, role in ROLES:
-            setattr(self, name, _ObservedRole(getattr(store, name), operations(role), metrics))
-        own = _ObservedRole(store, operations(Store), metrics)
+            setattr(self, name, _ObservedRole(getattr(store, name), role, metrics))
+        own = _ObservedRole(store, Store, metrics)
         self.now, self.close = own.now, own.close
 
     def tenant(self, tenant_id: str) -> Store:
         """See `protocol.Store.tenant`."""
         return observed(self._store.tenant(tenant_id), self._metrics)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
 
 class _ObservedRole:
-    def __init__(self, role: Any, operations: Sequence[str], metrics: MetricsSource) -> None:
-        self._role = role
+    now: Callable[..., Any]
+    close: Callable[..., Any]
+
+    def __init__(self, calls: Any, role: type, metrics: MetricsSource) -> None:
         self._metrics = metrics
         more: dict[str, Callable[..., None]] = {"heartbeat": self._heartbeat, "reap": self._reap}
-        for op in operations:
-            setattr(self, op, self._timed(op, getattr(role, op), more.get(op)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._role, name)
+        for op in operations(role):
+            setattr(self, op, self._timed(op, getattr(calls, op), more.get(op)))
+        for name in other_calls(role):
+            setattr(self, name, getattr(calls, name))
 
     def _timed(self, op: str, call: Callable[..., Any], heard: Callable[..., None] | None) -> Callable[..., Any]:
         current = self._metrics

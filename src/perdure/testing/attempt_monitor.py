@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from perdure.runtime.context.context import current_call
+from perdure.runtime.context.current_call import current_call
 from perdure.runtime.invoke import invoke
 from perdure.runtime.registry import call
 from perdure.runtime.run import Run
@@ -47,7 +47,7 @@ class Watch:
         """How many have begun."""
         self.calls: list[Call] = []
         """All that began, in order."""
-        self.stirs = 0
+        self.activity = 0
         """Grows with everything that happens."""
         self.writing = 0
         """Claims, and writes of attempts, that are on their way."""
@@ -60,7 +60,7 @@ class Watch:
     async def invoke(self, run: Run, arguments: tuple[Any, ...]) -> Any:
         """See `runtime.run.Invoke`."""
         self.attempts += 1
-        self.stirs += 1
+        self.activity += 1
         self.starting.discard(run.lease.job_id)
         self._running[run] = set()
         run.call = partial(self._call, run)
@@ -68,7 +68,7 @@ class Watch:
         try:
             return await invoke(run, arguments)
         finally:
-            self.stirs += 1
+            self.activity += 1
             del self._running[run]
 
     async def _call(
@@ -77,7 +77,7 @@ class Watch:
         job_id, key = current_call()
         this = Call(job_id, key, run.lease.attempt)
         self.calls.append(this)
-        self.stirs += 1
+        self.activity += 1
         unended = self._running.get(run, set())
         unended.add(this)
         sleeper.set(this)
@@ -89,7 +89,7 @@ class Watch:
             sleeper.set(run)  # between two tries the attempt itself sleeps
             unended.discard(this)
             self._call_ended.set()
-            self.stirs += 1
+            self.activity += 1
 
     def _fake_of(self, key: str) -> Callable[..., Any] | None:
         for name, fake in self.stubs.items():

@@ -71,7 +71,7 @@ class CrashReport:
 
 
 class OneCrash:
-    """The fate of one job's worker: notes the boundaries it passes, and kills it at one of them."""
+    """Decides about one job's worker: notes the boundaries it passes, and kills it at one of them."""
 
     def __init__(self, job_id: UUID, at: Boundary | None) -> None:
         self.passed: list[Boundary] = []
@@ -81,7 +81,7 @@ class OneCrash:
         self._counts: Counter[tuple[str, str | None]] = Counter()
 
     def reached(self, job_id: UUID, type: str, key: str | None) -> bool:
-        """See `mortal.Fate`."""
+        """See `killable_store.KillRule`."""
         if job_id != self._job_id or type in _UNTIMELY:
             return False
         self._counts[type, key] += 1
@@ -98,7 +98,7 @@ class _Run:
     """What a run of the job leaves to compare."""
 
     job: Job
-    fate: OneCrash
+    crash: OneCrash
     jobs: dict[str, int]
     recorded: frozenset[str]
     rerun: str | None
@@ -139,10 +139,10 @@ class CrashCheck:
                 f"{self._handler.name} ends differently even when nothing crashes: {difference}. It depends on something "
                 "outside of its steps, or its fakes remember former runs: reset them in setup="
             )
-        for boundary in whole.fate.passed:
+        for boundary in whole.crash.passed:
             self._judge(boundary, await self._once(boundary), whole)
         return CrashReport(
-            self._handler.name, tuple(whole.fate.passed), whole.job.status, whole.job.result, whole.effects
+            self._handler.name, tuple(whole.crash.passed), whole.job.status, whole.job.result, whole.effects
         )
 
     def _judge(self, boundary: Boundary, crashed: _Run, whole: _Run) -> None:
@@ -155,7 +155,7 @@ class CrashCheck:
         difference = _difference(crashed, whole, "after the crash", "without it")
         if difference:
             raise AssertionError(f"{said}: {difference}. {_cause(crashed.job, whole.job)}")
-        if not crashed.fate.happened:
+        if not crashed.crash.happened:
             raise AssertionError(
                 f"{self._handler.name} never came to {boundary} in the run that was to crash there: names and order of what "
                 "it records must not change from run to run"
@@ -168,7 +168,7 @@ class CrashCheck:
             self._effects.clear()
         async with self._fresh() as app:
             await app.enqueue_as(self._job_id, self._handler, self._input, self._options)
-            fate = app.fate = OneCrash(self._job_id, at)
+            crash = app.kill_rule = OneCrash(self._job_id, at)
             job = await self._drive(app, self._job_id)
             recorded: dict[str, int | None] = {}
             for event in await app.jobs.events(job.id):
@@ -176,7 +176,7 @@ class CrashCheck:
                     recorded.setdefault(event.payload["key"], event.attempt)
             return _Run(
                 job=job,
-                fate=fate,
+                crash=crash,
                 jobs=await app.jobs.count(by="kind"),
                 recorded=frozenset(recorded),
                 rerun=_rerun(app.watched, job.id, recorded),

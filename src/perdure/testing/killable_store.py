@@ -1,4 +1,4 @@
-"""The store as one worker of a test sees it: it can be cut off from it in the middle of its work, as by SIGKILL."""
+"""The store as one worker of a test sees it: the worker can be cut off in the middle of its work, as by SIGKILL."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from perdure.store.errors import lease_lost
 from perdure.store.protocol import Store, Topic
 from perdure.testing.attempt_monitor import Watch
 
-LAST_BREATH = 1.0
-"""Seconds of real time a worker that is to die lets functions end that parallel branches have called: so their outcome is known
-to us, although not to the database."""
+LAST_CALLS = 1.0
+"""Seconds of real time for functions that parallel branches have called to end before a worker is killed: then the test knows
+their outcome, although the database does not."""
 
 
-class Fate(Protocol):
-    """Decides when a worker dies."""
+class KillRule(Protocol):
+    """Decides when a worker is killed."""
 
     def reached(self, job_id: UUID, type: str, key: str | None) -> bool:
         """An attempt of this job has just committed an event of this type, or (`returned`) is about to commit its end. True
@@ -43,197 +43,199 @@ _READS: dict[str, frozenset[str]] = {
     "figures": frozenset({"snapshot", "decided", "sizes"}),
     "hints": frozenset({"listen"}),
 }
-"""The calls of each role that only read: they pass. A write that is not written out below is refused."""
+"""The calls of each role that only read: they pass. Any other that is not written out below is refused, so that no write of a
+killed worker goes unnoticed."""
 
 
-class MortalStore:
-    """A store until `die` is called; after that nothing its worker still does is written, and what it holds stays leased."""
+class KillableStore:
+    """A store until `kill` is called; after that nothing its worker still does is written, and what it holds stays leased."""
 
-    def __init__(self, store: Store, watch: Watch, fate: Fate | None, *, died: Callable[[], None]) -> None:
+    def __init__(self, store: Store, watch: Watch, rule: KillRule | None, *, on_kill: Callable[[], None]) -> None:
         self.tenant_id, self.clock = store.tenant_id, store.clock
         self.now = store.now
-        life = _Life(store, watch, fate, died)
-        self._life = life
+        switch = _KillSwitch(store, watch, rule, on_kill)
+        self._switch = switch
         self._store = store
-        self.leases = _MortalLeases(life, store)
-        self.approvals = _MortalApprovals(life, store)
-        self.workers = _MortalWorkers(life, store)
+        self.leases = _KillableLeases(switch, store)
+        self.approvals = _KillableApprovals(switch, store)
+        self.workers = _KillableWorkers(switch, store)
         self.schema = _Reads("schema", store)
         self.jobs = _Reads("jobs", store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
+        self.checks = _Reads("checks", store)
         self.hints = _Reads("hints", store)
 
     @property
-    def doomed(self) -> bool:
+    def killed(self) -> bool:
         """True from the moment nothing more is written."""
-        return self._life.doomed
+        return self._switch.killed
 
-    def die(self) -> None:
+    def kill(self) -> None:
         """Cut the worker off."""
-        self._life.die()
+        self._switch.kill()
 
-    async def bury(self, lease: float) -> None:
-        """Let the leases of the dead run out in so many seconds, as after their last heartbeat."""
-        await self._store.leases.heartbeat(list(self._life.held.values()), ttl=lease)
+    async def expire_leases(self, lease: float) -> None:
+        """Let the leases of the killed worker expire in `lease` seconds, as after its last heartbeat."""
+        await self._store.leases.heartbeat(list(self._switch.held.values()), ttl=lease)
 
 
-class _Life:
-    """Whether the worker is still alive, and what it holds."""
+class _KillSwitch:
+    """Whether the worker was killed, and what it holds."""
 
-    def __init__(self, store: Store, watch: Watch, fate: Fate | None, died: Callable[[], None]) -> None:
+    def __init__(self, store: Store, watch: Watch, rule: KillRule | None, on_kill: Callable[[], None]) -> None:
         self.store = store
         self.watch = watch
         self.held: dict[UUID, Lease] = {}
-        self.doomed = False
-        self._fate = fate
-        self._died = died
-        self._dead = asyncio.Event()
+        self.killed = False
+        self._rule = rule
+        self._on_kill = on_kill
+        self._cut_off = asyncio.Event()
 
-    def die(self) -> None:
+    def kill(self) -> None:
         """Cut the worker off."""
-        if not self._dead.is_set():
-            self.doomed = True
-            self._dead.set()
-            self._died()
+        if not self._cut_off.is_set():
+            self.killed = True
+            self._cut_off.set()
+            self._on_kill()
 
     @asynccontextmanager
     async def writing(self, lease: Lease) -> AsyncIterator[None]:
-        """A write of this attempt. Raises LeaseLost, at its beginning or its end, if the worker is dead."""
-        await self._refuse_doomed(lease)
+        """A write of this attempt. Raises LeaseLost, at its beginning or its end, if the worker was killed."""
+        await self._refuse_killed(lease)
         self.watch.writing += 1
-        self.watch.stirs += 1
+        self.watch.activity += 1
         try:
             yield
         finally:
             self.watch.writing -= 1
-            self.watch.stirs += 1
-        await self._refuse_doomed(lease)
+            self.watch.activity += 1
+        await self._refuse_killed(lease)
 
-    async def _refuse_doomed(self, lease: Lease) -> None:
-        if self.doomed:
-            await self._dead.wait()
+    async def _refuse_killed(self, lease: Lease) -> None:
+        if self.killed:
+            await self._cut_off.wait()
             raise lease_lost(lease)  # the runtime knows how to end an attempt that may write no more
 
-    async def tell_fate(self, lease: Lease, type: str, key: str | None) -> None:
+    async def check_kill(self, lease: Lease, type: str, key: str | None) -> None:
         """An attempt has just committed an event of this type. Raises LeaseLost if its worker is killed now."""
-        if self._fate is not None and self._fate.reached(lease.job_id, type, key):
-            self.doomed = True
-            await self.watch.no_calls(LAST_BREATH)
-            self.die()
+        if self._rule is not None and self._rule.reached(lease.job_id, type, key):
+            self.killed = True
+            await self.watch.no_calls(LAST_CALLS)
+            self.kill()
             raise lease_lost(lease)
 
 
 class _Reads:
-    """What only reads, of one role."""
+    """One role of the store, of which only the reads pass."""
 
     def __init__(self, role: str, store: Store) -> None:
         self._role = role
         self._calls = getattr(store, role)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _READS[self._role]:
+        if name not in _READS.get(self._role, ()):
             raise NotImplementedError(f"the store of a worker that may be killed does not know {self._role}.{name}")
         return getattr(self._calls, name)
 
 
-class _MortalLeases(_Reads):
-    def __init__(self, life: _Life, store: Store) -> None:
+class _KillableLeases(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
         super().__init__("leases", store)
-        self._life = life
+        self._switch = switch
         self._leases = store.leases
 
     async def record(self, lease: Lease, events: Sequence[NewEvent], **more: Any) -> int:
         """See `protocol.LeaseStore.record`."""
-        async with self._life.writing(lease):
+        async with self._switch.writing(lease):
             recorded = await self._leases.record(lease, events, **more)
         for event in events:
             payload = json.loads(event.payload)
-            await self._life.tell_fate(lease, event.type, payload.get("key") if isinstance(payload, dict) else None)
+            await self._switch.check_kill(lease, event.type, payload.get("key") if isinstance(payload, dict) else None)
         return recorded
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:
         """See `protocol.LeaseStore.set_waiting`."""
-        async with self._life.writing(lease):
+        async with self._switch.writing(lease):
             await self._leases.set_waiting(lease, waiting)
 
     async def finish(self, lease: Lease, outcome: Outcome, **more: Any) -> Status:
         """See `protocol.LeaseStore.finish`."""
-        life = self._life
-        if not life.doomed and outcome.status.terminal:
-            await life.tell_fate(lease, "returned", None)
-        async with life.writing(lease):
-            life.watch.starting.discard(lease.job_id)  # given back before it began
+        switch = self._switch
+        if not switch.killed and outcome.status.terminal:
+            await switch.check_kill(lease, "returned", None)
+        async with switch.writing(lease):
+            switch.watch.starting.discard(lease.job_id)  # given back before it began
             status = await self._leases.finish(lease, outcome, **more)
-            life.held.pop(lease.job_id, None)
+            switch.held.pop(lease.job_id, None)
         return status
 
     async def claim(self, **options: Any) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
-        life = self._life
-        if life.doomed:
+        switch = self._switch
+        if switch.killed:
             return []
-        life.watch.writing += 1
+        switch.watch.writing += 1
         try:
             claimed = await self._leases.claim(**options)
         finally:
-            life.watch.writing -= 1
-        life.held |= {job.id: job.lease for job in claimed}
-        life.watch.starting |= {job.id for job in claimed}
-        life.watch.stirs += bool(claimed)
+            switch.watch.writing -= 1
+        switch.held |= {job.id: job.lease for job in claimed}
+        switch.watch.starting |= {job.id for job in claimed}
+        switch.watch.activity += bool(claimed)
         return claimed
 
     async def heartbeat(self, leases: Sequence[Lease], **options: Any) -> set[UUID]:
         """See `protocol.LeaseStore.heartbeat`."""
-        return set() if self._life.doomed else await self._leases.heartbeat(leases, **options)
+        return set() if self._switch.killed else await self._leases.heartbeat(leases, **options)
 
     async def reap(self, **options: Any) -> list[Reaped]:
         """See `protocol.LeaseStore.reap`."""
-        return [] if self._life.doomed else await self._leases.reap(**options)
+        return [] if self._switch.killed else await self._leases.reap(**options)
 
     async def expire(self, **options: Any) -> int:
         """See `protocol.LeaseStore.expire`."""
-        return 0 if self._life.doomed else await self._leases.expire(**options)
+        return 0 if self._switch.killed else await self._leases.expire(**options)
 
 
-class _MortalApprovals(_Reads):
-    def __init__(self, life: _Life, store: Store) -> None:
+class _KillableApprovals(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
         super().__init__("approvals", store)
-        self._life = life
+        self._switch = switch
         self._approvals = store.approvals
 
     async def request_approval(self, lease: Lease, approval: NewApproval) -> Approval:
         """See `protocol.ApprovalStore.request_approval`."""
-        async with self._life.writing(lease):
+        async with self._switch.writing(lease):
             stored = await self._approvals.request_approval(lease, approval)
-        await self._life.tell_fate(lease, "approval_requested", approval.key)
+        await self._switch.check_kill(lease, "approval_requested", approval.key)
         return stored
 
     async def replace_token(self, approval_id: UUID, token_hash: str) -> Approval:
         """See `protocol.ApprovalStore.replace_token`."""
-        if self._life.doomed:
-            raise StoreUnreachable("this worker is dead")
+        if self._switch.killed:
+            raise StoreUnreachable("this worker was killed")
         return await self._approvals.replace_token(approval_id, token_hash)
 
 
-class _MortalWorkers(_Reads):
-    def __init__(self, life: _Life, store: Store) -> None:
+class _KillableWorkers(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
         super().__init__("workers", store)
-        self._life = life
+        self._switch = switch
         self._workers = store.workers
 
     async def register_worker(self, info: WorkerInfo) -> None:
         """See `protocol.WorkerStore.register_worker`."""
-        if not self._life.doomed:
+        if not self._switch.killed:
             await self._workers.register_worker(info)
 
     async def beat_worker(self, worker_id: str, **options: Any) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
-        return None if self._life.doomed else await self._workers.beat_worker(worker_id, **options)
+        return None if self._switch.killed else await self._workers.beat_worker(worker_id, **options)
 
 
-class StrangersStore:
-    """A store for the users in another event loop than its own: they hear no hints, so they poll; and they cannot close it."""
+class OtherLoopStore:
+    """A store for users in another event loop than its own: they get no hints, so they poll; and they cannot close it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -247,16 +249,16 @@ class StrangersStore:
         return getattr(self._store, name)
 
     @asynccontextmanager
-    async def listen(self, topic: Topic) -> AsyncIterator[Deaf]:  # noqa: ARG002  there is nothing to hear of any
+    async def listen(self, topic: Topic) -> AsyncIterator[SilentListener]:  # noqa: ARG002  no topic gives hints
         """See `protocol.HintStore.listen`."""
-        yield Deaf()
+        yield SilentListener()
 
     async def close(self) -> None:
         """Leave it open for the others."""
 
 
-class Deaf:
-    """A listener that hears nothing."""
+class SilentListener:
+    """A listener that gets no hint."""
 
     async def wait(self, timeout: float) -> bool:
         """See `protocol.Listener.wait`."""

@@ -31,7 +31,7 @@ from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.protocol import Store
 from perdure.testing.attempt_monitor import Watch
 from perdure.testing.clock import BACKGROUND, ManualClock, sleeper
-from perdure.testing.killable_store import Fate, MortalStore
+from perdure.testing.killable_store import KillableStore, KillRule
 from perdure.testing.memory_backend import MemoryBackend
 
 SETTLE = 0.02
@@ -88,7 +88,8 @@ class MemoryApp(App):
             registry = _Handlers(app.registry)
         super().__init__(settings=Settings(MappingProxyType(values), MappingProxyType(origins)), registry=registry)
         self.clock = clock or ManualClock()
-        self.fate: Fate | None = None
+        self.kill_rule: KillRule | None = None
+        """Decides when a worker is killed; None: never."""
         self.watched = Watch(self.clock, stubs or {})
         self.backend = self._memory = MemoryBackend(self.clock, self.watched.invoke, self._wait)
         self._original = app
@@ -157,7 +158,7 @@ class MemoryApp(App):
         )
 
     async def _wait_beside_worker(self, job_id: UUID, until: datetime | None) -> bool:
-        """While a worker runs already (somebody else waits as well, or the caller is run by it), wait for what it does. True
+        """While a worker runs already (another caller waits as well, or a handler is the caller), wait for what it does. True
         where that was enough: the job is finished, or the time is up."""
         async with (await self.open()).hints.listen("news") as news:
             while self._working.locked():
@@ -215,11 +216,11 @@ class MemoryApp(App):
         return False
 
     async def _run_worker(self, most_attempts: int) -> None:
-        """Run a worker until nothing is due, or until fate kills it."""
+        """Run a worker until nothing is due, or until the rule kills it."""
         home = await self.open()
         counted = await self.jobs.count(by="queue", status=_LIVE)
         queues = {DEFAULT_QUEUE, *(h.policy.queue for h in self.registry), *counted}
-        store = MortalStore(home, self.watched, self.fate, died=lambda: worker.stop(now=True))
+        store = KillableStore(home, self.watched, self.kill_rule, on_kill=lambda: worker.stop(now=True))
         # it lives as long as it runs, so its leases never run out, however far the clock jumps
         options = WorkerOptions(queues=tuple(sorted(queues)), lease=MAX_DURATION, linger=0.0)
         worker = _QuietWorker(cast("Store", store), self.registry, options, invoke=self.backend.invoke)
@@ -229,11 +230,11 @@ class MemoryApp(App):
         quiet_since = time.monotonic()
         try:
             while not working.done():
-                stirs = self.watched.stirs
+                activity = self.watched.activity
                 await asyncio.wait({working}, timeout=SETTLE)
                 if self.watched.attempts > most_attempts:
-                    store.die()
-                elif self.watched.stirs != stirs:
+                    store.kill()
+                elif self.watched.activity != activity:
                     quiet_since = time.monotonic()
                 elif self.watched.all_sleep and (
                     time.monotonic() - quiet_since > PATIENCE or not self.watched.begins_soon(options.concurrency)
@@ -242,20 +243,20 @@ class MemoryApp(App):
         finally:
             self.watched.starting.clear()
             if not working.done():  # the test itself is cut off
-                store.die()
+                store.kill()
             await working
-            if store.doomed:
-                await store.bury(self._lease)
+            if store.killed:
+                await store.expire_leases(self._lease)
         if self.watched.attempts > most_attempts:
             raise _endless()
 
     async def _let_time_pass(self, store: Store) -> None:
         """Move the clock to what comes first: a timer inside an attempt, or something that is due in the database, unless the
         worker is about to take that up."""
-        now, stirs = self.clock.now(), self.watched.stirs
+        now, activity = self.clock.now(), self.watched.activity
         moments = await self._moments()
         timer = self.clock.next_timer()
-        if self.watched.stirs != stirs or not self.watched.all_sleep:
+        if self.watched.activity != activity or not self.watched.all_sleep:
             return  # something happened while we looked
         if not any(moment <= now for moment in moments) and (moments or timer is not None):
             self.clock.advance_to(min([*moments, timer] if timer is not None else moments))

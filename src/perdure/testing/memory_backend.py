@@ -16,7 +16,7 @@ from perdure.runtime.run import Invoke
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, SchemaStatus, Store
 from perdure.testing.clock import ManualClock
-from perdure.testing.killable_store import StrangersStore
+from perdure.testing.killable_store import OtherLoopStore
 
 
 class MemoryBackend(AppBackend):
@@ -73,7 +73,7 @@ class MemoryBackend(AppBackend):
         home, store = self._home
         if tenant is not None and tenant != store.tenant_id:
             raise ConfigError(f"a TestApp has the tenant '{store.tenant_id}', not '{tenant}'")
-        return store if home is loop else cast("Store", StrangersStore(store))
+        return store if home is loop else cast("Store", OtherLoopStore(store))
 
     async def schema_status(self) -> SchemaStatus:
         """See `Backend.schema_status`."""

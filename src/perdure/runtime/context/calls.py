@@ -1,0 +1,213 @@
+"""Keyed calls of functions: one body for steps and tools.
+
+A call that is recorded returns its record. Any other is made, as often as its options allow, and what it returned is recorded. A
+tool also records that it is about to be called: only so can a later attempt know that it may have happened.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from perdure.model.errors import Denied, Fail, Retry, Snooze, StepChanged, UnknownOutcome
+from perdure.model.events import NewEvent
+from perdure.runtime import codec, observer
+from perdure.runtime.context.approvals import ask_what_happened
+from perdure.runtime.context.current_call import idempotency_key_of, running_call
+from perdure.runtime.context.names import Keys
+from perdure.runtime.context.options import CallOptions
+from perdure.runtime.outcomes import describe
+from perdure.runtime.registry import in_time, retry_after, returned_type
+from perdure.runtime.run import Run
+
+
+class Call(NamedTuple):
+    """What is called, under which key, and the digest of the arguments."""
+
+    key: str
+    digest: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class CallKind(ABC):
+    """What the log says of the calls of one kind."""
+
+    noun: observer.Call
+    has_side_effect: bool
+    """Whether it may never be repeated silently: what was called and did not return has an unknown outcome."""
+
+    @abstractmethod
+    def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
+        """The event of a call that raised. count: the calls so far. last: it is not made again."""
+
+    @abstractmethod
+    def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
+        """The event that a later attempt finds. result: JSON. ms: milliseconds that it took, with its retries."""
+
+
+class _Step(CallKind):
+    noun = "step"
+    has_side_effect = False
+
+    def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
+        if last:
+            return None  # what the attempt makes of it is in the log
+        return NewEvent("step_failed", json.dumps({"key": call.key, "try": count, "error": describe(error)}))
+
+    def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
+        return NewEvent(
+            "node_finished",
+            f'{{"key":{codec.quoted(call.key)},"digest":"{call.digest}","ms":{ms},"tries":{count},"result":{result}}}',
+        )
+
+
+class _Tool(CallKind):
+    noun = "tool"
+    has_side_effect = True
+
+    def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
+        del count, last
+        if isinstance(error, TimeoutError):
+            return None  # cut off by us or by the other side: the outcome is unknown
+        return tool_event("tool_failed", call, f'"error":{json.dumps(describe(error))}')
+
+    def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
+        del count, ms
+        return tool_event("tool_returned", call, f'"result":{result}')
+
+
+def tool_event(type: str, call: Call, rest: str) -> NewEvent:
+    """An event of a tool. rest: the members that are not in all of them, as JSON."""
+    return NewEvent(type, f'{{"key":{codec.quoted(call.key)},"digest":"{call.digest}",{rest}}}')
+
+
+STEP: CallKind = _Step()
+TOOL: CallKind = _Tool()
+
+
+class Caller:
+    """Makes the keyed calls of one attempt."""
+
+    __slots__ = ("_keys", "_run")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._keys = Keys()
+
+    async def enter(self, name: str, options: CallOptions) -> str:
+        """Begin a keyed call; returns its key. Raises Suspended if the attempt may not go on, InvalidInput for a bad name."""
+        if self._run.hindered:
+            await self._run.enter()
+        return self._keys.next(name, options.key)
+
+    async def call(
+        self,
+        kind: CallKind,
+        options: CallOptions,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """See `JobContext.step` and `JobContext.tool`."""
+        run = self._run
+        key = await self.enter(name, options)
+        call = Call(key, codec.digest(args, kwargs), fn, args, kwargs)
+        returns = returned_type(fn)
+        recorded = run.history.finished.get(key)
+        if recorded is not None and not _runs_again(kind, call, recorded["digest"], options):
+            if run.observer is not None:
+                run.observer.replayed(run.claimed, kind.noun, key)
+            return codec.decode(json.dumps(recorded["result"]), returns, f"the recorded result of {kind.noun} '{key}'")
+        if kind.has_side_effect and (earlier := run.history.tools.get(key)) is not None and earlier.open:
+            answer = await self._resolve_unknown(call, earlier.count, options, returns)
+            if answer is not None:
+                return answer.value
+        what = f"the result of {kind.noun} '{key}'"
+        codec.check_type(returns, what)
+        branch = run.begin_work()  # as `with run.busy()`, which takes longer
+        try:
+            started = time.monotonic()
+            if not kind.has_side_effect:
+                run.steps[key] = started
+            try:
+                if run.observer is None:
+                    value, count = await self._with_retries(kind, call, options)
+                else:
+                    work = self._with_retries(kind, call, options)
+                    value, count = await run.observer.call(run.claimed, kind.noun, key, work)
+            finally:
+                run.steps.pop(key, None)
+            result = codec.encode(value, what)
+            event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
+            await run.record_busy([event])
+        finally:
+            run.end_work(branch)
+        return codec.round_trip(value, result, returns, what)
+
+    async def _with_retries(self, kind: CallKind, call: Call, options: CallOptions) -> tuple[Any, int]:
+        """What the function returned, and how often it was called."""
+        run = self._run
+        for earlier in range(options.retries + 1):
+            if kind.has_side_effect:
+                intent = f'"idempotency_key":"{idempotency_key_of(run.lease.job_id, call.key)}"'
+                await run.record([tool_event("tool_called", call, intent)])
+            try:
+                return await self._once(call, options), earlier + 1
+            except Exception as error:
+                last = earlier == options.retries or isinstance(error, Fail | Snooze | Denied)
+                event = kind.failed(call, error, earlier + 1, last=last)
+                if event is not None:
+                    await run.record([event])
+                if last or (event is None and kind.has_side_effect):
+                    raise
+                asked = error.after if isinstance(error, Retry) else retry_after(error)
+                await run.clock.sleep(options.backoff.delay(earlier) if asked is None else asked)
+        raise AssertionError("unreachable")
+
+    async def _once(self, call: Call, options: CallOptions) -> Any:
+        run = self._run
+        token = running_call.set((run.lease.job_id, call.key))
+        try:
+            work = run.call(call.fn, call.args, call.kwargs, run.threads)
+            if options.timeout is None:
+                return await work
+            return await in_time(work, run.clock, options.timeout, f"'{call.key}'")
+        finally:
+            running_call.reset(token)
+
+    async def _resolve_unknown(self, call: Call, count: int, options: CallOptions, returns: Any) -> _Answer | None:
+        """What a person says that the tool returned; None for "run it again"."""
+        if options.on_unknown == "retry":
+            return None
+        if options.on_unknown == "fail":
+            raise UnknownOutcome(
+                f"tool '{call.key}' was cut off: whether it happened is unknown, and on_unknown is 'fail'"
+            )
+        answer = await ask_what_happened(self._run, call.key, count, call.args, returns)
+        if answer is None:
+            return None
+        result, value = answer
+        await self._run.record([tool_event("tool_returned", call, f'"result":{result},"answered":true')])
+        return _Answer(value)
+
+
+class _Answer(NamedTuple):
+    value: Any
+
+
+def _runs_again(kind: CallKind, call: Call, recorded: str, options: CallOptions) -> bool:
+    """Whether a call that is recorded is made again, as its arguments changed. recorded: their digest. Raises StepChanged."""
+    if recorded == call.digest or options.on_change == "keep":
+        return False
+    if options.on_change == "rerun":
+        return True
+    raise StepChanged(
+        f"{kind.noun} '{call.key}' was recorded with other arguments than it is called with now",
+        hint='rename it, or call it with options(on_change="rerun") or options(on_change="keep")',
+    )

@@ -1,0 +1,53 @@
+"""How keyed calls behave: what `JobContext.options` sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from perdure.model.errors import InvalidInput
+from perdure.model.timing import Backoff, Duration
+from perdure.runtime.context.names import UNSTORABLE
+from perdure.runtime.validation import check_backoff, check_retries, check_seconds, check_word
+
+OnChange = Literal["fail", "rerun", "keep"]
+"""What happens if a recorded call comes with other arguments: the job fails, the call runs again, its record is kept."""
+OnUnknown = Literal["ask", "retry", "fail"]
+"""What happens to a tool whose outcome is unknown: a person is asked, it is called again, or the job fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How one keyed call behaves; see `JobContext.options`. timeout: seconds."""
+
+    retries: int = 0
+    backoff: Backoff = field(default_factory=Backoff)
+    timeout: float | None = None
+    key: str | None = None
+    on_change: OnChange = "fail"
+    on_unknown: OnUnknown = "ask"
+
+    def changed(
+        self,
+        *,
+        retries: int | None,
+        backoff: Backoff | None,
+        timeout: Duration | None,
+        key: str | None,
+        on_change: OnChange | None,
+        on_unknown: OnUnknown | None,
+    ) -> CallOptions:
+        """These options with those that are given, None for the others. Raises InvalidInput."""
+        if key is not None and (len(str(key)) > 400 or UNSTORABLE.search(str(key))):
+            raise InvalidInput(f"a key is text of at most 400 whole characters without NUL, got {key!r:.120}")
+        given: dict[str, Any] = {"key": key, "on_change": on_change, "on_unknown": on_unknown}
+        given["retries"] = None if retries is None else check_retries(retries, "retries", most=1000)
+        given["backoff"] = None if backoff is None else check_backoff(backoff)
+        given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
+        changed = replace(self, **{name: value for name, value in given.items() if value is not None})
+        check_word(changed.on_change, "on_change", OnChange)
+        check_word(changed.on_unknown, "on_unknown", OnUnknown)
+        return changed
+
+
+DEFAULTS = CallOptions()

@@ -1,0 +1,86 @@
+"""The store of a worker that a test can kill: which calls pass, which are cut off, and which are refused."""
+
+import inspect
+from typing import Any, cast
+
+import pytest
+
+from perdure.observe.observed_store import ROLES, observed
+from perdure.store.open import open_store
+from perdure.store.protocol import Store
+from perdure.testing import killable_store
+from perdure.testing.attempt_monitor import Watch
+from perdure.testing.clock import ManualClock
+from perdure.testing.killable_store import KillableStore
+
+CUT_OFF = {
+    "leases": {"claim", "expire", "finish", "heartbeat", "reap", "record", "set_waiting"},
+    "approvals": {"replace_token", "request_approval"},
+    "workers": {"beat_worker", "register_worker"},
+}
+"""Writes of a worker: a killed one makes none."""
+
+REFUSED = {
+    "schema": {"kinds", "migrate", "other_tables"},
+    "jobs": {"append", "cancel", "enqueue", "enqueue_many", "enqueue_recorded", "prepare_enqueue", "retry_now"},
+    "approvals": {"decide"},
+    "workers": {"command_worker"},
+    "retention": {"forget_workers", "lead", "prune"},
+    "checks": {"check", "repair"},
+}
+"""Calls that no worker of a test makes."""
+
+
+def calls_of(role: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(role, inspect.isfunction) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("name", "role"), ROLES)
+async def test_every_call_of_a_role_is_a_listed_read_or_cut_off_or_refused(name: str, role: type) -> None:
+    clock = ManualClock()
+    store = await open_store("memory:", clock=clock)
+    killable = KillableStore(store, Watch(clock, {}), None, on_kill=lambda: None)
+    reads = set(killable_store._READS.get(name, ()))
+    cut_off, refused = CUT_OFF.get(name, set()), REFUSED.get(name, set())
+    assert reads | cut_off | refused == calls_of(role), "say in one of the three lists what a new call is"
+    assert len(reads) + len(cut_off) + len(refused) == len(calls_of(role)), "a call is in two lists"
+    calls = getattr(killable, name)
+    assert {call for call in vars(type(calls)) if not call.startswith("_")} == cut_off
+    for call in reads:
+        assert getattr(calls, call) == getattr(getattr(store, name), call)
+    for call in refused | {"a_call_to_come"}:
+        with pytest.raises(NotImplementedError, match=rf"does not know {name}\.{call}$"):
+            getattr(calls, call)
+    await store.close()
+
+
+class NewerStore:
+    """A store whose leases have a call that the protocol lacks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.leases = NewerLeases(store.leases)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class NewerLeases(NewerStore):
+    def __init__(self, leases: Any) -> None:
+        self._store = leases
+
+    async def a_call_to_come(self) -> None:
+        """Not in the protocol."""
+
+
+async def test_an_observed_store_passes_on_the_calls_of_the_protocol_alone() -> None:
+    store = await open_store("memory:")
+    newer = observed(cast("Store", NewerStore(store)), lambda: None)
+    for name, role in ROLES:
+        for call in calls_of(role):
+            assert callable(getattr(getattr(newer, name), call))
+    with pytest.raises(AttributeError, match="a_call_to_come"):
+        cast("Any", newer.leases).a_call_to_come()
+    with pytest.raises(AttributeError, match="a_role_to_come"):
+        cast("Any", newer).a_role_to_come.call()
+    await store.close()
