@@ -16,6 +16,8 @@ from bench.workloads.common import Figures, Sizes
 from tests.postgres_server import PostgresServer
 
 TINY = Sizes(jobs=300, peer_jobs=300, seconds=1.2, scale=0.0001, samples=5, part=0.02)
+ONLY_A_NUMBER = {"drain_4", "steps_1", "steps_128", "short_steps_1", "short_steps_8", "pickup_1", "pickup_1000"}
+"""Workloads that differ from one that is tested (drain_2, steps_32, short_steps_32, pickup_100) by a number alone."""
 CPU_FIRST = ("drain", "drain_2", "drain_4", "enqueue_bulk")
 
 
@@ -23,6 +25,11 @@ CPU_FIRST = ("drain", "drain_2", "drain_4", "enqueue_bulk")
 def postgres_target(postgres: PostgresServer) -> Iterator[Target]:
     with PostgresTarget(postgres.url()) as target:
         yield target
+
+
+def tested(store: str) -> list[str]:
+    left_out = ONLY_A_NUMBER | (POSTGRES_ONLY if store == "postgres" else set())
+    return [name for name in chosen(store) if name not in left_out]
 
 
 def check_figures(store: str, name: str, figures: Figures) -> None:
@@ -38,13 +45,13 @@ def check_figures(store: str, name: str, figures: Figures) -> None:
         assert total == pytest.approx(client + server)
 
 
-@pytest.mark.parametrize("name", chosen("sqlite"))
+@pytest.mark.parametrize("name", tested("sqlite"))
 async def test_workload_on_sqlite(name: str) -> None:
     with SqliteTarget() as target:
         check_figures("sqlite", name, await WORKLOADS[name](target, TINY))
 
 
-@pytest.mark.parametrize("name", [name for name in chosen("postgres") if name not in POSTGRES_ONLY])
+@pytest.mark.parametrize("name", tested("postgres"))
 async def test_workload_on_postgres(postgres_target: Target, name: str) -> None:
     check_figures("postgres", name, await WORKLOADS[name](postgres_target, TINY))
 
