@@ -27,7 +27,7 @@ def postgres_target(postgres: PostgresServer) -> Iterator[Target]:
         yield target
 
 
-def tested(store: str) -> list[str]:
+def one_of_each(store: str) -> list[str]:
     left_out = ONLY_A_NUMBER | (POSTGRES_ONLY if store == "postgres" else set())
     return [name for name in chosen(store) if name not in left_out]
 
@@ -45,13 +45,13 @@ def check_figures(store: str, name: str, figures: Figures) -> None:
         assert total == pytest.approx(client + server)
 
 
-@pytest.mark.parametrize("name", tested("sqlite"))
+@pytest.mark.parametrize("name", one_of_each("sqlite"))
 async def test_workload_on_sqlite(name: str) -> None:
     with SqliteTarget() as target:
         check_figures("sqlite", name, await WORKLOADS[name](target, TINY))
 
 
-@pytest.mark.parametrize("name", tested("postgres"))
+@pytest.mark.parametrize("name", one_of_each("postgres"))
 async def test_workload_on_postgres(postgres_target: Target, name: str) -> None:
     check_figures("postgres", name, await WORKLOADS[name](postgres_target, TINY))
 
