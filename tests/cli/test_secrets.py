@@ -4,7 +4,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pytest
 
-from perdure.model.urls import bears_secret, masked
+from perdure.model.urls import has_secret, masked
 from tests.cli.conftest import Perdure
 
 APP = ("--app", "agents:app")
@@ -90,6 +90,6 @@ def test_a_url_without_a_secret_is_shown_whole_and_suggested(perdure: Perdure) -
         "memory:",
     ):
         assert masked(url) == url
-        assert not bears_secret(url)
+        assert not has_secret(url)
     done = perdure("jobs", "start", "greet", "--input", '"x"', *APP, "--db", "sqlite:///other.db")
     assert "--db sqlite:///other.db" in done.err

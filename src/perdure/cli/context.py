@@ -98,10 +98,10 @@ class Cli:
         """A command to type next, on the same database. A URL with a password in it is left out: it is not for the screen."""
         import shlex
 
-        from perdure.model.urls import bears_secret
+        from perdure.model.urls import has_secret
 
         db = self.flags.db
-        given = {"--db": None if db is None or bears_secret(db) else db, "--tenant": self.flags.tenant}
+        given = {"--db": None if db is None or has_secret(db) else db, "--tenant": self.flags.tenant}
         more = "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
         return f"perdure {command}{more}"
 

@@ -1,4 +1,4 @@
-"""Approvals: a question to a person, asked once and decided once. The token exists only as its hash."""
+"""Approvals: a question to a person, asked once and decided once. Of its token only the hash is stored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 from perdure.model.ids import short_id
 
 OnExpiry = Literal["fail", "deny", "continue"]
-"""What an approval does that was not decided in time: the job fails, it counts as denied, or the handler continues."""
+"""What happens if an approval expires: the job fails, it counts as denied, or the handler continues."""
 OnDeny = Literal["fail", "resume"]
-"""What a denial does: the job fails, or `Denied` is raised in the handler."""
+"""What a denial does: the job fails, or the handler gets `Denied`."""
 
 
 class ApprovalStatus(StrEnum):
@@ -28,7 +28,7 @@ class ApprovalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewApproval:
-    """What a job asks. `expires_in` is seconds from database time; None never expires.
+    """An approval to be requested. `expires_in` is seconds from database time; None never expires.
 
     kind: `approval`, or `question` for a side effect whose outcome a crash made unknown.
     """
@@ -100,7 +100,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """A decision to be made: addressed by `approval_id` (an operator) or by `token_hash` (the holder of the link)."""
+    """A decision to be recorded. Its approval is named by `approval_id` (an operator) or by `token_hash` (the link)."""
 
     verdict: Literal["approve", "deny"]
     by: str
@@ -117,7 +117,7 @@ _TIMES = ("requested_at", "expires_at", "decided_at")
 
 
 def as_record(approval: Approval) -> dict[str, Any]:
-    """A decided approval as JSON, for a log that must be read without its row; `from_record` reads it back."""
+    """A decided approval as JSON values, for a log that is read without the approval's row; `from_record` reads it back."""
     record: dict[str, Any] = {f.name: getattr(approval, f.name) for f in fields(Approval)}
     del record["job_kind"], record["job_status"]
     record |= {name: str(record[name]) for name in _IDS}
@@ -126,7 +126,7 @@ def as_record(approval: Approval) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> Approval:
-    """The approval that `as_record` wrote down."""
+    """The approval of what `as_record` returned."""
     return Approval(
         **{
             **record,
@@ -139,10 +139,10 @@ def from_record(record: dict[str, Any]) -> Approval:
 
 
 def denied_text(key: str, by: str | None, comment: str | None) -> str:
-    """What a job that a denial failed says."""
+    """The error message of a job that failed because of a denial."""
     return f"approval '{key}' was denied" + (f" by {by}" if by else "") + (f": {comment}" if comment else "")
 
 
 def expired_text(key: str) -> str:
-    """What a job that an expiry failed says."""
+    """The error message of a job that failed because its approval expired."""
     return f"approval '{key}' expired undecided"

@@ -24,8 +24,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class StepDiff:
-    """A step of either job, by its key. `what` names what differs where both have it: kind, status, arguments, result, error.
-    How long it took is in `a` and `b`, and is no difference."""
+    """A step of either job, by its key. `what` names what differs if both have it: kind, status, arguments, result, error.
+    Its duration is in `a` and `b`, but is not compared."""
 
     key: str
     change: Literal["same", "changed", "only_a", "only_b"]
@@ -36,8 +36,8 @@ class StepDiff:
 
 @dataclass(frozen=True, slots=True)
 class JobDiff:
-    """Two jobs compared. `outcome` compares kind, status, error_message and error_kind; `steps` are all steps of both, those
-    of `a` first, in their order."""
+    """Two jobs compared. `outcome` compares kind, status, error_message and error_kind. `steps` has all steps of both jobs,
+    those of `a` first, in their order."""
 
     a: Job
     b: Job
@@ -96,15 +96,15 @@ def _part(a: Any, b: Any, name: Any, path: str, in_a: bool, in_b: bool) -> Itera
 
 
 def _steps(a: Sequence[Step], b: Sequence[Step]) -> Iterator[StepDiff]:
-    theirs = {step.key: step for step in b}
+    only_b = {step.key: step for step in b}
     for step in a:
-        other = theirs.pop(step.key, None)
+        other = only_b.pop(step.key, None)
         if other is None:
             yield StepDiff(step.key, "only_a", (), step, None)
         else:
             what = tuple(_differing(step, other))
             yield StepDiff(step.key, "changed" if what else "same", what, step, other)
-    for step in theirs.values():
+    for step in only_b.values():
         yield StepDiff(step.key, "only_b", (), None, step)
 
 

@@ -1,4 +1,4 @@
-"""Which attempt the running code belongs to, for whoever writes a log line about it."""
+"""The attempt that the running code belongs to, so that log lines can name it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from perdure.model.jobs import ClaimedJob
 
 current_attempt: ContextVar[ClaimedJob | None] = ContextVar("perdure_attempt", default=None)
-"""The worker sets it where the attempt begins: tasks and threads that the handler starts through `ctx` see it as well."""
+"""Set by the worker when the attempt begins; tasks and threads that the handler starts through `ctx` inherit it."""
 
 
 def attempt_ids() -> dict[str, str | int]:

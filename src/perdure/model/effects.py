@@ -1,7 +1,8 @@
-"""What commits together with a job's events, or with the end of its attempt: a named statement of the store, and its row.
+"""Effects: what commits together with a job's events, or with the end of its attempt. An effect is the name of a statement of the
+store and its row.
 
-The store runs the effects of many calls together, each statement once, only for jobs whose lease is live. It knows the job and
-the time; the row says the rest, by the names of the statement's parameters.
+The store runs the effects of many calls together, each statement once, and only for jobs whose lease is live. It adds the job and
+the time to the row, whose other fields have the names of the statement's parameters.
 """
 
 from __future__ import annotations
@@ -49,5 +50,5 @@ def open_wait(wait: Wait) -> Effect:
 
 
 def close_wait(key: str) -> Effect:
-    """The job waits no longer under this key; one that is not open is ignored."""
+    """The job no longer waits under this key; a key that is not open is ignored."""
     return Effect("close_waits", {"key": key})

@@ -1,4 +1,4 @@
-"""Events: the one log of a job, and the taxonomy of what may stand in it.
+"""Events: the log of a job, and the types of events that it may hold.
 
 Every type belongs to one class. Replay depends on lifecycle, step, coordination and recorded events only;
 trace events may be dropped by an export without changing what a job does. Unknown types are kept as trace.
@@ -29,7 +29,7 @@ class EventClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """One line of the taxonomy: its class, what it says, the keys its payload always carries, and who may do what with it."""
+    """A type of event: its class, what it says, the keys that its payload always has, and who writes and reads it."""
 
     cls: EventClass
     says: str
@@ -39,7 +39,7 @@ class EventType:
     replayed: bool = False
     """A later attempt reads it to know what already happened."""
     forked: bool = False
-    """A fork takes it over from the job it is made of."""
+    """A fork copies it from the original job."""
     public: bool = False
     """`append` and `ctx.emit` may write it."""
 
@@ -81,7 +81,7 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _C, "a wait opened, such as a timer", ("key", "kind"), by_holder=True, replayed=True, forked=True
         ),
         "wait_completed": EventType(
-            _C, "the wait is over and its answer recorded", ("key", "kind"), by_holder=True, replayed=True, forked=True
+            _C, "the wait ended and its answer is recorded", ("key", "kind"), by_holder=True, replayed=True, forked=True
         ),
         "approval_requested": EventType(
             _C, "a person was asked", ("key", "approval"), by_holder=True, replayed=True
@@ -108,7 +108,7 @@ LIFECYCLE_TYPES = frozenset(name for name, t in EVENT_TYPES.items() if t.cls is 
 REPLAY_TYPES = _types("replayed")
 """What a later attempt reads to know what already happened."""
 FORK_TYPES = _types("forked")
-"""What a fork takes over."""
+"""What a fork copies."""
 HOLDER_TYPES = _types("by_holder")
 """What only the worker that holds a job writes; other types may also come from `append`."""
 RESERVED_TYPES = frozenset(EVENT_TYPES) - _types("public")
@@ -123,10 +123,10 @@ def event_class(type: str) -> EventClass:
 
 @dataclass(slots=True)
 class NewEvent:
-    """An event on its way into the log. `event_id` makes a repeated write of the same event recognisable,
-    so that a connection lost during commit resolves to the truth.
+    """An event to be written. By its `event_id` the store recognises a repeated write of the same event, as after a connection
+    that was lost during the commit.
 
-    Not frozen, because each step makes one and freezing doubles what that costs; but nobody changes it.
+    Not frozen, because each step makes one and freezing doubles what that costs; but no code changes it.
     """
 
     type: str
@@ -139,7 +139,7 @@ class Event:
     """One event of a job's log.
 
     version: 1, 2, 3, ... within the job, without a gap. at: when it was written, database time, UTC. payload: plain JSON values.
-    attempt: that of the worker which wrote it; None for an event of a client. previous_status, new_status: of a transition.
+    attempt: the attempt that wrote it; None for an event of a client. previous_status, new_status: of a transition.
     event_id: given by its writer, so that a repeated write is recognised.
     """
 

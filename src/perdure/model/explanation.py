@@ -1,4 +1,4 @@
-"""Why a job is not moving, and what would move it: what is looked at, and what comes of it."""
+"""Why a job is not moving and what would move it: the facts that are read, and the explanation made of them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST_AHEAD = 1000
 """Jobs ahead of one in its lane are counted up to this many."""
 
 EVENTS_LOOKED_AT = 30
-"""The newest events of a job that tell what it is doing now; not more, because each may hold a result of 1 MiB."""
+"""How many of a job's newest events are read; not more, because each may hold a result of 1 MiB."""
 
 
 class Why(StrEnum):
-    """The one reason that stands in front of a job; stable."""
+    """The reason why a job is not moving; the values are stable."""
 
     QUEUED = "queued"
     WORKERS_BUSY = "workers_busy"
@@ -52,7 +52,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One moment of a job and of everything that decides whether it moves; `now` is that moment in database time, UTC.
+    """A job, and everything that decides whether it moves, read at one moment: `now`, database time, UTC.
 
     ahead: due jobs that come before it in its lane, counted up to MOST_AHEAD; 0 where it is not due. workers: those of its
     tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a stopped one.
@@ -71,7 +71,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Something that would move the job: what it does, in a few words, and the command line that does it."""
+    """A command that would move the job: what it does, in a few words, and its command line."""
 
     what: str
     command: str
@@ -84,7 +84,8 @@ def start_worker(job: Job) -> Move:
 
 
 def done_by_a_worker(seen: Standing, does: str) -> tuple[str, tuple[Move, ...]]:
-    """Who takes over, cancels, fails and settles, as a clause: any live worker, whatever it serves. And what brings one about."""
+    """A clause that says which worker does something that any live worker does, and, if none is alive, the command that starts
+    one."""
     if any(worker.alive for worker in seen.workers):
         return f"a live worker {does} within seconds", ()
     return f"the next worker {does}, and none is alive", (start_worker(seen.job),)
@@ -92,10 +93,10 @@ def done_by_a_worker(seen: Standing, does: str) -> tuple[str, tuple[Move, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is where it is. `at` is the moment it is true for, database time, UTC.
+    """Why a job is in its status. `at` is when its facts were read, database time, UTC.
 
     code: the reason, for programs. sentence: the same for people. details: the facts behind it, JSON values and times; which
-    ones depends on the code. moves: what would move it, best first; empty where it moves by itself.
+    ones depends on the code. moves: what would move it, best first; empty if it moves by itself.
     """
 
     job_id: UUID

@@ -1,4 +1,4 @@
-"""What a database can say at a glance about the jobs that are not finished, for dashboards and alerts."""
+"""Numbers of unfinished jobs and open approvals, for dashboards and alerts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from perdure.model.states import Status
 
 @dataclass(frozen=True, slots=True)
 class LiveJobs:
-    """The unfinished jobs of one kind, queue and status. oldest_ready: seconds that the one which has been due longest has
-    waited for a worker, None where none is due."""
+    """The unfinished jobs of one kind, queue and status. oldest_ready: how many seconds the job that has been due longest has
+    waited for a worker; None if none is due."""
 
     kind: str
     queue: str
@@ -24,7 +24,7 @@ class LiveJobs:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An answer somebody gave, or an expiry. waited: seconds between asking and deciding."""
+    """A decision, or an expiry. waited: seconds between the request and the decision."""
 
     approval_id: UUID
     status: ApprovalStatus
@@ -35,7 +35,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All of it at one moment of database time (UTC). oldest_approval: seconds since the oldest open question was asked."""
+    """All figures at one moment of database time (UTC). oldest_approval: seconds since the oldest open approval was requested."""
 
     at: datetime
     jobs: tuple[LiveJobs, ...]

@@ -1,4 +1,4 @@
-"""A job as its log tells it: the fold of its events, up to any version."""
+"""A job computed from its log: the fold of its events, up to any version."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from perdure.model.waits import TIMER, kind_of, opened_wait
 
 @dataclass(slots=True)
 class Folded:
-    """What a log adds up to. Every field equals that of the job's row at the same version, unless SQL typed by hand set
-    `next_retry_at` or an error, of which no event tells."""
+    """The result of folding a log. Every field equals that of the job's row at the same version, unless SQL typed by hand set
+    `next_retry_at` or an error, which no event records."""
 
     version: int = 0
     status: Status = Status.PENDING
@@ -37,7 +37,7 @@ class Folded:
     waits: dict[str, Wait] = field(default_factory=dict)
 
     def read(self, event: Event) -> None:
-        """The next event."""
+        """Apply the next event."""
         self.version = event.version
         payload = event.payload if isinstance(event.payload, dict) else {}
         if event.new_status is not None:
@@ -68,7 +68,7 @@ class Folded:
             self.created_at = event.at
         if (
             status is Status.RUNNING and self.started_at is None and "worker" in payload
-        ):  # else it was set by hand, and no worker runs it
+        ):  # without a worker, SQL typed by hand set the status, and nothing runs the job
             self.started_at = event.at
         self.retry_count = payload.get("retry_count", self.retry_count)
         self.next_retry_at = _retry_at(event, payload) if status is Status.RETRY else None
@@ -92,14 +92,14 @@ class Folded:
 
 
 def _retry_at(event: Event, payload: dict[str, Any]) -> datetime | None:
-    told = payload.get("next_retry_at")
-    if isinstance(told, str):
-        return datetime.fromisoformat(told)
+    recorded = payload.get("next_retry_at")
+    if isinstance(recorded, str):
+        return datetime.fromisoformat(recorded)
     return event.at if payload.get("via") == "reaper" else None  # a reaper's job is due at once
 
 
 def fold(events: Iterable[Event]) -> Folded:
-    """What the events of one job add up to, from version 1 on and in order."""
+    """Fold the events of one job, from version 1 on and in order."""
     folded = Folded()
     for event in events:
         folded.read(event)
@@ -109,8 +109,8 @@ def fold(events: Iterable[Event]) -> Folded:
 def job_at(job: Job, folded: Folded) -> Job:
     """The job as it was at the version that `folded` ends at.
 
-    What no log holds is None: progress, the lease (who held it stands in the note of its run_started) and the due time. What
-    does not change in a job's life is as it stands now.
+    What the log does not hold is None: progress, the lease (the note of its run_started names the worker) and the due time.
+    What never changes is as it is now.
     """
     return replace(
         job,

@@ -1,4 +1,4 @@
-"""What `fsck` finds: findings, and the one list of all faults with what each means and what becomes of it."""
+"""What `fsck` finds: findings, and the list of all faults, with what each means and how it is repaired."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class FaultKind:
 
     says: str
     repair: str | None = None
-    """What `fsck --fix` does; None: nothing, because the truth is not known."""
+    """What `fsck --fix` does; None: nothing, because it is not known what is right."""
     advice: str = ""
-    """What to do where it is not repaired."""
+    """What to do if it is not repaired."""
 
 
 _SCHEMA = (
@@ -27,7 +27,7 @@ _OFF = (
 )
 _LOG = (
     "Nothing of this job is changed, and its other faults are not repaired. `perdure jobs events ID` and `perdure jobs get ID` "
-    "show both sides; `perdure jobs rerun ID` does the work anew; a backup has what was there before."
+    "show both sides; `perdure jobs rerun ID` does the work again in a new job; a backup has what was there before."
 )
 _TWICE = (
     "Its effects may have happened twice: compare with the other side. The job itself goes on with the later record."
@@ -40,7 +40,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "schema-changed": FaultKind("one of them is there and is not ours any more", advice=_SCHEMA),
         "schema-off": FaultKind("triggers are switched off (PostgreSQL only)", advice=_OFF),
         "prune-left": FaultKind(
-            "jobs are marked for deletion and nobody is pruning: their logs are unprotected", "the marks are removed"
+            "jobs are marked for deletion and no prune is running: their logs are unprotected", "the marks are removed"
         ),
         "log-missing": FaultKind("a job has no events at all", advice=_LOG),
         "log-gap": FaultKind("a version is missing from the log", advice=_LOG),
@@ -49,9 +49,9 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "log-illegal": FaultKind("the state machine has no such transition", advice=_LOG),
         "log-type": FaultKind("an event has the name of another transition, or moves nothing", advice=_LOG),
         "log-payload": FaultKind("an event of perdure's own does not say what such an event always says", advice=_LOG),
-        "log-time": FaultKind("an event of a time that no program can read", advice=_LOG),
+        "log-time": FaultKind("an event has a time that no program can read", advice=_LOG),
         "log-after-end": FaultKind("something was written after the job had ended", advice=_LOG),
-        "log-attempt": FaultKind("an event was written by another attempt than the one that ran", advice=_LOG),
+        "log-attempt": FaultKind("an event was written by an attempt other than the one that ran", advice=_LOG),
         "log-unleased": FaultKind("a worker's event was written while no worker held the job", advice=_LOG),
         "row-status": FaultKind("the job's status is not the one its log ends in", advice=_LOG),
         "row-version": FaultKind("the job's version is not the head of its log", advice=_LOG),
@@ -63,76 +63,76 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "`finished_at`, an error, `next_retry_at`, a result or `pruned_at` that does not fit the status", advice=_LOG
         ),
         "step-twice": FaultKind("a step or tool was recorded twice with the same arguments", advice=_TWICE),
-        "event-twice": FaultKind("one event stands in the log twice", advice=_TWICE),
+        "event-twice": FaultKind("the log has one event twice", advice=_TWICE),
         "job-missing": FaultKind("a log without a job", advice=_EVIDENCE),
         "orphan": FaultKind(
             "a claim, wait, queue, state, failure, run or approval row of a job that does not exist",
-            "it is deleted; runs and approvals, and whatever belongs to a log that is still there, are kept",
+            "it is deleted; run rows and approvals, and all rows of a log that is still there, are kept",
             _EVIDENCE,
         ),
         "lane-differs": FaultKind(
-            "the job stands in another lane than that of its tenant and queue: no worker would ever take it",
-            "the job goes to where its queue's workers look",
+            "the job is in another lane than that of its tenant and queue: no worker would ever claim it",
+            "the job is put into the lane of its tenant and queue",
         ),
         "claim-missing": FaultKind(
-            "RUNNING or WAITING without a lease: nobody could take the job over", "it gets a lease that has run out"
+            "RUNNING or WAITING without a lease: no worker could take the job over", "it gets a lease that has expired"
         ),
-        "claim-stale": FaultKind("a lease on a job that nobody runs", "the lease is deleted"),
+        "claim-stale": FaultKind("a lease on a job that is not RUNNING or WAITING", "the lease is deleted"),
         "claim-differs": FaultKind(
             "a lease of another attempt, version or tenant than the job's, or that lasts too long",
             "the lease follows the job and its log"
         ),
         "lease-overdue": FaultKind(
-            "a lease that ran out long ago: a note, no damage", advice="Start a worker; any worker takes the job over."
+            "a lease that expired long ago: a note, no damage", advice="Start a worker; any worker takes the job over."
         ),
         "wait-stale": FaultKind("a wait of a job that has ended", "the wait is deleted"),
-        "wait-missing": FaultKind("the log tells of an open wait that is not kept", "the wait is written again from the log"),
-        "wait-unknown": FaultKind("a wait that the log does not know", "the wait is deleted, and the job looks for itself"),
+        "wait-missing": FaultKind("the log has an open wait whose row is missing", "the wait is written again from the log"),
+        "wait-unknown": FaultKind("a wait that is not in the log", "the wait is deleted, and the job resumes and opens it again"),
         "wait-differs": FaultKind("a wait for another time or subject than the log says", "the wait follows the log"),
         "wait-answer": FaultKind(
-            "a wait that says it is answered, unlike the approval it is about, or the reverse",
+            "a wait is answered and its approval is not, or the reverse",
             "the wait follows the approval",
         ),
         "approval-stale": FaultKind("a PENDING approval of a job that has ended", "the approval is closed as CANCELLED"),
         "approval-missing": FaultKind(
-            "the log tells of an approval that does not exist", advice="`perdure jobs cancel ID`: nobody can answer any more."
+            "the log has an approval that does not exist", advice="`perdure jobs cancel ID`: it can no longer be answered."
         ),
         "approval-unknown": FaultKind(
-            "an approval that the log never asked for", advice="Nothing waits for it. Find out who wrote it."
+            "an approval that is not in the log", advice="No job waits for it. Find out what wrote it."
         ),
         "approval-differs": FaultKind(
-            "decided without a word in the log, otherwise than it says, undecided in spite of it, or another tenant's",
-            advice="Nobody can say who decided. If the decision is not yours: `perdure jobs cancel ID`.",
+            "an approval and the log differ: on whether it was decided, on how, or on the tenant",
+            advice="It is not known who decided. If the decision is not yours: `perdure jobs cancel ID`.",
         ),
-        "queue-missing": FaultKind("the job is due some day and not in the queue: it would never start", "it is put there"),
+        "queue-missing": FaultKind("the job is due at some time and not in the queue: it would never start", "it is put there"),
         "queue-differs": FaultKind(
             "another lane, priority, deadline or time in the queue than on the job", "the queue follows the job"
         ),
         "queue-stale": FaultKind("a queue row of a job that is running or has ended", "the row is deleted"),
-        "failure-missing": FaultKind("a FAILED or DEADLETTER job that no list of failures shows", "it is listed"),
+        "failure-missing": FaultKind("a FAILED or DEADLETTER job that is not in the list of failures", "it is listed"),
         "failure-stale": FaultKind("a job in the list of failures that did not fail", "it leaves the list"),
         "failure-differs": FaultKind("the list of failures has another status than the job", "the list follows the job"),
-        "state-missing": FaultKind("the log has a checkpoint or usage, and they are not kept", "both are added up from the log"),
-        "state-differs": FaultKind("other tokens, cost or checkpoint than the log says", "both are added up from the log"),
+        "state-missing": FaultKind("the log has a checkpoint or usage, and the job has not", "both are computed from the log"),
+        "state-differs": FaultKind("other tokens, cost or checkpoint than the log says", "they are computed from the log"),
         "run-missing": FaultKind(
             "an attempt that ran has no run row", advice="The log has the attempt; only `jobs get --show runs` lacks it."
         ),
         "run-unknown": FaultKind("a run row of an attempt that has not ended: it could not be written", "the row is deleted"),
         "run-differs": FaultKind(
-            "a run row that ended otherwise than its attempt", advice="The log is the truth; `jobs get --show runs` is wrong."
+            "a run row that differs from its attempt", advice="The log is right; `jobs get --show runs` is wrong."
         ),
     }
 )  # fmt: skip
 """Every fault by its code. Codes are stable."""
 
 NOTES = frozenset({"lease-overdue"})
-"""What is worth knowing and no damage."""
+"""Findings that are not damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `fsck` found. `job_id` is None for the schema; `text` is one line; `fixable`: `--fix` would repair it;
-    `fixed`: it did, and the repair is committed."""
+    """One fault that `fsck` found. `job_id` is None for the schema. `text` is one line. `fixable`: `--fix` would repair it.
+    `fixed`: it was repaired, and the repair is committed."""
 
     code: str
     job_id: UUID | None
@@ -142,18 +142,18 @@ class Finding:
 
     @property
     def note(self) -> bool:
-        """True for what is no damage."""
+        """True if it is not damage."""
         return self.code in NOTES
 
     @property
     def advice(self) -> str:
-        """What a person can do about it; empty where `--fix` does it."""
+        """What a person can do about it; empty if `--fix` repairs it."""
         return FAULTS[self.code].advice
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPage:
-    """One portion of a check: what was found, how many jobs were examined, and where the next begins (None: that was all)."""
+    """One portion of a check: its findings, how many jobs were checked, and where the next one begins (None: it was the last)."""
 
     findings: tuple[Finding, ...]
     jobs: int

@@ -19,8 +19,11 @@ SHORT_ID_DIGITS = 8
 MIN_SUFFIX_DIGITS = 6
 
 _VERSION_7 = 0x7 << 76 | 0x2 << 62  # with the variant of RFC 9562
-_UNKNOWN = SafeUUID.unknown  # to look up a member of an enum takes as long as half of an id
-_set_number, _set_safety = UUID.__dict__["int"].__set__, UUID.__dict__["is_safe"].__set__  # it forbids to be changed
+_UNKNOWN = SafeUUID.unknown  # looking up a member of an enum takes half as long as making an id
+_set_number, _set_safety = (
+    UUID.__dict__["int"].__set__,
+    UUID.__dict__["is_safe"].__set__,
+)  # UUID forbids plain assignment
 _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
@@ -42,13 +45,13 @@ def uuid7() -> UUID:
             _sequence += 1
             if _sequence > 0xFFF:  # more than 4096 ids in a millisecond borrow from the next one
                 _last_ms, _sequence = _last_ms + 1, 0
-        if not _noise:  # a system call for every id would cost more than all the rest of it
+        if not _noise:  # a system call for every id would cost more than the rest of this function
             _noise = [noise >> 2 | _VERSION_7 for noise in struct.unpack("512Q", os.urandom(4096))]
         return uuid_of(_last_ms << 80 | _sequence << 64 | _noise.pop())
 
 
 def uuid_of(number: int) -> UUID:
-    """The UUID of a number known to have 128 bits: UUID's own constructor takes thrice as long, with every job."""
+    """The UUID of a number known to have 128 bits. UUID's own constructor takes three times as long."""
     id = object.__new__(UUID)
     _set_number(id, number)
     _set_safety(id, _UNKNOWN)
@@ -56,24 +59,24 @@ def uuid_of(number: int) -> UUID:
 
 
 def first_id_of(moment: datetime) -> UUID:
-    """A bound that is below every UUIDv7 made at `moment` (timezone-aware, to the millisecond) or later, above all earlier."""
+    """A bound below every UUIDv7 made at `moment` (timezone-aware, to the millisecond) or later, and above all earlier ones."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def new_event_id() -> str:
-    """A new UUID as text: random digits of this process's own, then a count. With each step one is made and written."""
+    """A new UUID as text: random digits of this process, then a count, because each step needs one and this is cheap."""
     return f"{_prefix}{next(_count):012x}"
 
 
-def _be_random() -> None:
+def _renew_randomness() -> None:
     global _noise, _prefix  # noqa: PLW0603  a child process must not repeat its parent's random bits
     _noise = []
     _prefix = str(uuid4())[:24]
 
 
 _count = itertools.count()
-_be_random()
-os.register_at_fork(after_in_child=_be_random)
+_renew_randomness()
+os.register_at_fork(after_in_child=_renew_randomness)
 
 
 def short_id(id: UUID) -> str:
@@ -87,7 +90,7 @@ def new_token() -> str:
 
 
 def hash_token(token: str) -> str:
-    """SHA-256 of a token, in hex: the only form of it that is ever stored."""
+    """SHA-256 of a token, in hex: the only form in which it is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -97,15 +100,15 @@ def hash_json(text: str) -> str:
 
 
 def same_json(one: str, other: str) -> bool:
-    """Whether two JSON texts hold the same value, however they are spelled: spaces, order of keys, escapes, `1.0` and `1`.
+    """Whether two JSON texts hold the same value, whatever their spaces, order of keys, escapes, and `1.0` or `1`.
 
-    Other languages spell JSON in their own ways; PostgreSQL compares `jsonb` like this.
+    Other languages format JSON differently; PostgreSQL compares `jsonb` like this.
     """
     if one == other:
         return True
     try:
         return _equal(_exact(one), _exact(other))
-    except (ValueError, ArithmeticError, RecursionError):  # what cannot be read is the same as its own text only
+    except (ValueError, ArithmeticError, RecursionError):  # a text that cannot be read equals only itself
         return False
 
 

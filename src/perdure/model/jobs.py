@@ -1,4 +1,4 @@
-"""Jobs and what surrounds them: the record, what is enqueued, what a claim hands over, how a run ends."""
+"""The records of jobs: as stored, as enqueued, as claimed, and how an attempt ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DEFAULT_PRIORITY = 5
 DEFAULT_MAX_RETRIES = 3
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_LOST_STARTS = 20
-"""A job whose claims are lost this often before it ever started is given up as DEADLETTER."""
+"""A job whose lease is lost this often before its code started becomes DEADLETTER."""
 
 # NewJob, Enqueued, Lease, ClaimedJob and Outcome are named tuples because a job needs one of each: a frozen dataclass takes four
 # times as long.
 
 T = TypeVar("T")
 Note = MappingProxyType[str, Any] | dict[str, Any]
-"""Who changed a job, via what and why: becomes the payload of the transition's event."""
+"""Who changed a job, via what and why: the payload of the transition's event."""
 
 
 def check_name(value: object, whose: str) -> str:
@@ -49,7 +49,7 @@ def lane_of(tenant: str, queue: str) -> str:
 
 
 class NewJob(NamedTuple):
-    """A job to be enqueued, already checked. `run_at` (UTC) wins over `delay` (seconds from database time)."""
+    """A job to be enqueued, already checked. `delay` (seconds from database time) counts only without `run_at` (UTC)."""
 
     id: UUID
     kind: str
@@ -68,12 +68,12 @@ class NewJob(NamedTuple):
 
     @property
     def payload_hash(self) -> str | None:
-        """What later jobs with the same idempotency key are compared by, also when the payload has been pruned."""
+        """What later jobs with the same idempotency key are compared with, also after the payload was pruned."""
         return None if self.idempotency_key is None else hash_json(self.payload)
 
 
 class Enqueued(NamedTuple):
-    """The acknowledgement of one enqueue: `created` is False where the idempotency key found an existing job."""
+    """The acknowledgement of one enqueue. `created` is False if a job with the same idempotency key existed."""
 
     id: UUID
     created: bool
@@ -92,7 +92,7 @@ class JobState:
 
 
 class Lease(NamedTuple):
-    """The right to write to a job: worker and attempt. Every write of a worker carries it in its WHERE."""
+    """The right to write to a job: its worker and attempt. Every write of a worker has both in its WHERE."""
 
     job_id: UUID
     attempt: int
@@ -101,7 +101,7 @@ class Lease(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """The live claim of a job, for people: who holds it, until when (UTC), and whether it was asked to stop."""
+    """The lease of a job, for people: which worker holds it, until when (UTC), and whether the job was asked to stop."""
 
     worker_id: str
     attempt: int
@@ -131,13 +131,13 @@ class Job:
 
     kind: the name of its handler. goal: a title or message for people. payload: its input, as plain JSON values.
     version: the version of the newest event in its log, also while a worker holds it.
-    priority: 1 to 9, 9 is the most urgent. attempt: how often it was claimed. retry_count: failures and crashes so far, at
-    most max_retries. run_at: when it may start first. next_retry_at: when it runs again, in RETRY alone.
-    deadline: when it fails instead of starting or continuing. origin_id: the job it was made from. origin_kind: how: "rerun"
+    priority: 1 to 9, 9 is the most urgent. attempt: the number of its newest attempt. retry_count: failures and crashes so far,
+    at most max_retries. run_at: the earliest time of its first start. next_retry_at: when it runs again, in RETRY only.
+    deadline: when it fails instead of starting or continuing. origin_id: the job it was made from. origin_kind: "rerun"
     or "fork". result: what the handler returned, as plain JSON values; None before the end. error_message, error_kind: why it
     is FAILED or DEADLETTER. note: who changed it last and why. created_at: when it was enqueued. updated_at: when its status
     changed last. started_at: when it was claimed first. finished_at: when it ended.
-    state: what changes while it runs: checkpoint, progress, usage. lease: the claim of the worker that holds it.
+    state: what changes while it runs: checkpoint, progress, usage. lease: that of the worker that holds it.
     waits: what it waits for.
     """
 
@@ -171,7 +171,7 @@ class Job:
     lease: LeaseInfo | None = None
     waits: tuple[Wait, ...] = ()
     due_at: datetime | None = None
-    """When it may start or wake by itself (its queue row); None = held, finished, or only an answer wakes it."""
+    """When it may start or wake without an answer (its queue row); None = held, finished, or only an answer wakes it."""
     pruned_at: datetime | None = None
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 
@@ -182,7 +182,7 @@ class Job:
 
 
 class ClaimedJob(NamedTuple):
-    """Everything a run needs, handed over by the claim. `claimed_at` is database time."""
+    """What an attempt needs of its job, as the claim returns it. `claimed_at` is database time."""
 
     lease: Lease
     kind: str
@@ -209,7 +209,7 @@ class ClaimedJob(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How an attempt ends: the one transition that gives up the lease.
+    """How an attempt ends, and with it the lease.
 
     status: any state outside RUNNING and WAITING. delay: seconds from database time until a RETRY is due.
     uses_retry: True counts against max_retries (failures); False does not (snooze, hand-back, waking).
@@ -223,16 +223,16 @@ class Outcome(NamedTuple):
     uses_retry: bool = False
     reason: str | None = None
     started: bool = True
-    """False where user code never ran in this attempt: no run row is written."""
+    """False if user code never ran in this attempt: no run row is written."""
     ran: float = 0.0
-    """Seconds user code ran in this attempt."""
+    """Seconds that user code ran in this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One attempt, as kept in `job_runs`.
 
-    attempt: the number of its claim. started_at: when its code began to run. outcome: the status it ended in.
+    attempt: its number. started_at: when its code began to run. outcome: the status it ended in.
     error_message, error_kind: why, if it failed.
     """
 
@@ -269,7 +269,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a reaping did to one job whose lease had run out."""
+    """A job whose lease had expired, and what it became."""
 
     job_id: UUID
     status: Status

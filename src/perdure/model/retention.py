@@ -1,4 +1,4 @@
-"""What is kept and what goes: which finished jobs a prune means, and how much room everything takes."""
+"""Which finished jobs a prune deletes, and how much space the database takes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ENDS = tuple(status for status in Status if status in TERMINAL)
 
 @dataclass(frozen=True, slots=True)
 class PruneFilter:
-    """Which finished jobs: those that ended more than `older_than` seconds ago, in one of `statuses` (what is no end is
-    ignored), of one of these kinds and queues; empty means any. `heavy`: only those whose payload and result are still there."""
+    """Which finished jobs: those that ended more than `older_than` seconds ago, in one of `statuses` (only terminal ones count),
+    of one of these kinds and queues; empty means any. `heavy`: only those whose payload and result are still there."""
 
     older_than: float
     statuses: tuple[Status, ...] = ENDS
@@ -26,7 +26,7 @@ class PruneFilter:
 
 @dataclass(frozen=True, slots=True)
 class Prunable:
-    """A job that matches, and the number of its events: what its deletion costs."""
+    """A job that matches, and the number of its events, which decides how much its deletion costs."""
 
     id: UUID
     events: int
@@ -34,7 +34,7 @@ class Prunable:
 
 @dataclass(frozen=True, slots=True)
 class PrunePage:
-    """Jobs that match, oldest id first. `next_after` is where to go on looking, None = the end was reached."""
+    """Jobs that match, oldest id first. The next page begins after `next_after`; None = this is the last page."""
 
     jobs: tuple[Prunable, ...]
     next_after: UUID | None
@@ -50,9 +50,9 @@ class IndexSize:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """One table. Nothing here is found out by reading the table: None = not to be had at that price.
+    """One table. None: it could be found out only by reading the table.
 
-    rows: an estimate, or exact where `exact`; where `at_least`, there are more. dead_rows: waiting for vacuum (PostgreSQL).
+    rows: an estimate; exact if `exact`, a lower bound if `at_least`. dead_rows: deleted and not yet vacuumed (PostgreSQL).
     bytes: without its indexes.
     """
 
@@ -66,13 +66,13 @@ class TableSize:
 
     @property
     def index_bytes(self) -> int | None:
-        """All its indexes together; None where they are not known."""
+        """Bytes of all its indexes; None if they are not known."""
         return None if self.bytes is None else sum(i.bytes for i in self.indexes)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSizes:
-    """How much room the database takes, in bytes. free_bytes: in the file, to be used again (SQLite); wal_bytes: beside it."""
+    """How much space the database takes, in bytes. SQLite: free_bytes is unused space in the file, wal_bytes is its WAL file."""
 
     tables: tuple[TableSize, ...]
     total_bytes: int
@@ -81,5 +81,5 @@ class StoreSizes:
 
 
 def by_size(tables: Iterable[TableSize]) -> tuple[TableSize, ...]:
-    """The largest first; where bytes are not known, the one with the most rows."""
+    """The largest first; if bytes are not known, the one with the most rows."""
     return tuple(sorted(tables, key=lambda t: (-(t.bytes or 0) - (t.index_bytes or 0), -(t.rows or 0), t.name)))

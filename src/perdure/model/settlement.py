@@ -13,7 +13,7 @@ from perdure.model.states import FAILURES, Status
 
 
 class Settlement(NamedTuple):
-    """What a job becomes. The error is the one that its run record keeps; the job itself has it only in FAILED and DEADLETTER."""
+    """What a job becomes. The error goes into the run record; the job has it only in FAILED and DEADLETTER."""
 
     status: Status
     retry_count: int
@@ -32,8 +32,8 @@ def settle_outcome(
 ) -> Settlement:
     """How an attempt ends that its worker ends.
 
-    A cancel request turns an outcome that is no end into CANCELLED. A RETRY that uses a retry counts it, or becomes DEADLETTER
-    where they are used up.
+    A cancel request turns an outcome that is not terminal into CANCELLED. A RETRY that uses a retry counts it, or becomes
+    DEADLETTER if they are used up.
     """
     status, error, error_kind = outcome.status, outcome.error, outcome.error_kind
     if cancel_requested and not status.terminal:
@@ -52,7 +52,7 @@ def settle_outcome(
 def settle_lost(
     *, worker_id: str, started: bool, retry_count: int, max_retries: int, lost_starts: int, cancel_requested: bool
 ) -> Settlement:
-    """How an attempt ends whose lease has expired, or whose worker did not heed a cancel request.
+    """How an attempt ends whose lease has expired, or whose worker did not stop after a cancel request.
 
     One that had started uses a retry; one that had not counts as a lost start, of which there may be a few.
     """
@@ -63,11 +63,11 @@ def settle_lost(
     else:
         status = Status.RETRY
     retry_count += status is Status.RETRY and started
-    dead = status is Status.DEADLETTER
+    failed = status is Status.DEADLETTER
     return Settlement(
         status,
         retry_count,
         lost_starts + (not started),
-        f"the lease of worker {worker_id} ran out" if dead else None,
-        "lease_lost" if dead else None,
+        f"the lease of worker {worker_id} ran out" if failed else None,
+        "lease_lost" if failed else None,
     )

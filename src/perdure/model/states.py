@@ -1,5 +1,5 @@
-"""The state machine of a job. `TRANSITIONS` is its only definition: the triggers of both dialects, the
-diagram in the docs and the tests are generated from it or checked against it."""
+"""The state machine of a job. `TRANSITIONS` is its only definition: the triggers of both dialects, the diagram in the docs and
+the tests are generated from it or checked against it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Status(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """True where nothing leaves the state."""
+        """True if no transition leaves the state."""
         return self in TERMINAL
 
     @property
     def leased(self) -> bool:
-        """True where a worker holds the job: exactly these states keep a row in `job_claims`."""
+        """True if a worker holds the job: exactly these states have a row in `job_claims`."""
         return self in LEASED
 
 
@@ -78,22 +78,19 @@ CAUSES: MappingProxyType[tuple[Status, Status], str] = MappingProxyType(
         (S.PARKED, S.FAILED): "its deadline passed",
         (S.PARKED, S.CANCELLED): "cancelled while it was parked",
         (S.PARKED, S.DEADLETTER): "only by SQL",
-        (
-            S.WAITING_FOR_APPROVAL,
-            S.RUNNING,
-        ): "it was answered, or a timer beside the question ended, and a worker claims it",
+        (S.WAITING_FOR_APPROVAL, S.RUNNING): "it was answered, or a parallel timer ended, and a worker claims it",
         (S.WAITING_FOR_APPROVAL, S.FAILED): "denied, expired, or its deadline passed",
         (S.WAITING_FOR_APPROVAL, S.CANCELLED): "cancelled while it waited for an answer",
     }
 )
-"""What causes each transition, in the words of the diagram in the docs. "only by SQL": perdure itself never does this."""
+"""What causes each transition, as the diagram in the docs says it. "only by SQL": perdure itself never does this."""
 
 TERMINAL = frozenset(s for s, targets in TRANSITIONS.items() if not targets)
 LEASED = frozenset({S.RUNNING, S.WAITING})
 FAILURES = frozenset({S.FAILED, S.DEADLETTER})
 CLAIMABLE = frozenset({S.PENDING, S.RETRY, S.PARKED, S.WAITING_FOR_APPROVAL})
 
-# Spellings of the design documents, accepted wherever a status is typed as a filter.
+# The names in the design documents, accepted wherever a status is typed as a filter.
 SYNONYMS: MappingProxyType[str, Status] = MappingProxyType(
     {
         "QUEUED": S.PENDING,
@@ -106,9 +103,9 @@ SYNONYMS: MappingProxyType[str, Status] = MappingProxyType(
 
 
 def parse_status(text: str) -> Status:
-    """The status a person typed: any case, `-` for `_`, and the synonyms `queued leased succeeded canceled`.
+    """The status a person typed: any case, `-` for `_`, and the synonyms `queued leased succeeded canceled dead`.
 
-    Raises ValueError naming the known words.
+    Raises ValueError, whose message has all names.
     """
     word = text.strip().upper().replace("-", "_")
     if word in SYNONYMS:
@@ -121,7 +118,7 @@ def parse_status(text: str) -> Status:
 
 
 def transition_event(previous: Status | None, new: Status) -> str:
-    """The type of the event that the audit trigger writes for a transition (or for birth: previous is None)."""
+    """The type of the event that the audit trigger writes for a transition; previous is None for a new job."""
     if previous is None:
         return "job_created"
     if new is S.RUNNING:

@@ -1,4 +1,4 @@
-"""The steps of a job, read from its log: what was recorded, what runs, what waits."""
+"""The steps of a job, read from its log: recorded, running and waiting ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from perdure.model.events import Event
 
 COPIED = "copied_from"
-"""The key in the payload of an event that a fork took over from another job: {"job", "version", "at"} of the original."""
+"""The key in the payload of an event that a fork copied from another job: {"job", "version", "at"} of the original."""
 
 _ENDS = frozenset({"job_completed", "job_failed", "job_cancelled", "job_deadlettered"})
 
@@ -19,10 +19,10 @@ _ENDS = frozenset({"job_completed", "job_failed", "job_cancelled", "job_deadlett
 class Step:
     """One keyed call of a job.
 
-    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call whose outcome
-    a crash left open, and for whatever the end of the job left open. number: counts the job's steps from 1, in the order in
-    which they began. version: of its first event. at: when it began, UTC. seconds: how long it took. digest: changes when its
-    arguments do. kept: it was recorded by the job this one was forked from.
+    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call that a crash
+    or the end of the job interrupted. number: counts the job's steps from 1, in the order in which they began. version: of its
+    first event. at: when it began, UTC. seconds: how long it took. digest: changes when its arguments do. kept: it was recorded
+    by the job this one was forked from.
     """
 
     key: str
@@ -45,23 +45,23 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
     found: dict[str, Step] = {}
     for event in events:
         if event.type in _ENDS or event.type in ("run_started", "job_retrying"):
-            _attempt_over(found)
+            _end_attempt(found)
         if event.type in _ENDS:
-            _job_over(found)
+            _end_job(found)
         key = event.payload.get("key") if isinstance(event.payload, dict) else None
         if isinstance(key, str):
             _read(found, key, event, event.payload)
     return list(found.values())
 
 
-def _attempt_over(found: dict[str, Step]) -> None:
+def _end_attempt(found: dict[str, Step]) -> None:
     for step in found.values():
         if step.status == "running":
             step.status = "cut off"
 
 
-def _job_over(found: dict[str, Step]) -> None:
-    """An answer that ended the job, a denial for one, was still an answer."""
+def _end_job(found: dict[str, Step]) -> None:
+    """End the open waits. An answer that ended the job, such as a denial, counts as an answer."""
     for step in found.values():
         if step.status == "waiting":
             step.status = "cut off" if step.result is None else "done"
@@ -106,7 +106,7 @@ def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any
         case "wait_completed":
             done = step(str(payload.get("kind", "timer")), "done")
             done.kind = str(payload.get("kind", done.kind))
-            if isinstance(recorded := payload.get("recorded"), dict):  # a fork asks nobody again
+            if isinstance(recorded := payload.get("recorded"), dict):  # a fork does not ask again
                 done.at = _moment(recorded.get("requested_at"), at)
             _answered(done, at, payload)
         case _:
@@ -121,7 +121,7 @@ def _answered(step: Step, at: datetime, payload: dict[str, Any]) -> None:
 
 
 def _origin(event: Event, payload: dict[str, Any]) -> tuple[datetime, bool]:
-    """When it happened, also where a fork wrote it down again, and whether a fork did."""
+    """When it happened first, and whether a fork copied it."""
     copied = payload.get(COPIED)
     return (_moment(copied.get("at"), event.at), True) if isinstance(copied, dict) else (event.at, False)
 

@@ -1,4 +1,4 @@
-"""Durations, read and shown, and backoff, pure functions of numbers, seconds throughout; and the clock that measures waits."""
+"""Durations, read and shown, and backoff, all in seconds; and the clock that measures waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 60
 def seconds(value: Duration) -> float:
     """A duration in seconds.
 
-    Raises ValueError for text that is no duration, for a negative, a non-finite or an absurdly long one (over 100 years).
+    Raises ValueError for text that is no duration, and for a negative, non-finite or too long one (more than 100 years).
     """
     if isinstance(value, timedelta):
         result = value.total_seconds()
@@ -130,7 +130,7 @@ class Timer(Protocol):
     """A call that a clock will make."""
 
     def cancel(self) -> None:
-        """Make it not happen, if it has not."""
+        """Cancel the call, if it was not made yet."""
         ...
 
 
@@ -138,28 +138,28 @@ class Timeout(AbstractAsyncContextManager[Any], Protocol):
     """As `asyncio.Timeout`: cancels what runs inside it when the time is up, and raises TimeoutError in its place."""
 
     def expired(self) -> bool:
-        """True once the time was up."""
+        """True once the time is up."""
         ...
 
 
 class Clock(Protocol):
-    """How the runtime measures what is judged by database time: leases, sleeps, backoff, timeouts. Every store has the clock
-    that goes with its database. What follows real work (polls, settling, drains) is measured on the machine's own."""
+    """How the runtime measures what the database judges by its own time: leases, sleeps, backoff, timeouts. Every store has the
+    clock that goes with its database. Real work (polls, settling, drains) is measured by the machine's clock."""
 
     def monotonic(self) -> float:
         """Seconds since some moment; never goes back."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Return after that many seconds."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Call back in the running event loop after so many seconds."""
+        """Call back in the running event loop after that many seconds."""
         ...
 
     def timeout(self, seconds: float | None) -> Timeout:
-        """Limit the block it is entered for to so many seconds; None means no limit."""
+        """Limit a block of code to that many seconds; None means no limit."""
         ...
 
 

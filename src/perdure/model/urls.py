@@ -1,4 +1,4 @@
-"""Database URLs as people may see them: without what is secret in them."""
+"""Database URLs as they may be shown: without passwords."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARAMETER = re.compile(r"[A-Za-z_]+=")
 def masked(url: str) -> str:
     """The URL with `***` for every password in it: that of `user:password@`, and those among the parameters.
 
-    Of a malformed one rather too much is hidden than too little: a password may hold a `/` or `?` that was not escaped.
+    In a malformed URL more is hidden: a password may hold a `/` or `?` that was not escaped.
     """
     if url.strip().startswith("sqlite:"):
         return url  # a path may hold anything, and nothing in it is secret
@@ -38,8 +38,8 @@ def masked(url: str) -> str:
     return scheme + mark + place + question + "&".join(map(_masked_parameter, query.split("&")))
 
 
-def bears_secret(url: str) -> bool:
-    """Whether the URL may not be shown as it is."""
+def has_secret(url: str) -> bool:
+    """Whether the URL has a password."""
     return masked(url) != url
 
 

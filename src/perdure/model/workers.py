@@ -1,4 +1,4 @@
-"""Workers as the database knows them."""
+"""The records of workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class WorkerState(StrEnum):
-    """RUNNING takes work; DRAINING finishes what it has and takes no more; STOPPED has left."""
+    """RUNNING claims jobs; DRAINING finishes what it has and claims no more; STOPPED has ended."""
 
     RUNNING = "RUNNING"
     DRAINING = "DRAINING"
@@ -27,7 +27,7 @@ class WorkerCommand(StrEnum):
 class WorkerInfo:
     """One worker process.
 
-    queues: those it claims from. kinds: the handlers it knows. concurrency: how many jobs it runs at once.
+    queues: those it claims from. kinds: the kinds it has handlers for. concurrency: how many jobs it runs at once.
     heartbeat_at: its last heartbeat. alive: whether that was less than three heartbeats ago, by database time.
     command: what it was asked to do and has not done yet.
     """

@@ -54,9 +54,9 @@ PerdureError
     ├── Retry  Fail  Snooze
     └── Denied                   denied
 
-Suspended derives from BaseException alone: user code that catches Exception must not swallow it.
+Suspended derives from BaseException, so that user code which catches Exception does not catch it.
 
-A file per noun; `base` has the root and the groups that errors of several nouns belong to.
+There is a file per noun; `base` has PerdureError and the groups that errors of several nouns belong to.
 """
 
 from __future__ import annotations

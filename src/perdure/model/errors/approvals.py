@@ -6,25 +6,25 @@ from perdure.model.errors.base import Conflict, HandlerError, NotFound, NotPermi
 
 
 class ApprovalNotFound(NotFound):
-    """No approval has this id, or the job named has not asked for one."""
+    """No approval has this id, or the named job has requested none."""
 
     code = "approval-not-found"
 
 
 class AlreadyDecided(Conflict):
-    """The approval was decided before: the first decision stands."""
+    """The approval was already decided; the first decision counts."""
 
     code = "already-decided"
 
 
 class ApprovalExpired(Conflict):
-    """The approval ran out before the decision."""
+    """The approval expired before the decision."""
 
     code = "approval-expired"
 
 
 class ApprovalChanged(Conflict):
-    """The payload is not the one that was reviewed: its digest differs."""
+    """The payload is not the reviewed one: its digest differs."""
 
     code = "approval-changed"
 
@@ -36,7 +36,7 @@ class WrongToken(NotPermitted):
 
 
 class NotAssigned(NotPermitted):
-    """The approval names who may decide, and the caller is not among them."""
+    """The approval has assignees, and the caller is not one of them."""
 
     code = "not-assigned"
 

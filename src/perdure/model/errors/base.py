@@ -1,4 +1,4 @@
-"""The root of all errors, and the groups that errors of several nouns belong to."""
+"""The base class of all errors, and the groups that errors of several nouns belong to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class PerdureError(Exception):
-    """Root of all errors. `code` is stable; `hint` says what to do next, where there is something to do."""
+    """Base class of all errors. `code` is stable; `hint` says what to do next, if there is something to do."""
 
     code: ClassVar[str] = "error"
 
@@ -43,6 +43,6 @@ class NotPermitted(PerdureError):
 
 
 class HandlerError(PerdureError):
-    """A handler, its registration or its steps are at fault."""
+    """A handler, its registration or one of its steps is wrong."""
 
     code = "handler-error"

@@ -12,7 +12,7 @@ class NotJson(InvalidInput):
 
 
 class TooLarge(InvalidInput):
-    """A payload, result, checkpoint or event is over 1 MiB of JSON."""
+    """A payload, result, checkpoint or event is more than 1 MiB of JSON."""
 
     code = "too-large"
 
@@ -30,6 +30,6 @@ class NegativeDelay(InvalidInput):
 
 
 class AmbiguousId(NotFound):
-    """Several ids end in these digits, fewer than 6 digits were given, or the job named has several open approvals."""
+    """Several ids end in these digits, fewer than 6 digits were given, or the named job has several open approvals."""
 
     code = "ambiguous-id"

@@ -19,12 +19,12 @@ class IllegalTransition(Conflict):
 
 
 class VersionMismatch(Conflict):
-    """The log has grown since it was read: `actual` is its last version, `expected` the one the caller gave."""
+    """The log has new events since it was read: `actual` is its last version, `expected` the one the caller gave."""
 
     code = "version-mismatch"
 
     def __init__(self, message: str, *, expected: int, actual: int) -> None:
-        super().__init__(message, hint="read the events after your version and try again")
+        super().__init__(message, hint="read the events after your version, then append again")
         self.expected = expected
         self.actual = actual
 

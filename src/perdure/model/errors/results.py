@@ -1,4 +1,4 @@
-"""What result() raises for a job that has no result."""
+"""Errors of result(), for a job that has no result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from perdure.model.jobs import Job
 
 
 class JobError(PerdureError):
-    """result() cannot return a result."""
+    """The job has no result that result() can return."""
 
     code = "job-error"
 
@@ -35,6 +35,6 @@ class JobCancelled(JobError):
 
 
 class WaitTimeout(JobError, TimeoutError):
-    """The job had not finished in time; it is kept, not cancelled."""
+    """The job did not finish in time; it is not cancelled."""
 
     code = "wait-timeout"

@@ -13,7 +13,7 @@ class SchemaMissing(StoreError):
 
 
 class ForeignDatabase(SchemaMissing):
-    """The database has tables, and they are not perdure's; it was not touched."""
+    """The database has tables that are not perdure's; it was not changed."""
 
     code = "foreign-database"
 
@@ -25,7 +25,7 @@ class SchemaOutdated(StoreError):
 
 
 class SchemaTooNew(StoreError):
-    """The database's schema is newer than this version of perdure knows: an old worker must not touch it."""
+    """The database's schema is newer than this version of perdure knows, so it was not used."""
 
     code = "schema-too-new"
 

@@ -12,12 +12,12 @@ class StepNotFound(NotFound):
 
 
 class StepChanged(HandlerError):
-    """A recorded step was called with other arguments than when it was recorded."""
+    """A recorded step was called with arguments other than the recorded ones."""
 
     code = "step-changed"
 
 
 class UnknownOutcome(HandlerError):
-    """A tool call was cut off, so whether its side effect happened is unknown, and its policy is to fail."""
+    """A tool call was cut off, it is unknown whether its side effect happened, and the tool is set to fail then."""
 
     code = "unknown-outcome"

@@ -6,7 +6,7 @@ from perdure.model.errors.base import PerdureError
 
 
 class StoreError(PerdureError):
-    """The database cannot serve as perdure's store."""
+    """The database cannot be used as perdure's store."""
 
     code = "store-error"
 

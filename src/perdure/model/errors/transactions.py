@@ -1,4 +1,4 @@
-"""Errors of what was given as tx=."""
+"""Errors of enqueueing in a transaction of the caller: `tx=`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from perdure.model.errors.base import InvalidInput
 
 
 class UnsupportedTransaction(InvalidInput):
-    """The object given as tx= is of no kind whose transaction perdure can join."""
+    """The object given as tx= is no connection that perdure can enqueue on."""
 
     code = "unsupported-transaction"
 
 
 class NoTransaction(InvalidInput):
-    """The connection given as tx= has no open transaction: the job would be committed at once."""
+    """The connection given as tx= has no open transaction, so the job would be committed at once."""
 
     code = "no-transaction"
 

@@ -1,4 +1,4 @@
-"""What a handler raises to say how its attempt ends, and what its context raises inside it."""
+"""Exceptions by which a handler says how its attempt ends, and those that its context raises."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from perdure.model.timing import Duration, seconds
 
 
 class Verdict(PerdureError):
-    """What a handler raises to say how its attempt ends, or what the runtime tells a handler."""
+    """Base class of the exceptions by which a handler says how its attempt ends, and of `Denied`."""
 
     code = "verdict"
 
 
 class Retry(Verdict):
-    """Raised by a handler: try again, after `after` (seconds or text) or after the policy's backoff. Uses a retry."""
+    """Raised by a handler: another attempt, after `after` (seconds or text) or after the policy's backoff. Uses a retry."""
 
     code = "retry"
 
@@ -26,7 +26,7 @@ class Retry(Verdict):
 
 
 class Fail(Verdict):
-    """Raised by a handler: fail for good, no retry."""
+    """Raised by a handler: the job fails, without a retry."""
 
     code = "fatal"
 
@@ -42,7 +42,7 @@ class Snooze(Verdict):
 
 
 class Denied(Verdict):
-    """Raised inside a handler whose approval was denied (on_deny="resume") or ran out (on_expiry="deny")."""
+    """Raised in a handler whose approval was denied (on_deny="resume") or expired (on_expiry="deny")."""
 
     code = "denied"
 
@@ -60,5 +60,5 @@ class Suspended(BaseException):
     """Raised by every call on a context whose attempt has ended: parked, cancelled, handed back, or its lease lost."""
 
     def __init__(self, reason: Any = None) -> None:
-        super().__init__(f"this attempt has ended ({reason}); nothing it still does is recorded")
+        super().__init__(f"this attempt has ended ({reason}); what it still does is not recorded")
         self.reason = reason

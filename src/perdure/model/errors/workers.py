@@ -12,6 +12,6 @@ class WorkerNotFound(NotFound):
 
 
 class LeaseLost(HandlerError):
-    """This worker no longer holds the job: it was taken over, cancelled or changed by hand. Nothing was written."""
+    """This worker no longer holds the job: it was taken over, cancelled or changed by SQL. Nothing was written."""
 
     code = "lease-lost"

@@ -1,4 +1,4 @@
-"""The kinds of waits: a file for each, and the registry of them."""
+"""The kinds of waits: a file for each kind, and their registry."""
 
 from perdure.model.waits.approval import APPROVAL
 from perdure.model.waits.base import Facts, WaitFault, WaitKind, WaitLine

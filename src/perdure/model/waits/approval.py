@@ -1,4 +1,4 @@
-"""A decision that a person makes, or that expiry makes in their place."""
+"""The wait for an approval: a person decides, or it expires."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Approvals(Protocol):
 
 
 class HasApprovals(Protocol):
-    """A store, as far as an approval is read from it."""
+    """A store that has approvals."""
 
     @property
     def approvals(self) -> _Approvals:
@@ -34,7 +34,7 @@ class HasApprovals(Protocol):
 
 
 class ApprovalWait(WaitKind[HasApprovals, Approval]):
-    """Its subject is an approval, whose decision answers it: the trigger `approvals_decided`."""
+    """Its subject is an approval. The trigger `approvals_decided` answers it when that is decided."""
 
     name = "approval"
     noun = "an approval"
@@ -81,7 +81,7 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
 
     def ways_to_decide(self, approval: Approval) -> tuple[Move, ...]:
         """The commands that decide it."""
-        id, by = approval.short_id, as_whom(approval)
+        id, by = approval.short_id, by_option(approval)
         return (
             Move("approve", f"perdure approvals approve {id}{by}"),
             Move("deny", f"perdure approvals deny {id}{by}"),
@@ -109,8 +109,8 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
         return None
 
 
-def as_whom(approval: Approval) -> str:
-    """The option of a command that decides as the first of those who may."""
+def by_option(approval: Approval) -> str:
+    """The option --by of a command that decides as the first assignee; empty if any name may decide."""
     return f" --by {shlex.quote(approval.assignees[0])}" if approval.assignees else ""
 
 

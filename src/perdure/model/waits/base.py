@@ -1,4 +1,4 @@
-"""What a kind of wait is: everything about it that the runtime, `explain` and `fsck` ask.
+"""The base class of the kinds of waits: everything that the runtime, `explain` and `fsck` need to know of a kind.
 
 A wait is a row of `job_waits`. Whatever answers it sets the row's `answered_at`, in the transaction that stores the answer; the
 database then wakes the job. A new kind is one file with a subclass of `WaitKind` and a call of `register`.
@@ -39,14 +39,14 @@ class WaitLine:
 
 @dataclass(frozen=True, slots=True)
 class WaitFault:
-    """A row that does not say what its subject says: what is wrong, and the `answered_at` that it should have."""
+    """A wait and its subject disagree on the answer: `text` says how, `answered_at` is what the wait should have."""
 
     text: str
     answered_at: datetime | None
 
 
 class Facts(Protocol):
-    """Everything that `fsck` has read about a job."""
+    """What `fsck` has read about a job."""
 
     now: datetime
 
@@ -63,36 +63,36 @@ class WaitKind(ABC, Generic[S_contra, A_co]):
     """A kind of wait: S is what its answer is read from, a store or a part of one; A is the answer."""
 
     name: str
-    """As `job_waits.kind` and the log have it."""
+    """The value of `job_waits.kind`, and of `kind` in the log."""
     noun: str
     """With its article, for messages: "a sleep"."""
     status: Status = Status.PARKED
     """The status of a job that is suspended on it."""
     answerable: bool = True
-    """False where nothing but time ends it: then its row is not polled."""
+    """False if only time ends it: then its row is not polled."""
     opened_by: str = "wait_started"
-    """The type of the event that opens it; its payload has `key`, `kind` and, where there is one, `until`."""
+    """The type of the event that opens it. Its payload has `key`, `kind` and, if there is a limit, `until`."""
     subject_field: str = "subject"
     """The field of that event that holds the subject's id."""
     answered_by: str | None = None
-    """The type of the event, if any, that the answer writes into the job's log; its payload has the wait's `key`."""
+    """The type of the event, if any, that the answer adds to the job's log; its payload has the wait's `key`."""
 
     @abstractmethod
     async def answer(self, store: S_contra, wait: Wait) -> A_co | None:
-        """Read the answer; None if there is none yet. Asked once when the wait begins, and when its row has been answered."""
+        """Read the answer; None if there is none yet. Called once when the wait begins, and when its row has been answered."""
 
     @abstractmethod
     def line(self, wait: Wait, seen: Standing) -> WaitLine | None:
-        """What `explain` says while it is open; None if nothing can answer it any more."""
+        """What `explain` says while it is open; None if it can no longer be answered."""
 
     def woke(self, wait: Wait, seen: Standing) -> str | None:
-        """How `explain` says that it was answered, a clause that ends with a comma and a blank; None while it is not."""
+        """How `explain` says that it was answered: a clause that ends with a comma and a blank. None while it is open."""
         if wait.answered_at is None:
             return None
         return f"'{wait.key}' was answered {when(wait.answered_at, seen.now)}, "
 
     def ended(self, wait: Wait, now: datetime) -> str:
-        """How `explain` says that its time has passed, a clause that ends with a comma and a blank."""
+        """How `explain` says that its time has passed: a clause that ends with a comma and a blank."""
         return f"The time of '{wait.key}' ended {when(wait.until, now)}, "
 
     def fault(self, wait: Wait, facts: Facts) -> WaitFault | None:

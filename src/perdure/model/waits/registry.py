@@ -1,4 +1,4 @@
-"""Which kinds of waits there are, and what follows from the kinds of several waits together."""
+"""The registry of the kinds of waits, and what follows from several waits together."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _KINDS: dict[str, WaitKind[Any, Any]] = {kind.name: kind for kind in (TIMER, APP
 
 
 def register(kind: WaitKind[Any, Any]) -> Callable[[], None]:
-    """Make a kind known; return what forgets it again. Raises ValueError if its name is taken."""
+    """Register a kind; return a function that removes it again. Raises ValueError if its name is taken."""
     if kind.name in _KINDS:
         raise ValueError(f"there is a kind of wait '{kind.name}' already")
     _KINDS[kind.name] = kind
 
-    def forget() -> None:
+    def unregister() -> None:
         _KINDS.pop(kind.name, None)
 
-    return forget
+    return unregister
 
 
 def kind_of(name: str) -> WaitKind[Any, Any]:
-    """The kind of this name. One that is not registered here, a later version's, counts as parked until its row is answered."""
+    """The kind of this name. A kind that is not registered, as of a later version, is parked until its row is answered."""
     return _KINDS.get(name) or _Unknown(name)
 
 

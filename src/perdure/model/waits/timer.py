@@ -1,4 +1,4 @@
-"""A sleep: it ends when its time has come."""
+"""The wait for a time: `ctx.sleep`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import asyncpg
 
 from perdure.model.errors import MalformedUrl
 from perdure.model.timing import SYSTEM_CLOCK, Clock
-from perdure.model.urls import bears_secret
+from perdure.model.urls import has_secret
 from perdure.store.group_commit.batcher import Batcher
 from perdure.store.postgres.engine.connections import Pool, open_pool
 from perdure.store.postgres.engine.database import Database
@@ -72,7 +72,7 @@ class Engine:
                 "this is not a PostgreSQL URL",
                 hint="write postgresql://user:password@host:5432/database, special characters as %XX",
             ) from (
-                None if bears_secret(url) else error
+                None if has_secret(url) else error
             )  # it repeats what it could not read, which a traceback would show
         except CLIENT_LIBRARY_ERRORS as error:
             raise cannot_connect(where, error) from error
