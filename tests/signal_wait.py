@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from perdure.model.explanation import Move, Standing, Why
+from perdure.model.explanation import Move, Situation, Why
 from perdure.model.jobs import Wait
 from perdure.model.states import Status
 from perdure.model.waits import Facts, WaitFault, WaitKind, WaitLine
@@ -20,12 +20,12 @@ class SignalWait(WaitKind[object, str]):
     async def answer(self, store: object, wait: Wait) -> str | None:
         return None if wait.answered_at is None else f"{wait.subject_id} came"
 
-    def line(self, wait: Wait, seen: Standing) -> WaitLine | None:
+    def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         short = f"signal '{wait.subject_id}' is to come"
         send = Move("send it", f"perdure jobs signal {seen.job.short_id} {wait.subject_id}")
         return WaitLine(Why.WAITING, f"It waits: {short}.", short, "signals", {"name": wait.subject_id}, (send,))
 
-    def woke(self, wait: Wait, seen: Standing) -> str | None:
+    def woke(self, wait: Wait, seen: Situation) -> str | None:
         return None if wait.answered_at is None else f"Signal '{wait.subject_id}' came, "
 
     def fault(self, wait: Wait, facts: Facts) -> WaitFault | None:

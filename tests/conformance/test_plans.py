@@ -113,12 +113,12 @@ async def look(store: Store) -> None:
 
 async def explain(store: Store) -> None:
     last = [await enqueue(store, queue="default", priority=priority) for priority in (9, 5, 5, 1)][-1]
-    seen = await store.jobs.standing(last)
+    seen = await store.jobs.situation(last)
     assert seen.ahead == 3
     parked = await run_to(store, S.WAITING_FOR_APPROVAL)
-    assert len((await store.jobs.standing(parked)).approvals) == 1
+    assert len((await store.jobs.situation(parked)).approvals) == 1
     held = await started(store)
-    assert (await store.jobs.standing(held.job_id)).claimed_at is not None
+    assert (await store.jobs.situation(held.job_id)).claimed_at is not None
 
 
 async def housekeep(store: Store) -> None:

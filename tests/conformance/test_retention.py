@@ -102,7 +102,7 @@ async def test_filters_narrow_and_pages_are_complete(store: Store) -> None:
 
 async def test_a_look_is_bounded_whatever_matches(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (postgres_retention, sqlite_retention):
-        monkeypatch.setattr(module, "LOOKED_AT", 2)
+        monkeypatch.setattr(module, "MOST_EXAMINED", 2)
     first = await finished(file_store)
     live = [await enqueue(file_store) for _ in range(4)]
     last = await finished(file_store)

@@ -113,7 +113,7 @@ async def test_a_timeout_stays_one_where_nobody_can_say_more(
         raise StoreUnreachable("gone")
 
     handle = await app.enqueue(echo, 1)
-    monkeypatch.setattr((await app.open()).jobs, "standing", fails)
+    monkeypatch.setattr((await app.open()).jobs, "situation", fails)
     with pytest.raises(WaitTimeout, match=r"still PENDING after 0\.05 s\. It is kept, not cancelled"):
         await handle.result(0.05)
 

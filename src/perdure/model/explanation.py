@@ -19,7 +19,7 @@ from perdure.model.workers import WorkerInfo
 MOST_AHEAD = 1000
 """Jobs ahead of one in its lane are counted up to this many."""
 
-EVENTS_LOOKED_AT = 30
+NEWEST_EVENTS = 30
 """How many of a job's newest events are read; not more, because each may hold a result of 1 MiB."""
 
 
@@ -51,7 +51,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Situation:
     """A job, and everything that decides whether it moves, read at one moment: `now`, database time, UTC.
 
     ahead: due jobs that come before it in its lane, counted up to MOST_AHEAD; 0 where it is not due. workers: those of its
@@ -83,7 +83,7 @@ def start_worker(job: Job) -> Move:
     return Move(f"start a worker for queue '{job.queue}'", f"perdure worker start --app module:attr{queues}")
 
 
-def done_by_a_worker(seen: Standing, does: str) -> tuple[str, tuple[Move, ...]]:
+def done_by_a_worker(seen: Situation, does: str) -> tuple[str, tuple[Move, ...]]:
     """A clause that says which worker does something that any live worker does, and, if none is alive, the command that starts
     one."""
     if any(worker.alive for worker in seen.workers):

@@ -22,7 +22,7 @@ from perdure.model.states import Status
 from perdure.runtime.export_file import Archive
 from perdure.runtime.export_records import line_of, records_of
 from perdure.store.protocol import Store
-from perdure.store.protocol.retention import LOOKED_AT
+from perdure.store.protocol.retention import MOST_EXAMINED
 
 log = structlog.get_logger("perdure.retention")
 
@@ -160,7 +160,7 @@ async def count(store: Store, wanted: PruneFilter) -> int:
     found = 0
     after: UUID | None = None
     while True:
-        page = await store.retention.list_prunable(wanted, after=after, limit=LOOKED_AT)
+        page = await store.retention.list_prunable(wanted, after=after, limit=MOST_EXAMINED)
         found += len(page.jobs)
         if (after := page.next_after) is None:
             return found

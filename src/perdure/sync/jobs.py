@@ -62,7 +62,7 @@ class Jobs:
         """See `Jobs.enqueue_many`. tx: as for `enqueue`."""
         if tx is None:
             return [self._handle(h) for h in self._background.run(self._jobs.enqueue_many(requests))]
-        return [self._handle(h) for h in self._background.run(self._jobs.joining(requests, tx)).now()]
+        return [self._handle(h) for h in self._background.run(self._jobs.prepare_in_transaction(requests, tx)).run()]
 
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """See `Jobs.handle`."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus
-from perdure.model.explanation import Move, Standing, Why, done_by_a_worker
+from perdure.model.explanation import Move, Situation, Why, done_by_a_worker
 from perdure.model.jobs import Wait
 from perdure.model.states import Status
 from perdure.model.timing import when
@@ -48,7 +48,7 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
         approval = await store.approvals.get_approval(UUID(wait.subject_id))
         return None if approval.pending else approval
 
-    def line(self, wait: Wait, seen: Standing) -> WaitLine | None:
+    def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """See `WaitKind.line`."""
         approval = _subject(wait, seen)
         if approval is None or not approval.pending:
@@ -87,7 +87,7 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
             Move("deny", f"perdure approvals deny {id}{by}"),
         )
 
-    def woke(self, wait: Wait, seen: Standing) -> str | None:
+    def woke(self, wait: Wait, seen: Situation) -> str | None:
         """See `WaitKind.woke`."""
         approval = _subject(wait, seen)
         if approval is None or approval.pending or approval.decided_at is None:
@@ -114,7 +114,7 @@ def by_option(approval: Approval) -> str:
     return f" --by {shlex.quote(approval.assignees[0])}" if approval.assignees else ""
 
 
-def _subject(wait: Wait, seen: Standing) -> Approval | None:
+def _subject(wait: Wait, seen: Situation) -> Approval | None:
     return next((a for a in seen.approvals if str(a.id) == wait.subject_id), None)
 
 

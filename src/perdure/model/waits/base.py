@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from perdure.model.explanation import Move, Standing, Why
+from perdure.model.explanation import Move, Situation, Why
 from perdure.model.jobs import Wait
 from perdure.model.states import Status
 from perdure.model.timing import when
@@ -82,10 +82,10 @@ class WaitKind(ABC, Generic[S_contra, A_co]):
         """Read the answer; None if there is none yet. Called once when the wait begins, and when its row has been answered."""
 
     @abstractmethod
-    def line(self, wait: Wait, seen: Standing) -> WaitLine | None:
+    def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """What `explain` says while it is open; None if it can no longer be answered."""
 
-    def woke(self, wait: Wait, seen: Standing) -> str | None:
+    def woke(self, wait: Wait, seen: Situation) -> str | None:
         """How `explain` says that it was answered: a clause that ends with a comma and a blank. None while it is open."""
         if wait.answered_at is None:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from perdure.model.explanation import Standing, Why
+from perdure.model.explanation import Situation, Why
 from perdure.model.jobs import Wait
 from perdure.model.states import Status
 from perdure.model.timing import when
@@ -67,7 +67,7 @@ class _Unknown(WaitKind[object, datetime]):
         del store
         return wait.answered_at
 
-    def line(self, wait: Wait, seen: Standing) -> WaitLine | None:
+    def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """See `WaitKind.line`."""
         short = f"{wait.kind} '{wait.key}' is to be answered"
         if wait.until is not None:

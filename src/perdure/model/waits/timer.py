@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from perdure.model.explanation import Standing, Why
+from perdure.model.explanation import Situation, Why
 from perdure.model.jobs import Wait
 from perdure.model.timing import when
 from perdure.model.waits.base import WaitKind, WaitLine
@@ -22,7 +22,7 @@ class Timer(WaitKind[object, datetime]):
         del store
         return wait.answered_at
 
-    def line(self, wait: Wait, seen: Standing) -> WaitLine | None:
+    def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """See `WaitKind.line`."""
         if wait.until is None:
             return None

@@ -16,7 +16,7 @@ from perdure.runtime.validation import check_text
 
 
 class Approvals(ClientPart):
-    """Questions to people: list them, decide them, make new links."""
+    """Approvals: list them, decide them, make new links."""
 
     async def list(
         self,
@@ -39,7 +39,7 @@ class Approvals(ClientPart):
         )
 
     async def get(self, approval_id: JobId) -> Approval:
-        """One approval; a job's id means its pending one, else its latest. Raises ApprovalNotFound, AmbiguousId."""
+        """One approval. A job's id names its pending approval, else its latest. Raises ApprovalNotFound, AmbiguousId."""
         return await (await self._store()).approvals.get_approval(await self._approval_id(approval_id))
 
     async def approve(
@@ -52,11 +52,11 @@ class Approvals(ClientPart):
         edited: Any = ...,
         expected_digest: str | None = None,
     ) -> Approval:
-        """Approve by id (an operator) or by token (whoever holds the link); `edited` replaces the payload.
+        """Approve by id (an operator) or by token (from the link); `edited` replaces the payload.
 
         A question (kind `question`) needs `edited`: {"outcome": "happened", "result": ...} or {"outcome": "retry"}.
-        expected_digest refuses if the payload is not the one looked at. Raises ApprovalNotFound, AmbiguousId, WrongToken,
-        AlreadyDecided, ApprovalExpired, ApprovalChanged, NotAssigned, InvalidInput, NotJson, TooLarge.
+        expected_digest: the payload_digest of the approval that was shown; another payload is refused. Raises ApprovalNotFound,
+        AmbiguousId, WrongToken, AlreadyDecided, ApprovalExpired, ApprovalChanged, NotAssigned, InvalidInput, NotJson, TooLarge.
         """
         text = None if edited is ... else codec.encode(edited, "the edited payload")
         return await self._decide("approve", approval_id, token, by, comment, text, expected_digest)
@@ -69,11 +69,14 @@ class Approvals(ClientPart):
         by: str | None = None,
         comment: str | None = None,
     ) -> Approval:
-        """Deny; the job fails, or goes on with `Denied` raised in it, as it asked for. Raises as `approve`."""
+        """Deny. The job fails, or its handler gets `Denied`, as the approval's on_deny says. Raises as `approve`."""
         return await self._decide("deny", approval_id, token, by, comment, None, None)
 
     async def new_token(self, approval_id: JobId) -> str:
-        """A fresh token for a pending approval, shown this once; the former one stops working. Raises AlreadyDecided, ..."""
+        """A new token for a pending approval; it is returned only here, and the former one stops working.
+
+        Raises ApprovalNotFound, AmbiguousId, AlreadyDecided, ApprovalExpired.
+        """
         token = new_token()
         await (await self._store()).approvals.replace_token(await self._approval_id(approval_id), hash_token(token))
         return token

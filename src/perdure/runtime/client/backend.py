@@ -1,4 +1,4 @@
-"""What a client works on: an object that opens stores. An App has one, tests replace it, and `Client(store)` makes one."""
+"""Backends: objects that open stores for clients. An App has one, tests replace it, and `Client(store)` makes one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Backend(Protocol):
 
     @property
     def observer(self) -> Observer | None:
-        """Is told of jobs that are enqueued and of attempts; None where neither metrics nor traces are wanted."""
+        """Called for enqueued jobs and for attempts; None if there are neither metrics nor traces."""
         ...
 
     async def open(self, tenant: str | None = None) -> Store:
-        """The store of a tenant, opened and its schema checked at first use. tenant None: the one of the settings."""
+        """The store of a tenant, opened and its schema checked at first use. tenant None: that of the settings."""
         ...
 
     async def schema_status(self) -> SchemaStatus:
@@ -38,7 +38,7 @@ class Backend(Protocol):
 
 
 class BackendHolder(Protocol):
-    """Whoever holds a backend; clients ask it at every call, so that tests can replace the backend."""
+    """An object with a backend. Clients read it at every call, so that tests can replace the backend."""
 
     @property
     def backend(self) -> Backend:
@@ -47,7 +47,7 @@ class BackendHolder(Protocol):
 
 
 class OpenStore:
-    """The backend of a client made from a store that is open already; a holder of itself."""
+    """The backend of a client made from an open store; its own holder."""
 
     observer: Observer | None = None
 

@@ -1,4 +1,4 @@
-"""What the parts of a client share: whose calls they are, and the store they go to."""
+"""The base class of the parts of a client: for whom they act, and on which store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JobId: TypeAlias = UUID | str
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose calls a client makes: `actor` and `via` go into the audit of what it changes, `tenant` says whose jobs it sees."""
+    """For whom a client acts: `actor` and `via` go into the audit of what it changes, `tenant` says whose jobs it sees."""
 
     holder: BackendHolder
     registry: Registry
@@ -38,7 +38,7 @@ class Scope:
 
 
 class ClientPart:
-    """What one part of a client starts from. It has no state of its own and opens nothing before its first call."""
+    """Base class of the parts of a client. A part has no state of its own and opens nothing before its first call."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -51,19 +51,19 @@ class ClientPart:
         return await self._scope.holder.backend.open(self._scope.tenant)
 
     async def _id(self, job_id: JobId) -> UUID:
-        """The id of a job; a full one is not looked up, for the call that follows does that. Raises JobNotFound, AmbiguousId."""
+        """The id of a job. A full id is not looked up: the call that follows does that. Raises JobNotFound, AmbiguousId."""
         if isinstance(job_id, UUID):
             return job_id
         if len(job_id) == 36:
             try:
                 return UUID(job_id)
             except ValueError:
-                pass  # the store says what is wrong with it
+                pass  # the store raises what is wrong with it
         return await (await self._store()).jobs.find_job(job_id)
 
 
 def login_name() -> str:
-    """The name of the operating system's user, who acts where no actor is given."""
+    """The name of the operating system's user: the actor if none is given."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -1,4 +1,4 @@
-"""The client: what a program does with jobs, approvals, workers and the database, in one object per subject."""
+"""The client: what a program does with jobs, approvals, workers and the database, an object for each."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Client(Shortcuts):
 
     @property
     def actor(self) -> str:
-        """Who acts: the operating system's user where none was given."""
+        """Who acts: by default the operating system's user."""
         return self._scope.actor
 
     @property
     def via(self) -> str:
-        """By what way: `python`, `cli`, ..."""
+        """Through what it acts: `python`, `cli`, ..."""
         return self._scope.via
 
     @property
@@ -53,7 +53,7 @@ class Client(Shortcuts):
         return await self._scope.holder.backend.open(self._scope.tenant)
 
     def acting(self, *, actor: str | None = None, via: str | None = None, tenant: str | None = None) -> Client:
-        """A client like this one that acts for another actor, via another way, or for another tenant; None leaves it as it is.
+        """A client that acts for another actor or tenant, or via something else; None keeps what this client has.
 
         It costs a few objects and opens nothing, so a web request may make one. Raises InvalidInput.
         """
@@ -70,7 +70,7 @@ class Client(Shortcuts):
 
 
 def client_of(holder: BackendHolder, registry: Registry, *, via: str) -> Client:
-    """A client on what opens the stores of an App."""
+    """A client on the backend of an App."""
     return client_in(Scope(holder, registry, login_name(), via))
 
 

@@ -18,10 +18,11 @@ class JobControl(ClientPart):
     async def append(
         self, job_id: JobId, expected_version: int, type: str, payload: Any = None, *, event_id: UUID | None = None
     ) -> int:
-        """Append an event of your own to a job that no worker holds, if its head is `expected_version`; return the new one.
+        """Append an event of your own to a job that no worker holds, if its last version is `expected_version`; return the new
+        version. The same event_id twice is one event.
 
-        Raises JobLeased, VersionMismatch, IllegalTransition (terminal), JobNotFound, InvalidInput, NotJson, TooLarge. The
-        same event_id twice is one event.
+        Raises JobLeased, VersionMismatch, IllegalTransition (the job has ended), JobNotFound, AmbiguousId, InvalidInput, NotJson,
+        TooLarge.
         """
         check_event_type(type)
         text = codec.encode({} if payload is None else payload, f"event '{type}'")
@@ -29,15 +30,15 @@ class JobControl(ClientPart):
         return await (await self._store()).jobs.append(await self._id(job_id), expected_version, event)
 
     async def cancel(self, job_id: JobId, reason: str | None = None, *, force: bool = False) -> Status:
-        """Cancel in any state; return the status afterwards.
+        """Cancel a job; return its status afterwards.
 
-        A running handler is stopped by its worker within a second; if the worker does not answer for 10 s, or with
-        force=True, it is fenced off. Cancelled already is fine; finished otherwise raises IllegalTransition.
+        The worker of a running job stops its handler within a second. If it does not for 10 s, or with force=True, the job is
+        taken from it. A cancelled job is left as it is. Raises IllegalTransition (the job has ended), JobNotFound, AmbiguousId.
         """
         return await (await self._store()).jobs.cancel(
             await self._id(job_id), note=self._scope.note(reason), force=force
         )
 
     async def retry_now(self, job_id: JobId, reason: str | None = None) -> None:
-        """Make a job in backoff, or one delayed, due now. Raises IllegalTransition in other states."""
+        """Make a job that waits for its retry, or that is delayed, due now. Raises IllegalTransition in other states."""
         await (await self._store()).jobs.retry_now(await self._id(job_id), note=self._scope.note(reason))

@@ -33,10 +33,11 @@ class Database(ClientPart):
         return await self._scope.holder.backend.schema_status()
 
     async def migrate(self) -> list[Migration]:
-        """Create or upgrade the schema; return what was applied. One migrator at a time, and all of a migration or nothing.
+        """Create or upgrade the schema; return what was applied. One process migrates at a time; a migration is applied whole or
+        not at all.
 
-        Tables of other programs are allowed, but none that has a name which perdure needs: in a SQLite file one of the same
-        name, on PostgreSQL any in a schema `perdure`. Raises MalformedUrl, StoreUnreachable, ForeignDatabase, SchemaTooNew,
+        Tables of other programs are allowed, unless they are in the way: in a SQLite file one of the same name as one of
+        perdure's, on PostgreSQL any in a schema `perdure`. Raises MalformedUrl, StoreUnreachable, ForeignDatabase, SchemaTooNew,
         MigrationChanged.
         """
         return await self._scope.holder.backend.migrate()
@@ -46,15 +47,15 @@ class Database(ClientPart):
         return await (await self._store()).now()
 
     async def sizes(self) -> StoreSizes:
-        """How much room tables and indexes take, largest first, found out without reading them. Raises as `App.open`."""
+        """How much space tables and indexes take, largest first, found out without reading them. Raises as `App.open`."""
         return await (await self._store()).figures.sizes()
 
     def fsck(self, *, fix: bool = False) -> Fsck:
-        """Prove that every job is what its log adds up to, that nothing around the jobs is missing or left over, and that the
-        schema is whole: `async for finding in client.fsck()`. A database in order gives nothing but notes (`finding.note`).
+        """Check that every job fits its log, that no row is missing or left over, and that the schema is whole:
+        `async for finding in app.database.fsck()`. A database without damage gives only notes (`finding.note`).
 
-        fix: repair what is safe, each repair in a transaction of its own; it is reported with fixed=True once it is
-        committed. Takes time in proportion to the database, no memory, and blocks no worker. It examines the jobs of
+        fix: repair what is safe, each repair in a transaction of its own; it is reported with fixed=True once it is committed.
+        It takes time in proportion to the database, memory for a few jobs, and blocks no worker. It checks the jobs of
         this client's tenant. Raises ForeignDatabase, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnreachable.
         """
         return Fsck(self._store, fix=fix)
@@ -74,12 +75,12 @@ class Database(ClientPart):
     ) -> int:
         """Delete jobs that ended at least `older_than` (seconds or text) ago, with their logs, permanently; return how many.
 
-        One transaction per batch of at most `batch` jobs, fewer where they are large; `on_batch` is called with the number so
-        far after each. Stopped at any moment it leaves whole jobs, and can be called again to go on.
-        status: only these ends. keep_logs: only payloads, results and checkpoints go. export: a file (JSON lines; gzipped if
-        it ends in .gz) to which each job is appended and synced before the transaction that deletes it. dry_run: only count.
-        Without filters it also forgets workers that were not heard of for so long, and for a day. Raises InvalidInput, and
-        StoreError where the export cannot be written.
+        One transaction per batch of at most `batch` jobs, fewer if they are large; `on_batch` is called with the number so
+        far after each. Stopped at any moment it leaves whole jobs, and another call goes on.
+        status: only jobs that ended so. keep_logs: only payloads, results and checkpoints are deleted. export: a file (JSON
+        lines; gzipped if it ends in .gz) to which each job is appended and synced before the transaction that deletes it.
+        dry_run: only count. Without filters it also deletes the rows of workers without a heartbeat for that long, at least a
+        day. Raises InvalidInput, and StoreError if the export cannot be written.
         """
         wanted = _wanted(older_than, status, kind, queue, heavy=keep_logs)
         _check_batch(batch)
@@ -103,11 +104,12 @@ class Database(ClientPart):
 
 
 def _wanted(older_than: Any, status: Any, kind: Any, queue: Any, *, heavy: bool) -> PruneFilter:
-    """A filter from what a person wrote. Raises InvalidInput for a status that is no end, and for an age that is none."""
+    """A filter from what a person wrote. Raises InvalidInput for a status that is not terminal, and for an invalid age."""
     filter = job_filter(status, kind, queue)
     if live := [s for s in filter.statuses if not s.terminal]:
         raise InvalidInput(
-            f"{live[0]} is no end of a job, and only finished jobs are pruned", hint=f"ends: {', '.join(ENDS)}"
+            f"jobs in {live[0]} are not finished, and only finished jobs are pruned",
+            hint=f"give one of: {', '.join(ENDS)}",
         )
     age = check_seconds(older_than, "older_than")
     return PruneFilter(age, filter.statuses or ENDS, filter.kinds, filter.queues, heavy=heavy)

@@ -36,11 +36,11 @@ O = TypeVar("O")  # noqa: E741  the handler's output
 
 
 class EnqueueOptions(TypedDict, total=False):
-    """How a job is enqueued; what is absent comes from the handler's policy.
+    """How a job is enqueued; what is not given comes from the handler's policy.
 
     priority: 1-9, 9 is the most urgent. delay: seconds or text. run_at, deadline: timezone-aware. deadline: after it the job
-    fails instead of starting or going on. idempotency_key: unique per kind; the same key with the same payload gives the same
-    job. goal: a title or message for people. elsewhere: True if the handler lives in another process.
+    fails instead of starting or continuing. idempotency_key: unique per kind; the same key with the same payload gives the same
+    job. goal: a title or message for people. elsewhere: True if this process does not have the handler.
     """
 
     queue: str
@@ -70,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A job to be enqueued, checked, but for its input: the same for all jobs of one kind without options of their own."""
+    """A checked job without its input: the same for all jobs of one kind that have no options of their own."""
 
     kind: str
     handler: Handler[Any, Any] | None
@@ -79,31 +79,31 @@ class _Form:
 
     @property
     def output_type(self) -> Any:
-        """What its handler is annotated to return, None where that is unknown."""
+        """What its handler is annotated to return; None if that is not known."""
         return self.handler.output_type if self.handler else None
 
-    def filled_in(self, input: Any) -> NewJob:
+    def with_input(self, input: Any) -> NewJob:
         """The job with this input. Raises NotJson, TooLarge, InvalidInput."""
         return NewJob(uuid7(), self.kind, payload_of(self.kind, self.handler, input), *self.rest)
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """An enqueue that only has to be done on the caller's connection, and what becomes of its acknowledgements."""
+class EnqueueInTransaction:
+    """An enqueue that is ready to be done on the caller's connection."""
 
-    joined: PreparedEnqueue
+    prepared: PreparedEnqueue
     sending: Sending
     handles: Callable[[Sequence[Enqueued]], list[Handle[Any]]]
 
-    def now(self) -> list[Handle[Any]]:
+    def run(self) -> list[Handle[Any]]:
         """Do it in this thread."""
         with self.sending:
-            return self.handles(self.sending.stored(self.joined.run()))
+            return self.handles(self.sending.stored(self.prepared.run()))
 
-    async def soon(self) -> list[Handle[Any]]:
+    async def run_async(self) -> list[Handle[Any]]:
         """Do it in this event loop."""
         with self.sending:
-            return self.handles(self.sending.stored(await self.joined.run_async()))
+            return self.handles(self.sending.stored(await self.prepared.run_async()))
 
 
 class JobEnqueue(JobQueries, JobControl):
@@ -130,33 +130,33 @@ class JobEnqueue(JobQueries, JobControl):
         tx: object = None,
         **options: Unpack[EnqueueOptions],
     ) -> Handle[Any]:
-        """Store a job; once this returns it is never lost.
+        """Store a job. When this returns, the job is committed.
 
         tx: a connection, cursor or session of yours (psycopg 3, asyncpg, SQLAlchemy 2, sqlite3, aiosqlite) in the App's
         database. The job is then stored by your transaction: it exists once you have committed, and never if you roll back.
-        A sqlite3 connection keeps the event loop waiting for its statement. Errors of your connection are its driver's own.
+        The statement on a sqlite3 connection blocks the event loop. Errors of your connection are its driver's own.
 
-        Raises UnknownHandler, NotJson, TooLarge (over 1 MiB), InvalidPriority, NegativeDelay, InvalidInput,
-        IdempotencyConflict, StoreUnreachable; with tx also UnsupportedTransaction, NoTransaction, OtherDatabase. Whatever it
-        raises, nothing was written.
+        Raises UnknownHandler, NotJson, TooLarge (more than 1 MiB), InvalidPriority, NegativeDelay, InvalidInput,
+        IdempotencyConflict, StoreUnreachable; with tx also UnsupportedTransaction, NoTransaction, OtherDatabase. If it raises,
+        nothing was written.
         """
         if tx is not None:
-            [joined] = await self.enqueue_many([Request(job, input, options)], tx=tx)
-            return joined
-        form = self._form(job, options) if options else self._plain(job)
-        stored = await self._send(form.filled_in(input), (await self._store()).jobs.enqueue)
+            [handle] = await self.enqueue_many([Request(job, input, options)], tx=tx)
+            return handle
+        form = self._form(job, options) if options else self._cached_form(job)
+        stored = await self._send(form.with_input(input), (await self._store()).jobs.enqueue)
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
         """Store several jobs in one transaction, in order: all or none. tx: as for `enqueue`. Raises as `enqueue`."""
         if tx is not None:
-            return await (await self.joining(requests, tx)).soon()
-        store, asked = await self._store(), list(requests)
+            return await (await self.prepare_in_transaction(requests, tx)).run_async()
+        store, wanted = await self._store(), list(requests)
         handles: list[Handle[Any]] = []
 
         def built() -> Iterator[NewJob]:
-            for new, output in self._built(asked):
-                handles.append(Handle(self, new.id, output))  # here, while the database is at work on those before
+            for new, output in self._built(wanted):
+                handles.append(Handle(self, new.id, output))  # here, while the database stores the ones before
                 yield new
 
         stored: Sequence[Enqueued]
@@ -170,29 +170,31 @@ class JobEnqueue(JobQueries, JobControl):
                 handle.id, handle.created = acknowledged
         return handles
 
-    async def joining(self, requests: Iterable[Request], tx: object) -> Joining:
+    async def prepare_in_transaction(self, requests: Iterable[Request], tx: object) -> EnqueueInTransaction:
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
         in your thread. Raises as `enqueue`."""
         built = list(self._built(requests))
         store = await self._store()
         with Sending(self._observer, [new for new, _ in built]) as sending:
-            joined = await store.jobs.prepare_enqueue(tx, sending.jobs)
-        return Joining(joined, sending, lambda stored: self._handles(stored, [output for _, output in built]))
+            prepared = await store.jobs.prepare_enqueue(tx, sending.jobs)
+        return EnqueueInTransaction(
+            prepared, sending, lambda stored: self._handles(stored, [output for _, output in built])
+        )
 
     def prepared(self, job: Handler[Any, Any] | str, input: Any, options: EnqueueOptions) -> NewJob:
         """The job that `enqueue` would store, checked; nothing is stored. Raises as `enqueue`."""
-        return self._form(job, options).filled_in(input)
+        return self._form(job, options).with_input(input)
 
     def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
-        """The jobs of some requests, and the types of their outputs. What many have in common is checked once."""
-        plain: dict[Handler[Any, Any] | str, _Form] = {}
+        """The jobs of some requests, and the types of their outputs. What requests have in common is checked once."""
+        forms: dict[Handler[Any, Any] | str, _Form] = {}
         for request in requests:
-            form = None if request.options else plain.get(request.job)
+            form = None if request.options else forms.get(request.job)
             if form is None:
                 form = self._form(request.job, request.options or {})
                 if not request.options:
-                    plain[request.job] = form
-            yield form.filled_in(request.input), form.output_type
+                    forms[request.job] = form
+            yield form.with_input(request.input), form.output_type
 
     def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
@@ -202,9 +204,9 @@ class JobEnqueue(JobQueries, JobControl):
         """The forms of jobs without options, with the policy each was made from: checking one costs as much as storing it."""
         return {}
 
-    def _plain(self, job: Handler[Any, Any] | str) -> _Form:
+    def _cached_form(self, job: Handler[Any, Any] | str) -> _Form:
         if isinstance(job, str):
-            return self._form(job, {})  # what a name stands for may change
+            return self._form(job, {})  # another handler may be registered under the name
         kept = self._forms.get(job)
         if kept is None or kept[0] != job.policy:
             kept = self._forms[job] = job.policy, self._form(job, {})
@@ -213,9 +215,7 @@ class JobEnqueue(JobQueries, JobControl):
     def _form(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> _Form:
         if not options.keys() <= _OPTIONS:  # tx= in the wrong place must not enqueue outside of the transaction
             unknown = ", ".join(sorted(options.keys() - _OPTIONS))
-            raise InvalidInput(
-                f"unknown options of an enqueue: {unknown}", hint=f"known: {', '.join(sorted(_OPTIONS))}"
-            )
+            raise InvalidInput(f"unknown options of enqueue: {unknown}", hint=f"known: {', '.join(sorted(_OPTIONS))}")
         handler = job if isinstance(job, Handler) else self._scope.registry.find(job)
         if isinstance(job, Handler):
             kind = job.name
@@ -243,7 +243,10 @@ class JobEnqueue(JobQueries, JobControl):
         return _Form(kind, handler, blank[_REST:])
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
-        """A new job with the same input, linked to the old one; the old one is left as it is. Raises JobNotFound, JobPruned."""
+        """A new job with the same input, linked to the old one, which does not change.
+
+        Raises JobNotFound, AmbiguousId, JobPruned.
+        """
         old = await self.get(job_id)
         if old.pruned_at is not None:
             raise JobPruned(old)
@@ -267,7 +270,7 @@ class JobEnqueue(JobQueries, JobControl):
 
 
 def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
-    """An input as JSON text, checked against its handler where that is known. Raises NotJson, TooLarge, InvalidInput."""
+    """An input as JSON text, checked against its handler if that is known. Raises NotJson, TooLarge, InvalidInput."""
     if handler is not None and not handler.takes_input and input is not None:
         raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
     what = f"the payload of job '{kind}'"
@@ -278,7 +281,7 @@ def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
 
 
 def again(old: Job, payload: str, how: str, note: str) -> NewJob:
-    """A new job like an old one, linked to it; its idempotency key and deadline were the old one's alone."""
+    """A new job like an old one, linked to it, without its idempotency key and deadline."""
     return NewJob(
         id=uuid7(),
         kind=old.kind,

@@ -29,11 +29,11 @@ class JobExport(JobQueries):
         until: datetime | None = None,
         search: str | None = None,
     ) -> AsyncIterator[Record]:
-        """Jobs with everything that is known of them, as JSON objects: for each a `job`, its `run`s, `approval`s and `event`s,
-        and an `end`. In the given order; or those of the filters, as in `list`, newest first; without either, all.
+        """Jobs with all that is stored of them, as JSON objects: for each a `job`, its `run`s, `approval`s and `event`s, and an
+        `end`. With ids, in their order; with filters as in `list`, or without either, newest first.
 
-        Memory holds a few jobs or events at a time, whatever their number. redact: payloads, results and people are
-        masked, their shape stays. Never a token. Raises JobNotFound, AmbiguousId, InvalidInput.
+        It reads a few jobs or events at a time. redact: payloads, results and names of people are masked, their structure stays.
+        A token is never exported. Raises JobNotFound, AmbiguousId, InvalidInput.
         """
         store = await self._store()
         filters: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Forks: a new job that keeps what an old one recorded before some step, and runs on from there."""
+"""Forks: a new job that keeps what an old one recorded before some step, and continues from there."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class JobFork(JobEnqueue):
     async def fork(
         self, job_id: JobId, from_step: str | int | None = None, *, input: Any = ..., reason: str | None = None
     ) -> Handle[Any]:
-        """A new job, linked to the old one, that keeps the steps recorded before `from_step` and runs from there on.
+        """A new job, linked to the old one, that keeps the steps recorded before `from_step` and continues from there.
 
-        from_step: a step's name, or its number as `jobs steps` counts them; None keeps all that was recorded. input: another
+        from_step: a step's name, or its number as `jobs steps` counts them; None keeps all recorded steps. input: another
         input; a kept step that is now called with other arguments fails the job with StepChanged, as in any later attempt.
-        The old job may be in any state and stays as it is. All is written in one transaction. Raises StepNotFound,
-        JobNotFound, AmbiguousId, JobPruned (its input is gone: give one), InvalidInput, NotJson, TooLarge; whatever it raises,
+        The old job may be in any state and does not change. Everything is written in one transaction. Raises StepNotFound,
+        JobNotFound, AmbiguousId, JobPruned (without its input; give another), InvalidInput, NotJson, TooLarge. If it raises,
         nothing was written.
         """
         store = await self._store()
         old = await self.get(job_id)
         if old.pruned_at is not None and input is ...:
-            raise JobPruned(old, "give the fork an input of its own: input=, or --input JSON; ")
+            raise JobPruned(old, "give the fork an input: input=, or --input JSON; ")
         handler = self._scope.registry.find(old.kind)
         payload = codec.encode(old.payload, "the payload") if input is ... else payload_of(old.kind, handler, input)
         events = await self.events(old.id)

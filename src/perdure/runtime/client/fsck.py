@@ -1,4 +1,4 @@
-"""The findings of one fsck: prove that what is stored is consistent, and repair what is safe."""
+"""The findings of one fsck: it checks that what is stored is consistent, and repairs what is safe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 200
 
 
 class Fsck(AsyncIterator[Finding]):
-    """The findings of one check, as they come. `jobs` is how many jobs were examined so far."""
+    """The findings of one check, one at a time. `jobs` is how many jobs were checked so far."""
 
     def __init__(self, open: Callable[[], Awaitable[Store]], *, fix: bool) -> None:
         self.jobs = 0
@@ -22,30 +22,30 @@ class Fsck(AsyncIterator[Finding]):
         self._fix = fix
         self._after: str | None = None
         self._found: deque[Sequence[Finding]] = deque()
-        self._told: deque[Finding] = deque()
-        self._over = False
+        self._ready: deque[Finding] = deque()
+        self._ended = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Finding:
-        while not self._told:
+        while not self._ready:
             if self._found:
-                self._told += await self._repaired(self._found.popleft())
-            elif self._over:
+                self._ready += await self._repaired(self._found.popleft())
+            elif self._ended:
                 raise StopAsyncIteration
             else:
                 page = await (await self._open()).checks.check(after=self._after, limit=PAGE)
                 self.jobs += page.jobs
                 self._after = page.next
-                self._over = page.next is None
-                # of the database as a whole, what can be repaired stands apart
-                together = groupby(page.findings, lambda f: (f.job_id, f.job_id is None and f.fixable))
-                self._found += [list(findings) for _, findings in together]
-        return self._told.popleft()
+                self._ended = page.next is None
+                # of the findings without a job, those that can be repaired are a group of their own
+                groups = groupby(page.findings, lambda f: (f.job_id, f.job_id is None and f.fixable))
+                self._found += [list(findings) for _, findings in groups]
+        return self._ready.popleft()
 
     async def _repaired(self, findings: Sequence[Finding]) -> Sequence[Finding]:
-        """What was found of one job, after what can be repaired was repaired."""
+        """The findings of one job, after the repairs, if they are wanted."""
         if not self._fix or not any(finding.fixable for finding in findings):
             return findings
         return await (await self._open()).checks.repair(findings[0].job_id)

@@ -29,11 +29,10 @@ class JobQueries(ClientPart):
     """See `jobs.Jobs`."""
 
     async def get(self, job_id: JobId, *, at: int | None = None) -> Job:
-        """The job as it stands, or with `at` as it was at that version of its log. Raises JobNotFound, AmbiguousId.
+        """The job as it is, or with `at` as it was at that version of its log. Raises JobNotFound, AmbiguousId.
 
-        What the log does not hold is None then: progress, the lease and the due time; `retry_count` and all that is recorded
-        are as they were, and what never changes (input, kind, limits, ...) is as it is. Raises InvalidInput for a version that
-        the log does not have.
+        With `at`, what the log does not hold is None: progress, the lease and the due time. Raises InvalidInput for a version
+        that the log does not have.
         """
         store, id = await self._store(), await self._id(job_id)
         job = await store.jobs.get_job(id)
@@ -42,7 +41,7 @@ class JobQueries(ClientPart):
         if type(at) is not int or not 1 <= at <= job.version:
             raise InvalidInput(
                 f"job …{job.short_id} has no version {at!r}: its log goes from 1 to {job.version}",
-                hint=f"perdure jobs events {job.short_id} shows it",
+                hint=f"perdure jobs events {job.short_id} shows them",
             )
         events: list[Event] = []
         while page := await store.jobs.list_events(id, after=len(events), limit=min(_PAGE, at - len(events))):
@@ -106,8 +105,8 @@ class JobQueries(ClientPart):
         return found
 
     async def explain(self, job_id: JobId) -> Explanation:
-        """Why the job is where it is, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
-        return explain(await (await self._store()).jobs.standing(await self._id(job_id)))
+        """Why the job is in its status, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
+        return explain(await (await self._store()).jobs.situation(await self._id(job_id)))
 
     async def diff(self, a: JobId, b: JobId) -> JobDiff:
         """What differs between two jobs: input, steps, result and outcome. Raises JobNotFound, AmbiguousId."""
@@ -115,20 +114,20 @@ class JobQueries(ClientPart):
         return compare(one, await self.events(one.id), other, await self.events(other.id))
 
     async def watch(self, job_id: JobId, from_version: int = 0) -> AsyncIterator[Event]:
-        """The events after `from_version` as they are committed, none twice and none skipped, on every store and across
-        processes; ends after the event that finishes the job. Raises JobNotFound."""
+        """The events after `from_version` as they are committed, each once and in order, whichever process writes them; ends
+        after the event that finishes the job. Raises JobNotFound, AmbiguousId."""
         async for event in follow(await self._store(), await self._id(job_id), after=from_version):
             yield event
 
     async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
-        """Wait until the job is finished and return it. Raises WaitTimeout; that does not touch the job."""
+        """Wait until the job is finished and return it. Raises WaitTimeout, which does not change the job."""
         limit = None if timeout is None else check_seconds(timeout, "timeout")
         store = await self._store()
         return await self._scope.holder.backend.wait(store, await self._id(job_id), limit)
 
     async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
         """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout,
-        and InvalidInput where it does not fit its type."""
+        and InvalidInput if it does not fit its type."""
         job = await self.wait(job_id, timeout=timeout)
         if job.status in FAILURES:
             raise JobFailed(job)
@@ -148,7 +147,7 @@ def job_filter(
     search: Any = None,
     idempotency_key: Any = None,
 ) -> JobFilter:
-    """A filter from what a person wrote: single values or sequences, statuses in any spelling. Raises InvalidInput."""
+    """A filter from what a person wrote: single values or sequences, statuses as in `parse_status`. Raises InvalidInput."""
     try:
         statuses = tuple(s if isinstance(s, Status) else parse_status(s) for s in _several(status))
     except ValueError as error:

@@ -25,7 +25,7 @@ class Shortcuts:
     jobs: Jobs
     """Enqueue jobs, read them, wait for them, control them."""
     approvals: Approvals
-    """Questions to people: list them, decide them."""
+    """Approvals: list them, decide them."""
     workers: Workers
     """The workers that share the database."""
     database: Database

@@ -31,11 +31,11 @@ async def wait_for_end(store: Store, job_id: UUID, seconds: float | None) -> Job
 
 
 async def _why_pending(store: Store, job: Job) -> tuple[str, list[str]]:
-    """Whether a worker serves a job that has not been claimed, and what to do: a program that only enqueues cannot know."""
+    """Why a job has not been claimed yet, and what to do: a program that only enqueues cannot know whether a worker runs."""
     if job.status is not Status.PENDING:
         return "", []
     try:
-        found = explain(await store.jobs.standing(job.id))
+        found = explain(await store.jobs.situation(job.id))
     except PerdureError:
-        return "", []  # the timeout is what has to be reported
+        return "", []  # the timeout is to be reported, not this
     return f"{found.sentence} ", [f"{move.what}: {move.command}" for move in found.moves]

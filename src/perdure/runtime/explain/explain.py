@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from perdure.model.explanation import MOST_AHEAD, Explanation, Move, Standing, Why, done_by_a_worker
+from perdure.model.explanation import MOST_AHEAD, Explanation, Move, Situation, Why, done_by_a_worker
 from perdure.model.jobs import LeaseInfo
 from perdure.model.states import FAILURES, Status
 from perdure.model.steps import steps_of
@@ -23,7 +23,7 @@ _OVERDUE = timedelta(seconds=10)
 """A job that has been next in line for longer, with a slot free for it, should have started."""
 
 
-def explain(seen: Standing) -> Explanation:
+def explain(seen: Situation) -> Explanation:
     """The reason why the job does not move at that moment, the facts, and what would move it."""
     job = seen.job
     if job.status.terminal:
@@ -40,7 +40,7 @@ def explain(seen: Standing) -> Explanation:
 # -- no worker holds it -----------------------------------------------------------------------------------------------------
 
 
-def _without_lease(seen: Standing) -> Reason:
+def _without_lease(seen: Situation) -> Reason:
     job, now = seen.job, seen.now
     if job.status.leased:
         return _damaged(seen, f"It is {job.status}, but no lease says who holds it")
@@ -55,7 +55,7 @@ def _without_lease(seen: Standing) -> Reason:
     return _suspended(seen)
 
 
-def _due(seen: Standing) -> Reason:
+def _due(seen: Situation) -> Reason:
     found = able_workers(seen)
     details = {**found.details, "due_at": seen.job.due_at, "ahead": seen.ahead, "more_ahead": seen.ahead >= MOST_AHEAD}
     sentence = f"{_why_due(seen)}{found.sentence}"
@@ -70,7 +70,7 @@ def _due(seen: Standing) -> Reason:
     return Reason(found.code, sentence, details, found.moves)
 
 
-def _why_due(seen: Standing) -> str:
+def _why_due(seen: Situation) -> str:
     job, now = seen.job, seen.now
     assert job.due_at is not None
     for wait in job.waits:
@@ -83,7 +83,7 @@ def _why_due(seen: Standing) -> str:
     return f"{subject} has been due for {span(seconds(now - job.due_at))}, "
 
 
-def _not_yet(seen: Standing) -> Reason:
+def _not_yet(seen: Situation) -> Reason:
     job, now = seen.job, seen.now
     if job.due_at is None:
         return _damaged(seen, f"It is {job.status}, but nothing in the queue would ever start it")
@@ -122,7 +122,7 @@ def _not_yet(seen: Standing) -> Reason:
     return with_workers(reason, found)
 
 
-def _suspended(seen: Standing) -> Reason:
+def _suspended(seen: Situation) -> Reason:
     """Answers first, in the order in which they were asked for, then the earliest time."""
     job = seen.job
     answers, times = _lines(seen)
@@ -142,7 +142,7 @@ def _suspended(seen: Standing) -> Reason:
     return with_workers(Reason(answers[0].code, sentence, details, moves), able_workers(seen))
 
 
-def _lines(seen: Standing) -> tuple[list[WaitLine], list[WaitLine]]:
+def _lines(seen: Situation) -> tuple[list[WaitLine], list[WaitLine]]:
     """What is said of the open waits: of those that something may answer, and of those that only time ends, earliest first."""
     answers, times = list[WaitLine](), list[WaitLine]()
     for wait in sorted(seen.job.waits, key=lambda w: w.until or seen.now):
@@ -159,7 +159,7 @@ def _first_of(times: Sequence[WaitLine]) -> str:
 # -- a worker holds it ------------------------------------------------------------------------------------------------------
 
 
-def _leased(seen: Standing, lease: LeaseInfo) -> Reason:
+def _leased(seen: Situation, lease: LeaseInfo) -> Reason:
     job, now, holder = seen.job, seen.now, seen.holder
     name = named(holder) if holder else f"worker {lease.worker_id}"
     details: dict[str, Any] = {
@@ -208,7 +208,7 @@ def _leased(seen: Standing, lease: LeaseInfo) -> Reason:
     return _running(seen, name, details)
 
 
-def _running(seen: Standing, name: str, details: dict[str, Any]) -> Reason:
+def _running(seen: Situation, name: str, details: dict[str, Any]) -> Reason:
     job, now = seen.job, seen.now
     begun = [s for s in steps_of(seen.events) if s.status == "running"]
     details |= {
@@ -235,7 +235,7 @@ def _running(seen: Standing, name: str, details: dict[str, Any]) -> Reason:
     return Reason(Why.RUNNING, sentence, details)
 
 
-def _canceller(seen: Standing) -> tuple[str | None, str | None]:
+def _canceller(seen: Situation) -> tuple[str | None, str | None]:
     for event in reversed(seen.events):
         if event.type == "cancel_requested" and isinstance(event.payload, dict):
             return event.payload.get("actor"), event.payload.get("reason")
@@ -245,7 +245,7 @@ def _canceller(seen: Standing) -> tuple[str | None, str | None]:
 # -- it has ended -----------------------------------------------------------------------------------------------------------
 
 
-def _ended(seen: Standing) -> Reason:
+def _ended(seen: Situation) -> Reason:
     job, now = seen.job, seen.now
     at = when(job.finished_at, now)
     details: dict[str, Any] = {"finished_at": job.finished_at, "started_at": job.started_at, "attempts": job.attempt}
@@ -284,7 +284,7 @@ def _ended(seen: Standing) -> Reason:
 # -- words ------------------------------------------------------------------------------------------------------------------
 
 
-def _damaged(seen: Standing, sentence: str) -> Reason:
+def _damaged(seen: Situation, sentence: str) -> Reason:
     details = {"version": seen.job.version}
     repair = Move("write again what its log says is missing", "perdure fsck --fix")
     moves = (repair, Move("end it", f"perdure jobs cancel {seen.job.short_id}"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from perdure.model.explanation import Move, Standing, Why, start_worker
+from perdure.model.explanation import Move, Situation, Why, start_worker
 from perdure.model.timing import when
 from perdure.model.workers import WorkerInfo, WorkerState
 
@@ -24,7 +24,7 @@ class Reason:
     moves: tuple[Move, ...] = ()
 
 
-def able_workers(seen: Standing) -> Reason:
+def able_workers(seen: Situation) -> Reason:
     """Which workers could start the job now."""
     job, queue = seen.job, f"queue '{seen.job.queue}'"
     serving = [w for w in seen.workers if job.queue in w.queues]

@@ -1,11 +1,11 @@
-"""The contract of a store, by role. Every method's docstring is its specification; `tests/conformance` holds
-each store to it.
+"""The contract of a store, a file per role. Every method's docstring is its specification; `tests/conformance` tests each store
+against it.
 
 Promises common to all methods
-- A method that changes anything has committed when it returns, and has changed nothing when it raises. The one exception
-  is said where it matters: a connection lost during commit is resolved by looking, never by guessing.
-- One transaction per transition: status, event, lease, queue row, run row, waits and approvals move together.
-- Times are database time, UTC. Durations are seconds. JSON travels as text and is stored as that exact text.
+- A method that changes anything has committed when it returns, and has changed nothing when it raises. If the connection is
+  lost during the commit, the method looks whether it committed; its docstring says how.
+- One transaction per transition: status, event, lease, queue row, run row, waits and approvals change together.
+- Times are database time, UTC. Durations are seconds. JSON is passed as text and is stored as that exact text.
 - A store serves one tenant; rows of other tenants do not exist for it.
 - Writes of a worker carry its `Lease` in their WHERE; if the lease is not the live one they raise `LeaseLost`.
 - `note` is JSON text saying who, via what and why: {"actor": ..., "via": ..., "reason": ...}.

@@ -1,4 +1,4 @@
-"""Questions to people. Part of `protocol.Store`."""
+"""Approvals. Part of `protocol.Store`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from perdure.model.jobs import Lease, Page
 
 
 class ApprovalStore(Protocol):
-    """Questions to people."""
+    """Approvals and questions to people."""
 
     async def request_approval(self, lease: Lease, approval: NewApproval) -> Approval:
-        """Store the approval, its wait and its `approval_requested` event, fenced by the lease. If the job already has an
+        """Store the approval, its wait and its `approval_requested` event, if the lease is live. If the job already has an
         approval of this key, that one is returned and nothing is written. Raises `LeaseLost`."""
         ...
 
@@ -28,7 +28,7 @@ class ApprovalStore(Protocol):
         ...
 
     async def find_approval(self, text: str) -> UUID:
-        """As `find_job`, for approvals; a job's id means its one PENDING approval, or without any the latest it asked for.
+        """As `find_job`, for approvals. A job's id names its one PENDING approval, or if it has none its latest.
         Raises `ApprovalNotFound`, `AmbiguousId`."""
         ...
 
@@ -41,7 +41,8 @@ class ApprovalStore(Protocol):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Approval]:
-        """Approvals that match, newest first. `assignee` shows those the person may decide: unassigned or naming them."""
+        """Approvals that match, newest first. `assignee`: only those that this person may decide, which are those without
+        assignees and those that name this one."""
         ...
 
     async def decide(self, decision: Decide) -> Approval:

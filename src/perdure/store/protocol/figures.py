@@ -1,4 +1,4 @@
-"""What dashboards and alerts ask for. Part of `protocol.Store`."""
+"""Figures for dashboards and alerts. Part of `protocol.Store`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from perdure.model.retention import StoreSizes
 
 
 class FigureStore(Protocol):
-    """What dashboards and alerts ask for."""
+    """Figures for dashboards and alerts."""
 
     async def snapshot(self) -> Figures:
         """The jobs that are not finished, counted by kind, queue and status, and the approvals that are pending.
 
-        It costs what is unfinished, and does not read what history holds. The two counts may be a moment apart.
+        The cost grows with the number of unfinished jobs; finished ones are not read. The two counts may be a moment apart.
         """
         ...
 
     async def decided(self, since: datetime, *, limit: int = 1000) -> list[Decided]:
-        """Approvals that were approved, denied or expired at `since` (UTC) or later, earliest first, at most `limit`; those
-        closed because their job ended are none of them. It costs what it returns."""
+        """Approvals that were approved, denied or expired at `since` (UTC) or later, earliest first, at most `limit`; without
+        those that were closed because their job ended. The cost grows with what it returns."""
         ...
 
     async def sizes(self) -> StoreSizes:

@@ -13,7 +13,7 @@ class Listener(Protocol):
     """Wakes up when a topic is hinted at. Hints are merged, and may be lost: always poll as well."""
 
     async def wait(self, timeout: float) -> bool:
-        """Return True at once if a hint came since the last call, or when one comes; False after `timeout` seconds."""
+        """Return True when a hint comes, at once if one came since the last call; False after `timeout` seconds."""
         ...
 
 

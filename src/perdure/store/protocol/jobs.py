@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
-from perdure.model.explanation import Standing
+from perdure.model.explanation import Situation
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -21,7 +21,7 @@ class JobStore(Protocol):
 
         - With an idempotency key already used for this (tenant, kind): the same payload returns the existing job's id with
           created=False and writes nothing; another payload raises `IdempotencyConflict` and writes nothing. Payloads are the
-          same if they are equal as JSON, however they are spelled; an equal payload_hash says so at once.
+          same if they are equal as JSON values, however they are formatted; with an equal payload_hash they are not compared.
         - Concurrent calls share one commit (batched); each returns only after its own commit.
         - A connection lost during the commit is resolved by the job's id: the call succeeds once, never twice.
         """
@@ -30,7 +30,7 @@ class JobStore(Protocol):
     async def enqueue_many(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """As `enqueue` for all of them in one transaction, in the given order: all are stored or none.
 
-        The jobs are read once, the later ones while the earlier ones are written. What reading them raises, this raises, and
+        The jobs are read once, the later ones while the earlier ones are written. If reading them raises, so does this, and
         nothing is stored.
         Two jobs of one call may share an idempotency key: with equal payloads they are one job.
         """
@@ -39,26 +39,26 @@ class JobStore(Protocol):
     async def enqueue_recorded(
         self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
     ) -> Enqueued:
-        """As `enqueue`, for a job that begins with things recorded elsewhere: a fork.
+        """As `enqueue`, for a job that begins with events recorded by another job: a fork.
 
         - In one transaction: the job, PENDING; its log with `job_created` and then `events`, in order, as versions 2, 3, ... of
           attempt 0; and the checkpoint (JSON text) in its state.
-        - Its version is the head of that log. The first claim writes `run_started` behind it.
-        - Repeating a call whose job is there already writes nothing.
+        - Its version is the last one of that log. The first claim writes `run_started` after it.
+        - Repeating a call whose job exists already writes nothing.
         """
         ...
 
     async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
-        """Prepare `enqueue_many` in the open transaction of a caller's connection; what is returned does it, in the thread or
-        event loop that the connection belongs to, and gives the acknowledgements.
+        """Prepare `enqueue_many` in the open transaction of a caller's connection. The returned object then does it, in the
+        thread or event loop of the connection, and returns the acknowledgements.
 
         - Rolled back (the transaction, or a savepoint around it): never enqueued. Committed: enqueued, claimable at the next
           poll. No hint is sent: only the caller knows when the transaction commits.
-        - It begins and ends no transaction, with one exception: where the driver would begin one by itself before an insert,
-          one is begun.
-        - `UnsupportedTransaction`: perdure cannot join this. `NoTransaction`: the driver would commit at once.
-          `OtherDatabase`: the connection leads elsewhere than this store. Those and `IdempotencyConflict` write nothing and
-          leave the transaction as it was. Errors of the connection are its driver's own.
+        - It begins and ends no transaction, with one exception: if the driver would begin one by itself before an insert, one is
+          begun.
+        - `UnsupportedTransaction`: perdure cannot enqueue on this object. `NoTransaction`: the driver would commit at once.
+          `OtherDatabase`: the connection is to another database than this store. Those and `IdempotencyConflict` write nothing
+          and leave the transaction as it was. Errors of the connection are its driver's own.
         """
         ...
 
@@ -67,17 +67,17 @@ class JobStore(Protocol):
         ...
 
     async def find_job(self, text: str) -> UUID:
-        """The id a person means: a full UUID, or 6 or more last hex digits that no other job shares (a leading `…` is
-        ignored). Raises `JobNotFound`, `AmbiguousId`."""
+        """The id that a person typed: a full UUID, or its last 6 or more hex digits if no other id ends in them (a leading `…`
+        is ignored). Raises `JobNotFound`, `AmbiguousId`."""
         ...
 
     async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
         """Jobs that match, newest first (by id). A cursor continues exactly where its page ended. Raises `InvalidInput`
-        for a cursor that is none. Lists of live or failed jobs cost what they show, not what history holds."""
+        for an invalid cursor. The cost of a list of live or failed jobs grows with what it shows, not with all jobs."""
         ...
 
     async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:
-        """How many jobs match, grouped; groups without jobs are absent. Counts of live or failed jobs do not read history."""
+        """How many jobs match, grouped; groups without jobs are absent. Counts of live or failed jobs do not read other jobs."""
         ...
 
     async def list_runs(self, job_id: UUID) -> list[RunRecord]:
@@ -98,13 +98,13 @@ class JobStore(Protocol):
         """Events with a version greater than `after`, in order, at most `limit`. An unknown job has none."""
         ...
 
-    async def standing(self, job_id: UUID) -> Standing:
+    async def situation(self, job_id: UUID) -> Situation:
         """The job and everything that decides whether it moves, in one snapshot. Raises `JobNotFound`.
 
         - ahead: due jobs of its lane that a claim would take before it (higher priority, or earlier due, or lower id), counted
           up to MOST_AHEAD, at a cost that does not grow with the queue; 0 where the job is not due.
         - workers: all of the tenant that have not stopped. holder and claimed_at: of its lease, if there is one.
-        - approvals: those that its open waits name. events: its newest EVENTS_LOOKED_AT, in order.
+        - approvals: those that its open waits name. events: its newest NEWEST_EVENTS, in order.
         """
         ...
 
@@ -114,7 +114,7 @@ class JobStore(Protocol):
         - Unleased and not terminal: CANCELLED in this transaction.
         - Leased: `cancel_requested` is set and written to the log once (a hint wakes the holder); the status stays RUNNING
           or WAITING until the holder, or after 10 s any worker's reaper, commits CANCELLED.
-        - Leased with force=True, or with an expired lease: fenced and CANCELLED in this transaction.
+        - Leased with force=True, or with an expired lease: the lease is deleted and the job CANCELLED in this transaction.
         - CANCELLED already: returned as it is. Another terminal state: `IllegalTransition`.
         """
         ...

@@ -33,8 +33,8 @@ class LeaseStore(Protocol):
         """Renew the leases that are still live (same worker and attempt, not expired) to `ttl` seconds from now; return
         the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code.
 
-        A lease whose row another session has locked is returned as well while it is live, though it is not renewed (nor
-        marked): it is renewed by the first heartbeat after the lock is gone. It keeps no other lease from being renewed.
+        A live lease whose row another session has locked is returned as well, though it is not renewed (nor marked): the first
+        heartbeat after the lock is gone renews it. Other leases are renewed meanwhile.
         """
         ...
 
@@ -48,15 +48,14 @@ class LeaseStore(Protocol):
         """Append the holder's events in order and carry out the effects, in one commit shared with other callers; the database
         assigns dense versions, renews the lease, and marks the claim started.
 
-        Effects of one statement run together; those of different statements in the order of `LOCK_ORDER`, whatever their order
-        here.
+        Effects of one statement run together; those of different statements run in the order of `LOCK_ORDER`.
         Returns the version of the last event. With no events only the effects are carried out (progress).
         Raises `LeaseLost`, and then nothing was written. A connection lost during commit is resolved by the events' ids.
         """
         ...
 
     async def read_wait(self, lease: Lease, key: str) -> Wait | None:
-        """An open wait of the job that this lease is of; None if it is not open."""
+        """The open wait with this key of the lease's job; None if there is none."""
         ...
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:
@@ -71,11 +70,11 @@ class LeaseStore(Protocol):
           max_retries the job becomes DEADLETTER instead, with the outcome's error, error_kind as given or `exhausted`,
           and without an increment.
         - PARKED and WAITING_FOR_APPROVAL: the queue row is derived from the open waits (`job_waits`): due at the earliest
-          `until` or deadline; due now if one of them is answered, or if there is no wait at all; no row where only an answer can
-          wake it. Answers given meanwhile are never missed.
+          `until` or deadline; due now if one of them is answered, or if there is no wait; no row if only an answer can wake it.
+          Answers given meanwhile are never missed.
         - COMPLETED and the other terminal states close open waits and cancel open approvals.
-        - A pending cancel request does not stop a terminal outcome: the first commit wins. An outcome that is no end (RETRY,
-          PARKED, WAITING_FOR_APPROVAL) becomes CANCELLED, so that no request is lost. CANCELLED takes the canceller's note.
+        - A pending cancel request does not stop a terminal outcome: the first commit wins. Another outcome (RETRY, PARKED,
+          WAITING_FOR_APPROVAL) becomes CANCELLED, so that no request is lost. CANCELLED has the note of the cancel request.
         Raises `LeaseLost`, and then nothing was written.
         """
         ...
@@ -85,21 +84,21 @@ class LeaseStore(Protocol):
         ...
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
-        """Take jobs away from expired leases, skipping what others are working on; return what became of each.
+        """Take jobs from expired leases, skipping those that other sessions have locked; return what became of each.
 
         - cancel requested: CANCELLED.
         - started: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
-        - never started: RETRY due now at no cost, or DEADLETTER (`lease_lost`) at the 20th such loss.
+        - never started: RETRY due now without using a retry, or DEADLETTER (`lease_lost`) at the 20th such loss.
         Also commits CANCELLED for live leases whose cancel request is older than 10 s. Writes the run row with the lost
-        worker's id. A job whose rows were damaged by hand is logged and left, and so it is by `claim` and `expire`.
+        worker's id. A job whose rows were damaged by hand is logged and skipped, by `claim` and `expire` as well.
         """
         ...
 
     async def expire(self, *, limit: int = 100) -> int:
-        """The deadlines of things that no worker holds; return how many were settled, at most `limit` of each sort.
+        """Apply the deadlines of jobs that no worker holds, and of approvals; return how many, at most `limit` of each.
 
         - Jobs PENDING, RETRY, PARKED or WAITING_FOR_APPROVAL past their deadline: FAILED (`timeout`).
-        - Approvals past expires_at: EXPIRED with an `approval_decided` event; on_expiry `fail` fails a job that is suspended
-          on it, its wait still open (`expired`); otherwise the job is woken to find out.
+        - Approvals past expires_at: EXPIRED with an `approval_decided` event. on_expiry `fail` fails a job that is suspended on
+          it, if its wait is still open (`expired`); otherwise the job is woken.
         """
         ...

@@ -20,7 +20,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """What the database has and what this version of perdure needs; `current` is 0 where there is no schema."""
+    """What the database has and what this version of perdure needs; `current` is 0 if there is no schema."""
 
     current: int
     needed: int
@@ -35,17 +35,17 @@ class SchemaStore(Protocol):
     async def schema_status(self) -> SchemaStatus:
         """Compare the schema with what is needed; works on an empty database and on a newer schema.
 
-        Raises `ForeignDatabase` where other tables are in the way of the schema.
+        Raises `ForeignDatabase` if other tables are in the way of the schema.
         """
         ...
 
     async def migrate(self, *, allow_other_tables: bool = True) -> list[Migration]:
-        """Apply what is missing, in order, under a lock that admits one migrator at a time; return what was applied.
+        """Apply what is missing, in order, under a lock that admits one process at a time; return what was applied.
 
-        allow_other_tables: also in a SQLite file that has other tables and no schema of perdure's; PostgreSQL has a schema of its
-        own for it.
-        Raises `ForeignDatabase` where other tables are in the way, `SchemaTooNew`, or `MigrationChanged` if an
-        applied migration's checksum differs. A failing migration leaves nothing of itself.
+        allow_other_tables: also in a SQLite file that has other tables and not yet perdure's; on PostgreSQL perdure has a schema
+        of its own.
+        Raises `ForeignDatabase` if other tables are in the way, `SchemaTooNew`, or `MigrationChanged` if an applied migration's
+        checksum differs. A failing migration changes nothing.
         """
         ...
 
@@ -55,10 +55,10 @@ class SchemaStore(Protocol):
         ...
 
     async def other_tables(self) -> list[str]:
-        """Tables and views of the database that are not ours; PostgreSQL's with their schemas, without those of extensions."""
+        """Tables and views that are not perdure's; on PostgreSQL with their schemas, without those of extensions."""
         ...
 
     async def kinds(self) -> list[str]:
-        """Every kind of job in the database, of all tenants: the one look beyond the store's own. It costs a look at an index
-        for each kind, however many jobs there are. The order is the database's own."""
+        """Every kind of job in the database, of all tenants, in any order. It costs an index lookup for each kind, however many
+        jobs there are."""
         ...

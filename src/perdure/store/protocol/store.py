@@ -37,22 +37,22 @@ class Store(Protocol):
 
     @property
     def approvals(self) -> ApprovalStore:
-        """Questions to people."""
+        """Approvals and questions to people."""
         ...
 
     @property
     def workers(self) -> WorkerStore:
-        """Workers as rows."""
+        """The rows of workers."""
         ...
 
     @property
     def retention(self) -> RetentionStore:
-        """Deleting finished jobs."""
+        """Deleting finished jobs, and the leaders of chores."""
         ...
 
     @property
     def figures(self) -> FigureStore:
-        """Counts for dashboards and alerts."""
+        """Figures for dashboards and alerts."""
         ...
 
     @property
@@ -72,11 +72,11 @@ class Store(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Runs as fast as database time does: by it callers measure how far a moment of database time is away."""
+        """Runs at the same rate as database time: callers measure with it how far away a moment of database time is."""
         ...
 
     def tenant(self, tenant_id: str) -> Store:
-        """The view of another tenant, over the same connections. It costs no connection and no lock: make as many as you like."""
+        """The view of another tenant, over the same connections. It takes no connection and no lock, so there may be many."""
         ...
 
     async def now(self) -> datetime:
@@ -84,5 +84,5 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was acknowledged, then release every connection: of all views. Calling it twice is fine."""
+        """Finish the writes that have begun, then release every connection, of all views. A second call does nothing."""
         ...

@@ -1,4 +1,4 @@
-"""Workers as rows. Part of `protocol.Store`."""
+"""The rows of workers. Part of `protocol.Store`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 
 
 class WorkerStore(Protocol):
-    """Workers as rows, so that people can see and steer them."""
+    """The rows of workers, by which people see and control them."""
 
     async def register_worker(self, info: WorkerInfo) -> None:
         """Insert the worker's row, heartbeat now."""
@@ -19,7 +19,7 @@ class WorkerStore(Protocol):
         ...
 
     async def list_workers(self, *, include_stopped: bool = False) -> list[WorkerInfo]:
-        """Workers, newest first, with their live leases counted. A worker not heard of for 15 s is shown with alive=False."""
+        """Workers, newest first, with their live leases counted. A worker without a heartbeat for 15 s has alive=False."""
         ...
 
     async def command_worker(self, worker_id: str, command: WorkerCommand) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from perdure.model.explanation import EVENTS_LOOKED_AT, MOST_AHEAD, Standing
+from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, Situation
 from perdure.store.errors import job_not_found
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
@@ -12,8 +12,8 @@ from perdure.store.postgres.jobs.read import job_of_row
 from perdure.store.rows import approval_of, event_of, worker_of
 
 
-async def read_standing(tx: Transaction, tenant_id: str, job_id: UUID) -> Standing:
-    """See `protocol.JobStore.standing`."""
+async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situation:
+    """See `protocol.JobStore.situation`."""
     await tx.rows("one_snapshot")
     row = await tx.row("get_job", job_id=job_id, tenant_id=tenant_id)
     if row is None:
@@ -22,13 +22,13 @@ async def read_standing(tx: Transaction, tenant_id: str, job_id: UUID) -> Standi
     now = await tx.row("db_now")
     assert now is not None
     lease = await tx.row("lease_holder", job_id=job_id)
-    before = max(0, job.version - EVENTS_LOOKED_AT)
+    before = max(0, job.version - NEWEST_EVENTS)
     workers = await tx.rows("list_workers", tenant_id=tenant_id, include_stopped=False)
     approvals = await tx.rows("approvals_awaited", job_id=job_id)
     events = await tx.rows(
-        "list_events", job_id=job_id, after=before, limit=EVENTS_LOOKED_AT, types=None, tenant_id=tenant_id
+        "list_events", job_id=job_id, after=before, limit=NEWEST_EVENTS, types=None, tenant_id=tenant_id
     )
-    return Standing(
+    return Situation(
         now=CODEC.time(now["now"]),
         job=job,
         workers=tuple(worker_of(row, CODEC) for row in workers),

@@ -7,7 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
-from perdure.model.explanation import Standing
+from perdure.model.explanation import Situation
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
@@ -16,7 +16,7 @@ from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.jobs import control, read
 from perdure.store.postgres.jobs.enqueue import EnqueueItem
 from perdure.store.postgres.jobs.enqueue_many import enqueue_recorded, enqueue_together
-from perdure.store.postgres.jobs.explain import read_standing
+from perdure.store.postgres.jobs.explain import read_situation
 from perdure.store.rows import event_of, run_of
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
 
@@ -103,9 +103,9 @@ class PostgresJobs:
         )
         return [event_of(row, CODEC) for row in rows]
 
-    async def standing(self, job_id: UUID) -> Standing:
-        """See `protocol.JobStore.standing`."""
-        return await self._database.transact(lambda tx: read_standing(tx, self._tenant_id, job_id))
+    async def situation(self, job_id: UUID) -> Situation:
+        """See `protocol.JobStore.situation`."""
+        return await self._database.transact(lambda tx: read_situation(tx, self._tenant_id, job_id))
 
     # -- control -------------------------------------------------------------------------------------------------------
 

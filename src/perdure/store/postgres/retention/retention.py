@@ -8,7 +8,7 @@ from uuid import UUID
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
-from perdure.store.protocol.retention import LOOKED_AT
+from perdure.store.protocol.retention import MOST_EXAMINED
 
 _PARTS = ("events", "runs", "state", "approvals", "failures", "jobs", "done")
 
@@ -24,7 +24,7 @@ class PostgresRetention:
         self, wanted: PruneFilter, *, after: UUID | None = None, before: UUID | None = None, limit: int = 500
     ) -> PrunePage:
         """See `protocol.RetentionStore.list_prunable`."""
-        end = await self._database.row("prune_window", after=after, before=before, rows=LOOKED_AT)
+        end = await self._database.row("prune_window", after=after, before=before, rows=MOST_EXAMINED)
         up_to: UUID | None = end["id"] if end else None
         rows = await self._database.rows(
             "list_prunable",

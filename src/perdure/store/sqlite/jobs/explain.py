@@ -6,7 +6,7 @@ import json
 import sqlite3
 from uuid import UUID
 
-from perdure.model.explanation import EVENTS_LOOKED_AT, MOST_AHEAD, Standing
+from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, Situation
 from perdure.store.errors import job_not_found
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.codec import CODEC
@@ -14,18 +14,18 @@ from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.jobs.read import event_values
 
 
-def read_standing(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Standing:
-    """See `protocol.JobStore.standing`."""
+def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Situation:
+    """See `protocol.JobStore.situation`."""
     id = {"job_id": str(job_id)}
     row = conn.execute(SQL["get_job"], {**id, "tenant_id": tenant_id}).fetchone()
     if row is None:
         raise job_not_found(job_id)
     job = job_of(row, CODEC)
     lease = conn.execute(SQL["lease_holder"], id).fetchone()
-    after = max(0, job.version - EVENTS_LOOKED_AT)
-    log = event_values(job_id, tenant_id, after=after, limit=EVENTS_LOOKED_AT, types=None)
+    after = max(0, job.version - NEWEST_EVENTS)
+    log = event_values(job_id, tenant_id, after=after, limit=NEWEST_EVENTS, types=None)
     workers = conn.execute(SQL["list_workers"], {"tenant_id": tenant_id, "include_stopped": False})
-    return Standing(
+    return Situation(
         now=CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
         job=job,
         workers=tuple(worker_of(w, CODEC) for w in workers),

@@ -7,7 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
-from perdure.model.explanation import Standing
+from perdure.model.explanation import Situation
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found, parse_cursor
@@ -18,7 +18,7 @@ from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.jobs import control, read
 from perdure.store.sqlite.jobs.enqueue import EnqueueItem, enqueue_all, enqueue_each, enqueue_recorded
-from perdure.store.sqlite.jobs.explain import read_standing
+from perdure.store.sqlite.jobs.explain import read_situation
 from perdure.store.sqlite.tx_enqueue.tx_enqueue import connection_steps
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
 
@@ -114,9 +114,9 @@ class SqliteJobs:
         values = read.event_values(job_id, self._tenant_id, after=after, limit=limit, types=types)
         return [event_of(row, CODEC) for row in await self._engine.rows("list_events", **values)]
 
-    async def standing(self, job_id: UUID) -> Standing:
-        """See `protocol.JobStore.standing`."""
-        return await self._engine.read(lambda conn: read_standing(conn, self._tenant_id, job_id))
+    async def situation(self, job_id: UUID) -> Situation:
+        """See `protocol.JobStore.situation`."""
+        return await self._engine.read(lambda conn: read_situation(conn, self._tenant_id, job_id))
 
     # -- control -------------------------------------------------------------------------------------------------------
 

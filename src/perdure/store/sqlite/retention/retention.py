@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
-from perdure.store.protocol.retention import LOOKED_AT
+from perdure.store.protocol.retention import MOST_EXAMINED
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import json_list, span
 from perdure.store.sqlite.engine.engine import Engine
@@ -44,7 +44,7 @@ class SqliteRetention:
         }
 
         def look(conn: sqlite3.Connection) -> PrunePage:
-            end = conn.execute(SQL["prune_window"], {**window, "rows": LOOKED_AT}).fetchone()
+            end = conn.execute(SQL["prune_window"], {**window, "rows": MOST_EXAMINED}).fetchone()
             values["up_to"] = None if end is None else end["id"]
             values["finished_before"] = conn.execute(SQL["db_now"]).fetchone()["now"] - span(wanted.older_than)
             rows = conn.execute(SQL["list_prunable"], values)
