@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.model.effects import patch_state
-from perdure.model.errors import IllegalTransition, PerdureError
+from perdure.model.errors import IllegalTransition, LeaseLost, PerdureError
 from perdure.model.jobs import Lease, Outcome
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.protocol import Store
@@ -27,6 +27,7 @@ from tests.conformance.support import (
     later,
     near,
     outcome,
+    run_out,
     run_to,
     started,
 )
@@ -238,3 +239,88 @@ async def test_state_outlives_attempts_and_is_written_with_the_events(store: Sto
     await store.leases.finish(again, outcome(S.COMPLETED))
     state = (await store.jobs.get_job(job_id)).state
     assert (state.tokens, state.cursor) == (8, "write")
+
+
+async def taken_over(store: Store, lease: Lease) -> Lease:
+    """The lease of the worker that took this job over when its lease had expired."""
+    await run_out(store, lease)
+    await store.leases.reap(worker_id=OTHER)
+    return (await claim(store, lease.job_id, worker_id=OTHER)).lease
+
+
+async def test_many_attempts_end_in_one_call(store: Store) -> None:
+    """Each as if it had ended alone; the answers come in the order of the ends."""
+    statuses = ENDS * 3
+    leases = [await started(store) for _ in statuses]
+    ends = [(lease, outcome(status)) for lease, status in zip(leases, statuses, strict=True)]
+    assert await store.leases.finish_many(ends) == statuses
+    for lease, status in zip(leases, statuses, strict=True):
+        job = await store.jobs.get_job(lease.job_id)
+        assert (job.status, job.lease) == (status, None)
+        assert [run.outcome for run in await store.jobs.list_runs(lease.job_id)] == [status]
+        await checked_log(store, lease.job_id)
+    assert await store.leases.finish_many([]) == []
+
+
+@pytest.mark.parametrize("end", [S.COMPLETED, S.FAILED])
+async def test_of_many_ends_one_without_its_lease_is_refused_and_the_others_are_written(
+    store: Store, end: Status
+) -> None:
+    lost, taken, *live = [await started(store) for _ in range(5)]
+    await run_out(store, lost)
+    again = await taken_over(store, taken)
+    results = await store.leases.finish_many(
+        [(lease, outcome(end)) for lease in (live[0], lost, live[1], taken, live[2])]
+    )
+    assert [result if isinstance(result, Status) else type(result) for result in results] == [
+        end, LeaseLost, end, LeaseLost, end,
+    ]  # fmt: skip
+    for lease in live:
+        assert (await store.jobs.get_job(lease.job_id)).status is end
+    assert (await store.jobs.get_job(taken.job_id)).status is S.RUNNING, "its new holder goes on"
+    assert await store.leases.finish(again, outcome(end)) is end
+    for lease in (lost, taken, *live):
+        await checked_log(store, lease.job_id)
+
+
+@pytest.mark.parametrize("ends", [(S.COMPLETED, S.COMPLETED), (S.COMPLETED, S.FAILED), (S.FAILED, S.RETRY)])
+async def test_of_two_ends_of_one_job_in_one_call_that_of_the_live_lease_is_written(
+    store: Store, ends: tuple[Status, Status]
+) -> None:
+    for order in (1, -1):
+        with case("the lost one first" if order == 1 else "the lost one last"):
+            lost = await started(store)
+            live = await taken_over(store, lost)
+            both = [(lost, outcome(ends[0])), (live, outcome(ends[1]))][::order]
+            results = (await store.leases.finish_many(both))[::order]
+            assert (type(results[0]), results[1]) == (LeaseLost, ends[1])
+            await checked_log(store, lost.job_id)
+
+
+async def test_of_many_ends_one_that_the_state_machine_refuses_keeps_no_other_from_being_written(store: Store) -> None:
+    waiting, *others = [await started(store) for _ in range(3)]
+    await store.leases.set_waiting(waiting, True)
+    results = await store.leases.finish_many(
+        [(lease, outcome(S.COMPLETED)) for lease in (others[0], waiting, others[1])]
+    )
+    assert results[0] is results[2] is S.COMPLETED
+    assert isinstance(results[1], PerdureError)
+    assert not isinstance(results[1], LeaseLost), "it still holds its lease"
+    await store.leases.set_waiting(waiting, False)
+    assert await store.leases.finish(waiting, outcome(S.COMPLETED)) is S.COMPLETED
+
+
+async def test_an_end_that_would_keep_its_lease_is_refused_with_the_others(store: Store) -> None:
+    first, second = await started(store), await started(store)
+    with pytest.raises(IllegalTransition):
+        await store.leases.finish_many([(first, outcome(S.COMPLETED)), (second, Outcome(S.WAITING))])
+    assert (await store.jobs.get_job(first.job_id)).status is S.RUNNING, "nothing was written"
+
+
+async def test_large_results_of_one_call_are_all_written(store: Store) -> None:
+    text = json.dumps("x" * 1_000_000)
+    leases = [await started(store) for _ in range(10)]
+    results = await store.leases.finish_many([(lease, Outcome(S.COMPLETED, result=text)) for lease in leases])
+    assert results == [S.COMPLETED] * 10
+    for lease in leases:
+        assert len((await store.jobs.get_job(lease.job_id)).result) == 1_000_000

@@ -14,7 +14,7 @@ from perdure.testing.clock import ManualClock
 from perdure.testing.killable_store import KillableStore
 
 CUT_OFF = {
-    "leases": {"claim", "expire", "finish", "heartbeat", "reap", "record", "set_waiting"},
+    "leases": {"claim", "expire", "finish", "finish_many", "heartbeat", "reap", "record", "set_waiting"},
     "approvals": {"replace_token", "request_approval"},
     "workers": {"beat_worker", "register_worker"},
 }

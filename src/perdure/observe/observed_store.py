@@ -86,7 +86,11 @@ class _ObservedRole:
 
     def __init__(self, calls: Any, role: type, metrics: MetricsSource) -> None:
         self._metrics = metrics
-        more: dict[str, Callable[..., None]] = {"heartbeat": self._heartbeat, "reap": self._reap}
+        more: dict[str, Callable[..., None]] = {
+            "finish_many": self._finish_many,
+            "heartbeat": self._heartbeat,
+            "reap": self._reap,
+        }
         for op in operations(role):
             setattr(self, op, self._timed(op, getattr(calls, op), more.get(op)))
         for name in other_calls(role):
@@ -120,6 +124,13 @@ class _ObservedRole:
             return result
 
         return timed
+
+    def _finish_many(self, metrics: Metrics, results: Any, *_: Any) -> None:
+        for result in results:
+            if isinstance(result, CONFLICTS):
+                metrics.conflict(result.code)
+            elif isinstance(result, StoreError):
+                metrics.failed("finish_many", result.code)
 
     def _heartbeat(self, metrics: Metrics, kept: Any, leases: Any) -> None:
         metrics.renewed(len(kept), len(leases) - len(kept))

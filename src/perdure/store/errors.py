@@ -30,7 +30,7 @@ from perdure.model.errors import (
     WrongToken,
 )
 from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
-from perdure.model.jobs import Lease, NewJob
+from perdure.model.jobs import Lease, NewJob, Outcome
 from perdure.model.states import Status
 
 
@@ -69,6 +69,14 @@ def id_suffix(text: str) -> str | UUID:
     if len(compact) < MIN_SUFFIX_DIGITS:
         raise AmbiguousId(f"'{text}' is too short to name one id", hint=f"type at least {MIN_SUFFIX_DIGITS} digits")
     return compact
+
+
+def check_end(lease: Lease, outcome: Outcome) -> None:
+    """Raise IllegalTransition unless this outcome gives up the lease."""
+    if outcome.status.leased:
+        raise IllegalTransition(
+            f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
+        )
 
 
 def lease_lost(lease: Lease) -> LeaseLost:

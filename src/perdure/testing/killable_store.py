@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval, NewApproval
-from perdure.model.errors import StoreUnreachable
+from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped
 from perdure.model.states import Status
@@ -169,6 +169,16 @@ class _KillableLeases(_Reads):
             status = await self._leases.finish(lease, outcome, **more)
             switch.held.pop(lease.job_id, None)
         return status
+
+    async def finish_many(self, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:
+        """See `protocol.LeaseStore.finish_many`. A worker may be killed between any two of them."""
+        results: list[Status | Exception] = []
+        for lease, outcome in ends:
+            try:
+                results.append(await self.finish(lease, outcome))
+            except PerdureError as error:
+                results.append(error)
+        return results
 
     async def claim(self, **options: Any) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""

@@ -51,7 +51,7 @@ class Batcher(Generic[Item, Result]):
         self._limit = limit
         self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._subjects: set[Hashable] = set()  # of the writes in progress
-        self._writes: dict[RetryingWriter[Item, Result], asyncio.Task[None]] = {}  # in progress
+        self._writes: dict[RetryingWriter[Item, Result], asyncio.Task[Any]] = {}  # in progress
         self._starting = 0  # writes that have not taken any item yet
         self._fast = False  # the last write was
         self._connect_after = 0.0  # when to open the second connection
@@ -76,6 +76,20 @@ class Batcher(Generic[Item, Result]):
             else:
                 self._connect_soon(self._second)
         return await future
+
+    async def submit_many(self, items: Sequence[Item]) -> list[Result | Exception]:
+        """`submit` for each of these items: for each, in their order, its result or its refusal.
+
+        Where nothing else is being written, they cost one answer together, and a caller that is cancelled takes none back.
+        """
+        subjects = set(map(self._writer.subject, items))
+        busy = self._closed or self._writes or self._queue
+        if busy or len(items) > self._limit or len(subjects) < len(items):
+            # an exception that is no Exception comes from a cancellation, which ends this call as well
+            return await asyncio.gather(*map(self.submit, items), return_exceptions=True)  # type: ignore[return-value]
+        task = asyncio.get_running_loop().create_task(self._write_together(items, subjects))
+        self._writes[self._first] = task
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
         """Write what was submitted, accept no more. Calling it twice is fine."""
@@ -137,6 +151,31 @@ class Batcher(Generic[Item, Result]):
         if writer is self._first:  # those who queue behind need not wait as long again
             self._refuse_queue(results[-1])
         return False
+
+    async def _write_together(self, items: Sequence[Item], subjects: set[Hashable]) -> list[Result | Exception]:
+        """Write items that one caller brought together."""
+        self._subjects |= subjects
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            results = await self._first.write(items)
+            self._fast = loop.time() - began < FAST_ITEM * len(items)
+        except Exception as error:  # noqa: BLE001  it belongs to the caller
+            results = [error] * len(items)
+        finally:
+            self._subjects -= subjects
+            del self._writes[self._first]
+            if self._queue:  # what was submitted meanwhile
+                self._start(self._first)
+        return [await self._final(item, result) for item, result in zip(items, results, strict=True)]
+
+    async def _final(self, item: Item, result: Result | Exception | None) -> Result | Exception:
+        if result is None:
+            try:
+                return await self._writer.write_separately(item)
+            except Exception as error:  # noqa: BLE001  as above
+                result = error
+        return self._writer.refusal(result) if isinstance(result, Exception) else result
 
     def _connect_soon(self, second: RetryingWriter[Item, Result]) -> None:
         """Have the second writer connect, in the background."""

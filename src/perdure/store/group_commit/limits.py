@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
-from perdure.model.jobs import NewJob, Outcome
+from perdure.model.jobs import Lease, NewJob, Outcome
 
 T = TypeVar("T")
 
@@ -45,6 +45,11 @@ def chunks(jobs: Iterable[NewJob]) -> Iterator[Sequence[NewJob]]:
 def event_chunks(events: Sequence[NewEvent]) -> Iterator[Sequence[NewEvent]]:
     """The events in order, in portions of one write each."""
     return _portions(events, lambda event: len(event.payload))
+
+
+def end_chunks(ends: Sequence[tuple[Lease, Outcome]]) -> Iterator[Sequence[tuple[Lease, Outcome]]]:
+    """The ends in order, in portions of one write each."""
+    return _portions(ends, lambda end: text_of_outcome(end[1]))
 
 
 def _portions(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[Sequence[T]]:

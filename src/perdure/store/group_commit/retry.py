@@ -146,7 +146,7 @@ class RetryingWriter(Generic[Item, Result]):
         """See `Writer`."""
         await self._writer.connect()
 
-    async def write(self, items: list[Item]) -> Sequence[Result | Exception | None]:
+    async def write(self, items: Sequence[Item]) -> Sequence[Result | Exception | None]:
         """Commit the items; one result per item, None = it is blocked and must be written separately.
 
         Raises StoreUnreachable if the connection is lost and stays so.
@@ -192,7 +192,7 @@ class RetryingWriter(Generic[Item, Result]):
                 if not await retries.again(failure):
                     return error
 
-    async def _recover(self, items: list[Item], failure: Failure) -> Sequence[Result | Exception | None]:
+    async def _recover(self, items: Sequence[Item], failure: Failure) -> Sequence[Result | Exception | None]:
         """Reconnect, find out which items were written, and write the others."""
         retries = Retries(self._time_limit)
         unknown = failure is Failure.LOST

@@ -79,6 +79,14 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def finish_many(self, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:
+        """`finish` for each of these ends, in as few commits as their size allows; for each, in their order, what `finish` would
+        have returned or raised. One that is refused, such as one whose lease was lost, keeps no other from being written.
+
+        Raises IllegalTransition, and then nothing was written, if an outcome would keep its lease.
+        """
+        ...
+
     async def cancel_requests(self, worker_id: str) -> list[Lease]:
         """The live leases of this worker whose jobs are asked to be cancelled."""
         ...

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
 from perdure.model.effects import Effect
-from perdure.model.errors import IllegalTransition
 from perdure.model.events import NewEvent
-from perdure.model.ids import short_id
 from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
+from perdure.store.errors import check_end
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.leases import heartbeat
@@ -86,12 +86,31 @@ class PostgresLeases:
         ending = Ending(self._tenant_id, lease, outcome, effects)
         if outcome.status is Status.COMPLETED and not effects:
             return await self._engine.completions.submit(ending)
-        if outcome.status.leased:
-            raise IllegalTransition(
-                f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
-            )
+        check_end(lease, outcome)
         endings = self._engine.endings_with_effects if effects else self._engine.endings
         return await endings.submit(ending)
+
+    async def finish_many(self, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:
+        """See `protocol.LeaseStore.finish_many`."""
+        completed: list[Ending] = []
+        others: list[Ending] = []
+        for lease, outcome in ends:
+            if outcome.status is Status.COMPLETED:
+                completed.append(Ending(self._tenant_id, lease, outcome))
+            else:
+                check_end(lease, outcome)
+                others.append(Ending(self._tenant_id, lease, outcome))
+        if not others:
+            return await self._engine.completions.submit_many(completed)
+        if not completed:
+            return await self._engine.endings.submit_many(others)
+        of_completed, of_others = map(
+            iter,
+            await asyncio.gather(
+                self._engine.completions.submit_many(completed), self._engine.endings.submit_many(others)
+            ),
+        )
+        return [next(of_completed if o.status is Status.COMPLETED else of_others) for _, o in ends]
 
     async def reap(self, *, worker_id: str, limit: int = 100) -> list[Reaped]:
         """See `protocol.LeaseStore.reap`."""

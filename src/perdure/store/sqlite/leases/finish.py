@@ -95,6 +95,17 @@ def settle_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem])
     return results
 
 
+def finish_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> list[Status | LeaseLost]:
+    """End attempts that ended in any way."""
+    results: dict[int, Status | LeaseLost] = {}
+    completed = [n for n, item in enumerate(items) if item.outcome.status is Status.COMPLETED]
+    others = [n for n, item in enumerate(items) if item.outcome.status is not Status.COMPLETED]
+    for write, part in ((complete_each, completed), (settle_each, others)):
+        if part:
+            results.update(zip(part, write(conn, now, [items[n] for n in part]), strict=True))
+    return [results[n] for n in range(len(items))]
+
+
 def settle_values(claim: Claim, end: Settlement, now: int, note: str, delay: int = 0) -> dict[str, Any]:
     """The parameters of `settle_many`."""
     error, error_kind = end.job_error

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 from perdure.model.effects import Effect
-from perdure.model.errors import IllegalTransition
+from perdure.model.errors import PerdureError, StoreError
 from perdure.model.events import NewEvent
-from perdure.model.ids import short_id
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
-from perdure.store.group_commit.limits import text_of_outcome, text_of_record
+from perdure.store.errors import check_end
+from perdure.store.group_commit.limits import end_chunks, text_of_outcome, text_of_record
 from perdure.store.rows import wait_of
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, span
@@ -20,7 +22,7 @@ from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.leases import heartbeat
 from perdure.store.sqlite.leases.claim import claim
 from perdure.store.sqlite.leases.expire import expire
-from perdure.store.sqlite.leases.finish import complete_each, finish_item, settle_each
+from perdure.store.sqlite.leases.finish import complete_each, finish_each, finish_item, settle_each
 from perdure.store.sqlite.leases.reap import reap
 from perdure.store.sqlite.leases.record import record_each, record_item
 
@@ -80,14 +82,27 @@ class SqliteLeases:
 
     async def finish(self, lease: Lease, outcome: Outcome, *, effects: Sequence[Effect] = ()) -> Status:
         """See `protocol.LeaseStore.finish`."""
-        if outcome.status.leased:
-            raise IllegalTransition(
-                f"an attempt of job …{short_id(lease.job_id)} cannot end {outcome.status}: that keeps its lease"
-            )
+        check_end(lease, outcome)
         item = finish_item(self._tenant_id, lease, outcome, effects)
         if outcome.status is Status.COMPLETED:
             return await self._engine.batch(complete_each, item, NEWS, text_of_outcome(outcome))
         return await self._engine.batch(settle_each, item, NEWS | WORK, text_of_outcome(outcome))
+
+    async def finish_many(self, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:
+        """See `protocol.LeaseStore.finish_many`."""
+        for lease, outcome in ends:
+            check_end(lease, outcome)
+        results: list[Status | Exception] = []
+        for portion in end_chunks(ends):
+            items = [finish_item(self._tenant_id, lease, outcome, ()) for lease, outcome in portion]
+            try:
+                results += await self._engine.write(partial(finish_each, items=items), NEWS | WORK)
+            except StoreError as error:
+                results += [error] * len(items)
+            except PerdureError:  # of one of them: the others are written without it
+                singles = [self.finish(lease, outcome) for lease, outcome in portion]
+                results += await asyncio.gather(*singles, return_exceptions=True)  # type: ignore[arg-type]  # a cancellation ends this call as well
+        return results
 
     async def cancel_requests(self, worker_id: str) -> list[Lease]:
         """See `protocol.LeaseStore.cancel_requests`."""
