@@ -29,6 +29,7 @@ from perdure.model.errors import PerdureError
 from perdure.model.events import EVENT_TYPES, REPLAY_TYPES, RESERVED_TYPES, EventClass
 from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import CAUSES, CLAIMABLE, LEASED, TERMINAL, TRANSITIONS, Status, transition_event
+from perdure.operations import errors as operations
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
@@ -169,7 +170,7 @@ def error_pages() -> Iterator[tuple[Path, str]]:
 
 def described() -> list[type[PerdureError]]:
     """The errors that have a code of their own; those of the command line alone come last."""
-    found = [*classes(errors), *classes(usage), *classes(doors)]
+    found = [*classes(errors), *classes(operations), *classes(usage), *classes(doors)]
     return [cls for cls in found if "code" in vars(cls)]
 
 

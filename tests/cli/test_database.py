@@ -318,7 +318,7 @@ class TestDoctor:
     def test_jobs_that_nobody_will_take(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         perdure("jobs", "start", "x", "--queue", "slow")
         assert perdure("doctor").code == 0
-        monkeypatch.setattr("perdure.cli.doctor.STUCK_AFTER", -1.0)
+        monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -1.0)
         done = perdure("doctor", code=1)
         assert "no worker serves queue 'slow': 1 due jobs of kind 'x' wait" in done.out
         assert "--queues slow" in done.out
@@ -331,11 +331,11 @@ class TestDoctor:
         with spawned("worker", "start", *APP, "--lease", "60s") as worker:
             assert worker.stdout is not None
             worker.stdout.readline()
-        monkeypatch.setattr("perdure.cli.doctor.STUCK_AFTER", -100.0)
+        monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -100.0)
         assert "1 jobs are held by workers that are gone" in perdure("doctor", code=1).out
 
     def test_a_clock_that_is_wrong(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         perdure("jobs", "start", "x")
-        monkeypatch.setattr("perdure.cli.doctor.MOST_SKEW", -100.0)
+        monkeypatch.setattr("perdure.operations.diagnose.MOST_SKEW", -100.0)
         checks = {c["name"]: c for c in json.loads(perdure("doctor", "--json").out)["checks"]}
         assert checks["clock"]["status"] in {"ok", "warning"}

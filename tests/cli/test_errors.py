@@ -13,6 +13,7 @@ from perdure.cli.usage_error import Usage
 from perdure.model import errors
 from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import Status
+from perdure.operations.errors import NoWorker
 from tests.cli.conftest import Perdure, a_job
 
 CODES: dict[type[errors.PerdureError], int] = {
@@ -76,7 +77,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     doors.NotConfirmed: 2,
     doors.Declined: 1,
     doors.ApprovalNeeded: 9,
-    doors.NobodyWorks: 1,
+    NoWorker: 1,
     doors.Bug: 1,
 }
 
@@ -86,9 +87,8 @@ def family(cls: type[errors.PerdureError]) -> set[type[errors.PerdureError]]:
 
 
 def test_every_error_has_an_exit_code() -> None:
-    ours = {
-        c for c in family(errors.PerdureError) if c.__module__ in (errors.__name__, doors.__name__, Usage.__module__)
-    }
+    modules = (errors.__name__, doors.__name__, Usage.__module__, NoWorker.__module__)
+    ours = {c for c in family(errors.PerdureError) if c.__module__ in modules}
     assert ours == set(CODES)
 
 

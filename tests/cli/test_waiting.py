@@ -80,7 +80,7 @@ class TestWait:
 
 
 def test_nobody_there_to_start_it(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.watch.PATIENCE", 0.0)
+    monkeypatch.setattr("perdure.cli.watch.WORKER_WAIT", 0.0)
     done = perdure("jobs", "start", "x", "--queue", "slow", "--wait=0.5s", code=8)
     assert "no worker serves queue 'slow'; start one: perdure worker start --app module:attr --queues slow" in done.err
 
@@ -120,7 +120,7 @@ class TestWatch:
     def test_timeout(self, perdure: Perdure) -> None:
         id = perdure.start("naps")
         done = perdure("jobs", "watch", id, "--timeout", "0.1s", code=8)
-        assert "one job is still going" in done.err
+        assert "one job is not finished" in done.err
 
     def test_filters(self, perdure: Perdure) -> None:
         perdure.ran("fails")

@@ -121,7 +121,7 @@ class TestOperators:
         with spawned("worker", "start", *APP) as a, spawned("worker", "start", *APP) as b:
             until(lambda: len(alive(perdure)) == 2)
             done = perdure("worker", "stop", code=2)
-            assert "2 workers run: name one, or --all" in done.err
+            assert "2 workers run: name one, or all of them" in done.err
             assert all(id in done.err for id in alive(perdure))
             asked = perdure("worker", "stop", "--all", "--json").json["items"]
             assert [w["command"] for w in asked] == ["stop", "stop"]

@@ -57,6 +57,11 @@ def load_app(where: str) -> App:
     return target
 
 
+def plain_app(settings: Settings, *, migrate: bool | None = None) -> App:
+    """An App without handlers, for commands that need none. migrate: see `App`."""
+    return App(settings=settings, migrate=migrate)
+
+
 def settings_of(app: App, own: Settings, flags: Iterable[str]) -> Settings:
     """The App's settings where its constructor set them, overridden by flags; what neither sets comes from `own`."""
     theirs = app.settings

@@ -16,6 +16,8 @@ from perdure.cli.options import command, group
 from perdure.cli.output import Column, Mode, approval_cell
 from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.jobs import Page
+from perdure.operations import approvals as operations
 
 app = group("Decide what jobs ask.", "perdure approvals ls")
 
@@ -63,12 +65,13 @@ async def ls(
 ) -> None:
     """List approvals, newest first; by default those that wait for somebody."""
     words = inputs.names(status) or ["pending"]
-    wanted = [] if "all" in words else words
+    wanted = () if "all" in words else tuple(words)
     async with cli.client() as client:
-        person = assignee or (client.actor if mine else None)
 
-        async def fetch(limit: int, cursor: str | None) -> Any:
-            return await client.approvals.list(status=wanted, job_id=job, assignee=person, limit=limit, cursor=cursor)
+        async def fetch(limit: int, cursor: str | None) -> Page[Approval]:
+            return await operations.list_approvals(
+                client, status=wanted, job_id=job, assignee=assignee, mine=mine, limit=limit, cursor=cursor
+            )
 
         nothing = "nothing waits for a decision" if words == ["pending"] else "no approval matches"
         shown = await cli.list(page, fetch, columns(cli.out.times), id=lambda a: a.id, nothing=nothing)
@@ -88,7 +91,7 @@ async def get(cli: Cli, ids: Ids) -> int:
     async with cli.client() as client:
 
         async def show_one(id: str) -> Approval:
-            approval = await client.approvals.get(id)
+            approval = await operations.get_approval(client, id)
             if together:
                 return approval
             cli.out.one(approval, lambda: approval_page(approval, cli.out.times), id=approval.id)
@@ -190,15 +193,14 @@ async def token(
 ) -> None:
     """Make a fresh token for the link of an open approval. It is shown this once; the former one stops working."""
     async with cli.client() as client:
-        approval = await client.approvals.get(id)
-        fresh = await client.approvals.new_token(approval.id)
+        new = await operations.new_token(client, id)
     if cli.out.for_programs:
-        facts = {"approval_id": approval.id, "token": fresh}
+        facts = {"approval_id": new.approval_id, "token": new.token}
         cli.out.json(facts) if cli.out.mode is Mode.JSON else cli.out.json_line(facts)
     elif cli.out.mode is not Mode.NONE:
-        print(fresh)
+        print(new.token)
     cli.out.note(
-        f"whoever holds this may decide {short(approval.id)}; it is shown this once, former tokens stopped working"
+        f"whoever holds this may decide {short(new.approval_id)}; it is shown this once, former tokens stopped working"
     )
 
 
@@ -212,8 +214,9 @@ async def _decide(cli: Cli, verdict: str, ids: Sequence[str], token: str | None,
     async with cli.client() as client:
 
         async def decide_one(id: str) -> Approval:
-            decide = client.approve if verdict == "approve" else client.deny
-            decided = await decide(token=secret, **decision) if secret is not None else await decide(id, **decision)
+            decide = operations.approve if verdict == "approve" else operations.deny
+            which = {"approval_id": id} if secret is None else {"token": secret}
+            decided: Approval = await decide(client, **which, **decision)
             if cli.out.for_people:
                 word = f"{approval_cell(decided)[0]}  {short(decided.id)} {one_line(decided.title)}"
                 print(word + (" (edited)" if decided.edited else ""))

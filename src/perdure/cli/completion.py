@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.cli.help import ALIASES, first_sentence
 from perdure.cli.options import GLOBALS
+from perdure.operations.approvals import list_approvals
+from perdure.operations.jobs import list_jobs
+from perdure.operations.selection import JobSelection
+from perdure.operations.workers import list_workers
 
 if TYPE_CHECKING:
-    from perdure.app import App
+    from perdure import Client
 
 FILES = 3
 """The exit code that asks the shell to complete a file."""
@@ -227,7 +231,7 @@ def _statuses(place: Place) -> list[str]:
 
 
 def _from_database(place: Place, param: Any, metavar: str) -> list[Found]:
-    readers: dict[str, Callable[[App], Any]] = {
+    readers: dict[str, Callable[[Client], Any]] = {
         "KIND": _kinds,
         "QUEUE": _queues,
         "A,B": _queues,
@@ -235,21 +239,22 @@ def _from_database(place: Place, param: Any, metavar: str) -> list[Found]:
     if metavar in ("ID", "ID_A", "ID_B"):
         about = "jobs" if param.name == "job" else place.path[0]
         readers[metavar] = {"approvals": _approvals, "worker": _workers}.get(
-            about, lambda app: _jobs(app, place.path[-1])
+            about, lambda client: _jobs(client, place.path[-1])
         )
     reader = readers.get(metavar)
     return [] if reader is None else _read(place, reader)
 
 
-def _read(place: Place, reader: Callable[[App], Any]) -> list[Found]:
+def _read(place: Place, reader: Callable[[Client], Any]) -> list[Found]:
     """Ask the database the command would use, if it is there and fits; it is not changed by a TAB."""
     import asyncio
 
-    from perdure.app import App
+    from perdure.cli.app_loading import plain_app
     from perdure.config import load_settings
 
     given = place.given or {}
-    app = App(settings=load_settings({"database_url": given.get("db"), "tenant": given.get("tenant")}), migrate=False)
+    settings = load_settings({"database_url": given.get("db"), "tenant": given.get("tenant")})
+    app = plain_app(settings, migrate=False)
     url = app.settings["database_url"].strip()
     if url == "memory:" or (url.startswith("sqlite:///") and not _is_file(url.removeprefix("sqlite:///"))):
         return []
@@ -257,7 +262,7 @@ def _read(place: Place, reader: Callable[[App], Any]) -> list[Found]:
     async def ask() -> list[Found]:
         try:
             async with asyncio.timeout(BUDGET):
-                found: list[Found] = await reader(app)
+                found: list[Found] = await reader(app.acting(via="cli"))
                 return found
         finally:
             with contextlib.suppress(Exception):
@@ -282,27 +287,27 @@ _OF_COMMAND = {
 """The jobs a command can do something with; the others take any."""
 
 
-async def _jobs(app: App, command: str) -> list[Found]:
-    page = await app.jobs.list(status=_OF_COMMAND.get(command, ()), limit=LATEST)
+async def _jobs(client: Client, command: str) -> list[Found]:
+    page = await list_jobs(client, JobSelection(status=_OF_COMMAND.get(command, ())), limit=LATEST)
     return [(job.short_id, _said(f"{job.status.lower()} {job.kind} {job.goal or ''}")) for job in page.items]
 
 
-async def _approvals(app: App) -> list[Found]:
-    page = await app.approvals.list(limit=LATEST)
+async def _approvals(client: Client) -> list[Found]:
+    page = await list_approvals(client, limit=LATEST)
     return [(approval.short_id, _said(approval.title)) for approval in page.items]
 
 
-async def _workers(app: App) -> list[Found]:
-    return [(worker.id, _said(f"{worker.host} {worker.pid}")) for worker in await app.workers.list() if worker.alive]
+async def _workers(client: Client) -> list[Found]:
+    return [(worker.id, _said(f"{worker.host} {worker.pid}")) for worker in await list_workers(client) if worker.alive]
 
 
-async def _kinds(app: App) -> list[Found]:
-    return [(name, "") for name in sorted({job.kind for job in (await app.jobs.list(limit=200)).items})]
+async def _kinds(client: Client) -> list[Found]:
+    return [(name, "") for name in sorted({job.kind for job in (await list_jobs(client, limit=200)).items})]
 
 
-async def _queues(app: App) -> list[Found]:
-    named = {job.queue for job in (await app.jobs.list(limit=200)).items}
-    return [(name, "") for name in sorted(named.union(*(worker.queues for worker in await app.workers.list())))]
+async def _queues(client: Client) -> list[Found]:
+    named = {job.queue for job in (await list_jobs(client, limit=200)).items}
+    return [(name, "") for name in sorted(named.union(*(worker.queues for worker in await list_workers(client))))]
 
 
 def _said(text: str) -> str:

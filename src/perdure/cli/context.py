@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perdure.cli.errors import Declined, Interrupted, NotConfirmed, pipe_closed, report
 from perdure.cli.flags import OUTPUTS, Flags, Paging
@@ -19,14 +19,26 @@ from perdure.cli.output import Column, Mode, Output
 from perdure.cli.usage_error import Usage
 
 if TYPE_CHECKING:
-    from perdure.app import App
+    from perdure import App, Client
     from perdure.config import Settings
-    from perdure.model.jobs import Page
-    from perdure.runtime.client.client import Client
-    from perdure.runtime.client.database import Database
 
 T = TypeVar("T")
 R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Page(Protocol[T_co]):
+    """One page of a list."""
+
+    @property
+    def items(self) -> Sequence[T_co]:
+        """What is on it."""
+        ...
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Continues the list; None: that was all."""
+        ...
 
 
 class Cli:
@@ -78,9 +90,9 @@ class Cli:
         """The user's App, configured with the settings; a plain one where no --app is set."""
         settings = self.settings
         if self._app is None:
-            from perdure.app import App
+            from perdure.cli.app_loading import plain_app
 
-            self._app = App(settings=settings)
+            self._app = plain_app(settings)
         elif self._app.settings is not settings:
             self._app.configure(settings)
         return self._app
@@ -124,12 +136,12 @@ class Cli:
     async def existing(self) -> AsyncIterator[Client]:
         """A client of a database that exists and has our schema: any other is refused and left as it is. It has no
         handlers."""
-        from perdure.app import App
+        from perdure.cli.app_loading import plain_app
         from perdure.cli.logs import configure_logs
 
         configure_logs(self.settings, self.flags)
-        async with App(settings=self.settings, migrate=False, via="cli") as app:
-            yield app.client
+        async with plain_app(self.settings, migrate=False) as app:
+            yield app.acting(via="cli")
 
     def _note_about_place(self, creates: bool) -> None:
         url = self.settings["database_url"].strip()
@@ -154,14 +166,15 @@ class Cli:
         return None if path.exists() else path
 
     @asynccontextmanager
-    async def database(self) -> AsyncIterator[Database]:
-        """The database, not opened: for commands about the database, which may have no schema or one that does not fit."""
+    async def unopened(self) -> AsyncIterator[Client]:
+        """A client that opens the database at its first call: for commands about a database that may have no schema, or one
+        that does not fit."""
         from perdure.cli.logs import configure_logs
 
         configure_logs(self.settings, self.flags)
         app = self.app
         try:
-            yield app.database
+            yield app.acting(via="cli")
         finally:
             await app.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,24 +15,18 @@ from perdure.cli.format import duration, span
 from perdure.cli.options import command, group
 from perdure.cli.usage_error import Usage
 from perdure.config import BY_NAME, shown
-from perdure.model.errors import MalformedUrl
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
-from perdure.store.statements import compiled, load_migrations, load_statements
-
-if TYPE_CHECKING:
-    from perdure.store.protocol import Migration, SchemaStatus
+from perdure.operations.database import (
+    SchemaFit,
+    SchemaMigration,
+    database_status,
+    migrate_database,
+    prune_jobs,
+    schema_script,
+)
 
 app = group("Look after the database.", "perdure db status")
-
-
-def verdict(status: SchemaStatus) -> str:
-    """`ok`, `missing`, `outdated` or `too new`."""
-    if status.current == 0:
-        return "missing"
-    if status.current == status.needed:
-        return "ok"
-    return "outdated" if status.current < status.needed else "too new"
 
 
 @command(app, "status", example="perdure db status --db postgresql://localhost/jobs")
@@ -45,35 +39,30 @@ async def status(cli: Cli) -> int:
     if missing is not None:
         cli.out.warn(f"there is no database at {missing} yet; perdure db migrate makes it")
         cli.use("memory:")
-    async with cli.database() as database:
-        found = await database.schema_status()
-        word = verdict(found)
-        sizes = await database.sizes() if word == "ok" else None
+    async with cli.unopened() as client:
+        found = await database_status(client)
     facts: dict[str, Any] = {
         "database": str(missing) if missing else shown(BY_NAME["database_url"], cli.settings["database_url"]),
         "server": found.server,
-        "schema": found.current,
+        "schema": found.schema,
         "needed": found.needed,
-        "verdict": word,
-        "migrations": [
-            {"number": m.number, "name": m.name, "checksum": m.checksum, "applied_at": m.applied_at}
-            for m in found.migrations
-        ],
-        "sizes": None if sizes is None else sizes_json(sizes),
+        "verdict": found.verdict,
+        "migrations": found.migrations,
+        "sizes": None if found.sizes is None else sizes_json(found.sizes),
     }
 
     def page() -> Text:
         text = _page(cli, facts, found.migrations)
-        return text if sizes is None else text.append("\n").append_text(sizes_page(cli.out, sizes))
+        return text if found.sizes is None else text.append("\n").append_text(sizes_page(cli.out, found.sizes))
 
-    cli.out.one(facts, page, id=found.current, plain=dict)
-    if word in ("missing", "outdated"):
+    cli.out.one(facts, page, id=found.schema, plain=dict)
+    if found.verdict in (SchemaFit.MISSING, SchemaFit.OUTDATED):
         cli.out.note("create or upgrade it: perdure db migrate")
-    return Exit.OK if word == "ok" else Exit.FAILURE
+    return Exit.OK if found.verdict is SchemaFit.OK else Exit.FAILURE
 
 
-def _page(cli: Cli, facts: dict[str, Any], migrations: tuple[Migration, ...]) -> Text:
-    good = facts["verdict"] == "ok"
+def _page(cli: Cli, facts: dict[str, Any], migrations: tuple[SchemaMigration, ...]) -> Text:
+    good = facts["verdict"] is SchemaFit.OK
     text = Text()
     text.append(f"database  {facts['database']}\nserver    {facts['server']}\nschema    ")
     text.append(f"{'✓' if good else '✕'} {facts['verdict']}", "green" if good else "red")
@@ -103,49 +92,25 @@ async def migrate(
     if dump_sql:
         _dump(cli, url)
         return
-    async with cli.database() as database:
-        applied = await database.migrate()
-        found = await database.schema_status()
+    async with cli.unopened() as client:
+        done = await migrate_database(client)
     if cli.out.for_people:
-        for m in applied:
+        for m in done.applied:
             print(f"applied {m.number:04d} {m.name}")
-        cli.out.note(f"the schema is at version {found.current}" + ("" if applied else ": nothing to do"))
+        cli.out.note(f"the schema is at version {done.schema}" + ("" if done.applied else ": nothing to do"))
         return
-    rows = [{"number": m.number, "name": m.name} for m in applied]
+    rows = [{"number": m.number, "name": m.name} for m in done.applied]
     cli.out.rows(rows, [], id=lambda r: r["number"], plain=dict)
 
 
 def _dump(cli: Cli, url: str) -> None:
-    scheme = url.partition(":")[0]
-    dialects = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "sqlite", "memory": "sqlite"}
-    if scheme not in dialects:
-        raise MalformedUrl(f"'{scheme}' is no kind of database", hint="--db postgresql:// or --db sqlite://")
-    package = f"perdure.store.{dialects[scheme]}"
-    migrations = load_migrations(package)
+    script = schema_script(url)
     if cli.out.for_programs:
-        rows = [{"number": m.number, "name": m.name, "checksum": m.checksum, "sql": m.sql} for m in migrations]
+        keys = ("number", "name", "checksum", "sql")
+        rows = [{key: getattr(m, key) for key in keys} for m in script.migrations]
         cli.out.rows(rows, [], id=lambda r: r["number"], plain=dict)
         return
-    statements = load_statements(package)
-    print("begin;\n")
-    if dialects[scheme] == "postgres":
-        print("create schema if not exists perdure;\n")
-    print(f"{statements['create_migrations']};\n")
-    for m in migrations:
-        print(f"-- migration {m.number:04d} {m.name} (sha256 {m.checksum})\n{m.sql.rstrip()}\n")
-        print(f"{_recorded(m, statements['record_migration'])};\n")
-    print("commit;")
-
-
-def _recorded(migration: Migration, statement: str) -> str:
-    """What a migrator would record, so that perdure knows of a migration that was applied by hand."""
-    values = {
-        "number": str(migration.number),
-        "name": f"'{migration.name}'",
-        "checksum": f"'{migration.checksum}'",
-        "now": "unixepoch() * 1000000",
-    }
-    return compiled("record_migration", statement, lambda _, parameter: values[parameter]).sql
+    print(script.sql)
 
 
 @command(
@@ -199,24 +164,23 @@ async def prune(
     age = duration(older_than, "--older-than")
     wanted: dict[str, Any] = {
         "older_than": age,
-        "status": _ends(status),
-        "kind": inputs.names(kind),
-        "queue": inputs.names(queue),
+        "status": tuple(_ends(status)),
+        "kind": tuple(inputs.names(kind)),
+        "queue": tuple(inputs.names(queue)),
+        "keep_logs": keep_logs,
     }
     missing = cli.missing_file()
     if missing is not None:
         cli.out.warn(f"there is no database at {missing}: nothing to prune")
         cli.use("memory:")
     progress = Progress(cli.out, keep_logs=keep_logs)
-    async with cli.database() as database:
-        progress.matching = await database.prune(**wanted, keep_logs=keep_logs, dry_run=True)
+    async with cli.unopened() as client:
+        progress.matching = await prune_jobs(client, **wanted, dry_run=True)
         if progress.matching and not dry_run:
             what = "payload, result and checkpoint of " if keep_logs else ""
             cli.confirm(f"Delete {what}{jobs(progress.matching)} that ended more than {span(age)} ago, for good?")
             await progress.told(
-                database.prune(
-                    **wanted, keep_logs=keep_logs, export=export, batch=batch_size, on_batch=progress.reached
-                )
+                prune_jobs(client, **wanted, export=export, batch=batch_size, on_batch=progress.reached)
             )
     facts = {"matching": progress.matching, "deleted": progress.done, "dry_run": dry_run, "keep_logs": keep_logs}
     said = progress.would() if dry_run else progress.summary(export)

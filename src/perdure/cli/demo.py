@@ -27,7 +27,7 @@ from typing import Any
 from uuid import UUID
 
 import perdure
-from perdure.app import App, run
+from perdure import App
 from perdure.cli.demo_view import View
 from perdure.cli.errors import told
 from perdure.config import load_settings
@@ -84,7 +84,7 @@ def run_demo(repository: str | None, *, directory: str | None, auto_approve: boo
     view = View()
     try:
         stage = _set_up(repository, directory)
-        return run(_play(stage, view, asking=not auto_approve and _attended()))
+        return asyncio.run(_play(stage, view, asking=not auto_approve and _attended()))
     except PerdureError as error:
         view.close()
         print(told(error.message, error.hint, error.code), file=sys.stderr)

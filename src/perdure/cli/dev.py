@@ -22,10 +22,13 @@ from perdure.config import BY_NAME, shown
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Job
 from perdure.model.states import Status
+from perdure.operations.approvals import list_approvals
+from perdure.operations.database import SchemaFit, database_status, migrate_database
+from perdure.operations.enqueue import enqueue_job
+from perdure.operations.jobs import list_jobs
 
 if TYPE_CHECKING:
-    from perdure.runtime.client.client import Client
-    from perdure.runtime.worker import Worker
+    from perdure import Client, Worker
 
 app = group("One process: a store, a worker and a live table of its jobs.", "perdure dev")
 
@@ -67,9 +70,10 @@ class Dev:
         out = self._cli.out
         live = out.tty and out.for_people
         if self._cli.settings["database_url"].startswith("postgres"):
-            async with self._cli.database() as database:
-                if (await database.schema_status()).current == 0:  # an older schema is upgraded on purpose only
-                    await database.migrate()
+            async with self._cli.unopened() as client:
+                found = await database_status(client, with_sizes=False)
+                if found.verdict is SchemaFit.MISSING:  # an older schema is upgraded on purpose only
+                    await migrate_database(client)
         async with self._cli.client(creates=True, works=not live) as client:
             worker = await self._cli.app.worker()
             self._obey_signals(worker)
@@ -95,15 +99,15 @@ class Dev:
             loop.add_signal_handler(number, on_signal, number)
 
     async def _start_samples(self, client: Client) -> None:
-        await client.enqueue("research", "coffee", goal="Three steps and a nap")
-        await client.enqueue("flaky", goal="Fails twice, then works")
-        await client.enqueue("publish", "Coffee is a fruit.", goal="Asks before it publishes")
+        await enqueue_job(client, "research", "coffee", goal="Three steps and a short sleep")
+        await enqueue_job(client, "flaky", goal="Fails twice, then works")
+        await enqueue_job(client, "publish", "Coffee is a fruit.", goal="Asks before it publishes")
 
     async def _lines(self, client: Client, working: asyncio.Task[None]) -> None:
         place = shown(BY_NAME["database_url"], self._cli.settings["database_url"])
         self._cli.out.note(f"{place}; Ctrl-C stops")
         while not working.done():
-            for job in reversed((await client.jobs.list(limit=200)).items):
+            for job in reversed((await list_jobs(client, limit=200)).items):
                 if self._seen.get(job.id) is not job.status:
                     self._seen[job.id] = job.status
                     print(state_line(job, None, self._cli.out), flush=True)
@@ -116,8 +120,8 @@ class Dev:
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as view:
             while not working.done():
                 height = shutil.get_terminal_size().lines
-                jobs = (await client.jobs.list(limit=max(5, height - 8))).items
-                approvals = (await client.approvals.list(limit=3)).items
+                jobs = (await list_jobs(client, limit=max(5, height - 8))).items
+                approvals = (await list_approvals(client, limit=3)).items
                 view.update(self._screen(jobs, approvals, worker), refresh=True)
                 await asyncio.wait({working}, timeout=REFRESH)
 

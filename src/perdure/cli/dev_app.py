@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perdure.app import App
-from perdure.model.timing import Backoff
-from perdure.runtime.context.context import JobContext
+from perdure import App, Backoff, JobContext
 
 app = App()
 

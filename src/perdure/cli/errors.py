@@ -56,12 +56,6 @@ class ApprovalNeeded(errors.PerdureError):
     code = "approval-needed"
 
 
-class NobodyWorks(errors.PerdureError):
-    """A worker was addressed and none is there."""
-
-    code = "no-worker"
-
-
 class Bug(errors.PerdureError):
     """Something that perdure did not expect."""
 

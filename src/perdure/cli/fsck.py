@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from perdure.cli.format import bare, one_line
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode, as_dict
 from perdure.model.fsck_faults import Finding
+from perdure.operations.fsck import FsckSummary, check_database, repair_database
 
 app = group("Prove that every job fits its log, and repair what is safe.", "perdure fsck")
 
@@ -41,62 +41,39 @@ async def fsck(
     Exit code 0 if the database is in order or was brought into order, 1 if faults remain.
     """
     out = cli.out
-    tally = Tally()
+    kept: list[Finding] = []
+    summary = FsckSummary()
     async with cli.existing() as client:
-        findings = client.database.fsck(fix=fix)
-        async for finding in findings:
-            tally.add(finding)
+        async for found in repair_database(client) if fix else check_database(client):
+            if isinstance(found, FsckSummary):
+                summary = found
+                continue
             match out.mode:
                 case Mode.JSON:
-                    tally.kept.append(finding)
+                    kept.append(found)
                 case Mode.JSONL:
-                    out.json_line(as_json(finding))
+                    out.json_line(as_json(found))
                 case Mode.ID:
-                    print(finding.job_id or "")
+                    print(found.job_id or "")
                 case Mode.TABLE | Mode.WIDE:
-                    out.print(line(finding))
+                    out.print(line(found))
                 case Mode.NONE:
                     pass
-        tally.jobs = findings.jobs
     if out.mode is Mode.JSON:
-        out.json(tally.as_json())
-    _sum_up(cli, tally, fix=fix)
-    return Exit.FAILURE if tally.left else Exit.OK
+        out.json(summary_json(summary, kept))
+    _sum_up(cli, summary, fix=fix)
+    return Exit.FAILURE if summary.remaining else Exit.OK
 
 
-@dataclass(slots=True)
-class Tally:
-    """What a check came to."""
-
-    jobs: int = 0
-    left: int = 0
-    fixed: int = 0
-    fixable: int = 0
-    advice: dict[str, str] = field(default_factory=dict)
-    """What to do about the faults that remain, by code."""
-    kept: list[Finding] = field(default_factory=list)
-    """The findings themselves, where they are printed at the end."""
-
-    def add(self, finding: Finding) -> None:
-        """One more finding."""
-        if finding.fixed:
-            self.fixed += 1
-            return
-        if finding.advice and not finding.fixable:
-            self.advice[finding.code] = finding.advice
-        if not finding.note:
-            self.left += 1
-            self.fixable += finding.fixable
-
-    def as_json(self) -> dict[str, Any]:
-        """The whole check as one document."""
-        return {
-            "ok": not self.left,
-            "jobs": self.jobs,
-            "faults": self.left + self.fixed,
-            "fixed": self.fixed,
-            "items": [as_json(finding) for finding in self.kept],
-        }
+def summary_json(summary: FsckSummary, findings: list[Finding]) -> dict[str, Any]:
+    """The whole check as one document."""
+    return {
+        "ok": not summary.remaining,
+        "jobs": summary.jobs,
+        "faults": summary.remaining + summary.fixed,
+        "fixed": summary.fixed,
+        "items": [as_json(finding) for finding in findings],
+    }
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
@@ -113,19 +90,19 @@ def line(finding: Finding) -> Text:
     return text.append(one_line(finding.text))
 
 
-def _sum_up(cli: Cli, tally: Tally, *, fix: bool) -> None:
+def _sum_up(cli: Cli, summary: FsckSummary, *, fix: bool) -> None:
     out = cli.out
     if not out.for_people:
         return
-    examined = f"{tally.jobs} job{'s' * (tally.jobs != 1)} examined"
-    for code, advice in tally.advice.items():
+    examined = f"{summary.jobs} job{'s' * (summary.jobs != 1)} examined"
+    for code, advice in summary.advice.items():
         out.note(f"{code}: {advice}")
-    if not tally.left and not tally.fixed:
+    if not summary.remaining and not summary.fixed:
         out.note(f"{examined}: all is well")
         return
-    out.note(f"{examined}: {_faults(tally.left + tally.fixed)}, {tally.fixed} repaired")
-    if tally.fixable and not fix:
-        out.note(f"{tally.fixable} can be repaired: {cli.next('fsck --fix')}")
+    out.note(f"{examined}: {_faults(summary.remaining + summary.fixed)}, {summary.fixed} repaired")
+    if summary.fixable and not fix:
+        out.note(f"{summary.fixable} can be repaired: {cli.next('fsck --fix')}")
 
 
 def _faults(number: int) -> str:

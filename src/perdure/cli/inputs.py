@@ -70,37 +70,21 @@ def job_input(given: str | None, pairs: Sequence[str]) -> Any:
     return {**(value or {}), **parameters(pairs)}
 
 
-def changed_input(value: Any, changes: Sequence[str]) -> Any:
-    """An input with parts of it set: `input.tone=text`, `input.items.0:=json`, `input:=json` for the whole. Raises Usage."""
+def input_changes(changes: Sequence[str]) -> dict[str, Any]:
+    """Parts of an input by their path: `input.tone=text`, `input.items.0:=json`, `input:=json` for the whole. Raises Usage."""
+    found: dict[str, Any] = {}
     for change in changes:
         path, mark, text = change.partition("=")
-        first, *names = path.removesuffix(":").split(".")
+        name = path.removesuffix(":")
+        first, *names = name.split(".")
         if not mark or first != "input" or not all(names):
             raise Usage(
                 f"--set {change}: that is neither input.path=value nor input.path:=json",
                 hint="for example: --set input.tone=short --set input.limit:=3 --set 'input.topics.0:=\"tea\"'",
             )
-        name = path.removesuffix(":")
-        new = _parameter_json(name, text, "--set") if path.endswith(":") else read_text(text, f"--set {name}")
-        value = _with_part(value, names, new, change)
-    return value
-
-
-def _with_part(value: Any, names: Sequence[str], new: Any, change: str) -> Any:
-    if not names:
-        return new
-    name, *deeper = names
-    if isinstance(value, dict):
-        if deeper and name not in value:
-            raise Usage(
-                f"--set {change}: there is no '{name}' in the input", hint=f"known: {', '.join(value) or 'nothing'}"
-            )
-        return {**value, name: _with_part(value.get(name), deeper, new, change)}
-    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-        place = int(name)
-        return [*value[:place], _with_part(value[place], deeper, new, change), *value[place + 1 :]]
-    kind = f"a list of {len(value)}" if isinstance(value, list) else "no object"
-    raise Usage(f"--set {change}: '{name}' cannot be set in what is {kind}")
+        value = _parameter_json(name, text, "--set") if path.endswith(":") else read_text(text, f"--set {name}")
+        found[".".join(names)] = value
+    return found
 
 
 def ids_given(ids: Sequence[str], what: str = "a job") -> list[str]:

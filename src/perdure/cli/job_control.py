@@ -14,8 +14,8 @@ from perdure.cli.job_start import follow_to_end, see_off
 from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, laid_out, status_cell
 from perdure.model.jobs import Job
-from perdure.model.states import Status
-from perdure.model.steps import steps_of
+from perdure.operations.control import JobStatus, cancel_job, fork_job, rerun_job, retry_job_now
+from perdure.operations.registry import UNSET
 
 
 @command(
@@ -38,14 +38,9 @@ async def cancel(
     if len(chosen) > 1:
         cli.confirm(f"Cancel {len(chosen)} jobs?")
     async with cli.client() as client:
-
-        async def cancel_one(id: str) -> tuple[str, Status]:
-            job = await client.jobs.get(id)
-            return str(job.id), await client.jobs.cancel(job.id, reason, force=force)
-
-        done, code = await cli.each(chosen, cancel_one)
+        done, code = await cli.each(chosen, lambda job: cancel_job(client, job, reason=reason, force=force))
     _print_statuses(cli, done)
-    if cli.out.for_people and any(not s.terminal for _, s in done):
+    if cli.out.for_people and any(not job.status.terminal for job in done):
         cli.out.note("its worker was asked to stop it; after 10 s without an answer it is fenced off")
     return code
 
@@ -55,13 +50,7 @@ async def retry_now(cli: Cli, ids: Ids, reason: Reason = None) -> int:
     """Make jobs due now that wait for their next try or for a delayed start."""
     chosen = inputs.ids_given(ids)
     async with cli.client() as client:
-
-        async def retry_one(id: str) -> tuple[str, Status]:
-            job = await client.jobs.get(id)
-            await client.jobs.retry_now(job.id, reason)
-            return str(job.id), (await client.jobs.get(job.id)).status
-
-        done, code = await cli.each(chosen, retry_one)
+        done, code = await cli.each(chosen, lambda job: retry_job_now(client, job, reason=reason))
     _print_statuses(cli, done)
     return code
 
@@ -75,7 +64,7 @@ async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
     async with cli.client() as client:
 
         async def rerun_one(id: str) -> Job:
-            job = await client.jobs.get((await client.jobs.rerun(id, reason)).id)
+            job = await rerun_job(client, id, reason=reason)
             if cli.out.for_people:
                 print(job.id, flush=True)
             return job
@@ -127,34 +116,31 @@ async def fork(
     The old job stays as it is. The new one has the same input unless you change it; a kept step that is then called with other
     arguments fails the job. Steps and their numbers: `jobs steps ID -o wide`.
     """
-    given = {} if input is None else {"input": inputs.read_json(input, "--input")}
+    given = UNSET if input is None else inputs.read_json(input, "--input")
+    parts = inputs.input_changes(changes or [])
     async with cli.client() as client:
-        old = await client.jobs.get(id)
-        if changes:
-            given["input"] = inputs.changed_input(given.get("input", old.payload), changes)
-        handle = await client.jobs.fork(old.id, from_step, reason=reason, **given)
+        new = await fork_job(client, id, from_step, input=given, changes=parts, reason=reason)
         if cli.out.for_people or cli.out.mode is Mode.ID:
-            print(handle.id, flush=True)
+            print(new.id, flush=True)
         if cli.out.for_people:
-            kept = [s for s in steps_of(await client.jobs.events(handle.id)) if s.kept]
             point = f" from '{one_line(str(from_step))}' on" if from_step else ""
-            many = f"{len(kept)} step{'' if len(kept) == 1 else 's'}"
-            cli.out.note(f"{short(handle.id)} is {short(old.id)} again{point}; it keeps {many}")
+            many = f"{new.kept} step{'' if new.kept == 1 else 's'}"
+            cli.out.note(f"{short(new.id)} is {short(new.origin_id)} again{point}; it keeps {many}")
         if follow:
-            await follow_to_end(cli, client, handle.id, None, steps=True)
+            await follow_to_end(cli, client, new.id, None, steps=True)
         else:
-            await see_off(cli, client, handle.id)
+            await see_off(cli, client, new.id)
 
 
-def _print_statuses(cli: Cli, done: list[tuple[str, Status]]) -> None:
-    columns: list[Column[tuple[str, Status]]] = [
-        Column("status", lambda d: status_cell(d[1])),
-        Column("job", lambda d: short(d[0])),
+def _print_statuses(cli: Cli, done: list[JobStatus]) -> None:
+    columns: list[Column[JobStatus]] = [
+        Column("status", lambda d: status_cell(d.status)),
+        Column("job", lambda d: short(d.id)),
     ]
-    rows, out = done, cli.out
+    out = cli.out
     if out.for_people:
-        if rows:
-            table = laid_out([[c.cell(r) for c in columns] for r in rows], columns, out.width)
-            out.print(table.split("\n")[1] if len(rows) == 1 else table)
+        if done:
+            table = laid_out([[c.cell(r) for c in columns] for r in done], columns, out.width)
+            out.print(table.split("\n")[1] if len(done) == 1 else table)
         return
-    out.rows(rows, columns, id=lambda d: d[0], plain=lambda d: {"id": d[0], "status": d[1]})
+    out.rows(done, columns, id=lambda d: d.id)

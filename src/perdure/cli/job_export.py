@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from perdure.cli.job_options import Kinds, Queues, Search, Since, Statuses, Unti
 from perdure.cli.options import command
 from perdure.cli.output import Mode
 from perdure.cli.usage_error import Usage
+from perdure.operations.export import export_jobs, line_of, write_records
 
 
 @command(
@@ -54,8 +54,7 @@ async def export(
     """
     to = None if to == "-" else to
     wanted = filters(status, kind, queue, since, until, search)
-    some = any(wanted.values())
-    if (bool(ids) + some + all) != 1:
+    if (bool(ids) + bool(wanted) + all) != 1:
         raise Usage("which jobs? Name them by their ids, or by filters, or say --all: one of the three")
     if to is None and cli.out.mode in (Mode.JSON, Mode.ID):
         raise Usage("an export is made of lines, whatever -o says", hint="leave -o out, or write a file with --to")
@@ -65,11 +64,14 @@ async def export(
     if to is not None:
         _may_be_written(cli, Path(to))
     async with cli.client() as client:
-        records = client.jobs.export(*chosen, redact=redact, **(wanted if some else {}))
+        records = export_jobs(client, tuple(chosen), which=wanted, redact=redact)
         if to is None:
             await _to_stdout(cli, records)
             return
-        jobs = await _to_file(records, Path(to))
+        try:
+            jobs = await write_records(records, Path(to))
+        except OSError as error:
+            raise Usage(f"--to: cannot write {to}: {error.strerror}") from None
     said = "1 job" if jobs == 1 else f"{jobs} jobs"
     if cli.out.for_people:
         cli.out.note(f"{said} in {to}")
@@ -77,9 +79,7 @@ async def export(
         cli.out.rows([{"file": to, "jobs": jobs}], [], id=lambda r: r["file"], plain=dict)
 
 
-async def _to_stdout(cli: Cli, records: Any) -> None:
-    from perdure.runtime.export_records import line_of
-
+async def _to_stdout(cli: Cli, records: AsyncIterator[dict[str, Any]]) -> None:
     async for record in records:
         if cli.out.mode is not Mode.NONE:
             sys.stdout.write(safe_json(line_of(record)) + "\n")
@@ -92,25 +92,3 @@ def _may_be_written(cli: Cli, file: Path) -> None:
         raise Usage(f"--to: there is no directory {file.parent}")
     if file.exists():
         cli.confirm(f"Overwrite {file}?")
-
-
-async def _to_file(records: Any, file: Path) -> int:
-    """Write a new file beside it and put that in its place, so that nobody finds half of one. Returns the number of jobs."""
-    from perdure.runtime.export_file import Archive
-    from perdure.runtime.export_records import line_of
-
-    jobs = 0
-    part = file.with_name(f".{os.getpid()}-{file.name}")
-    try:
-        with Archive(part) as archive:
-            async for record in records:
-                archive.add(line_of(record))
-                jobs += record["record"] == "end"
-            archive.save()
-        part.replace(file)
-    except OSError as error:
-        raise Usage(f"--to: cannot write {file}: {error.strerror}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-    return jobs

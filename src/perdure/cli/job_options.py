@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from perdure.cli import inputs
 from perdure.cli.format import moment
 from perdure.cli.options import group
+from perdure.operations.selection import JobSelection
 
 app = group("Start, look at and steer jobs.", "perdure jobs ls --status running")
 
@@ -34,13 +35,13 @@ def filters(
     since: str | None,
     until: str | None,
     search: str | None,
-) -> dict[str, Any]:
-    """The filter options as `Client.list` takes them. Raises Usage."""
-    return {
-        "status": inputs.names(status),
-        "kind": inputs.names(kind),
-        "queue": inputs.names(queue),
-        "since": None if since is None else moment(since, "--since", past=True),
-        "until": None if until is None else moment(until, "--until", past=True),
-        "search": search,
-    }
+) -> JobSelection:
+    """The jobs that the filter options mean. Raises Usage."""
+    return JobSelection(
+        status=tuple(inputs.names(status)),
+        kind=tuple(inputs.names(kind)),
+        queue=tuple(inputs.names(queue)),
+        since=None if since is None else moment(since, "--since", past=True),
+        until=None if until is None else moment(until, "--until", past=True),
+        search=search,
+    )

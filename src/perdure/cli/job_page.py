@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
@@ -15,13 +14,10 @@ from perdure.cli.format import Times, approving, clean_text, one_line, short, sp
 from perdure.cli.job_table import bar, tries
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
 from perdure.model.approvals import Approval
-from perdure.model.events import Event
 from perdure.model.jobs import Job, RunRecord
 from perdure.model.states import FAILURES, Status
 from perdure.model.steps import steps_of
-
-if TYPE_CHECKING:
-    from perdure.runtime.client.client import Client
+from perdure.operations.jobs import JobRecord
 
 PARTS = ("payload", "result", "error", "waits", "checkpoint", "steps", "runs", "events")
 BOUND = 20
@@ -29,50 +25,24 @@ BOUND = 20
 LAST_EVENTS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
-    """A job and what belongs to it."""
-
-    job: Job
-    events: Sequence[Event]
-    runs: Sequence[RunRecord]
-    approvals: Sequence[Approval]
-    head: int | None = None
-    """Where the job stands now, if this is a story of its past."""
-
-    def as_json(self, parts: Iterable[str]) -> dict[str, Any]:
-        """The job's fields, and those of the parts that are not on the job itself."""
-        value = as_dict(self.job)
-        if "events" in parts:
-            value["events"] = [eventtable.as_json(e) for e in self.events]
-        if "steps" in parts:
-            value["steps"] = steps_of(self.events)
-        if "runs" in parts:
-            value["runs"] = self.runs
-        return value
-
-
-async def story_of(client: Client, id: str) -> Story:
-    """A job as it stands."""
-    job = await client.jobs.get(id)
-    approvals = (await client.approvals.list(job_id=job.id)).items if job.waits else ()
-    return Story(job, await client.jobs.events(job.id), await client.jobs.runs(job.id), approvals)
-
-
-async def past_of(client: Client, id: str, at: int) -> Story:
-    """A job as it was at a version of its log."""
-    job = await client.jobs.get(id, at=at)
-    events = await client.jobs.events(job.id)
-    runs = [r for r in await client.jobs.runs(job.id) if r.attempt < job.attempt or not job.status.leased]
-    return Story(job, events[:at], [r for r in runs if r.attempt <= job.attempt], (), events[-1].version)
+def as_json(record: JobRecord, parts: Iterable[str]) -> dict[str, Any]:
+    """The fields of a job, and of the parts that are not on the job itself."""
+    value = as_dict(record.job)
+    if "events" in parts:
+        value["events"] = [eventtable.as_json(e) for e in record.events]
+    if "steps" in parts:
+        value["steps"] = steps_of(record.events)
+    if "runs" in parts:
+        value["runs"] = record.runs
+    return value
 
 
 class JobPage:
-    """Lays a story out for people."""
+    """Lays the record of a job out for people."""
 
-    def __init__(self, story: Story, times: Times, width: int | None) -> None:
-        self._story = story
-        self._job = story.job
+    def __init__(self, record: JobRecord, times: Times, width: int | None) -> None:
+        self._record = record
+        self._job = record.job
         self._times = times
         self._width = width
         self._text = Text()
@@ -103,8 +73,8 @@ class JobPage:
 
     def _facts(self) -> None:
         job, show = self._job, self._times.show
-        if self._story.head is not None:
-            self._fact("as of", f"version {job.version} of {self._story.head}, {show(self._story.events[-1].at)}")
+        if self._record.head is not None:
+            self._fact("as of", f"version {job.version} of {self._record.head}, {show(self._record.events[-1].at)}")
         self._fact("queue", f"{job.queue}, priority {job.priority}" + _other_tenant(job))
         claims = f", claimed {job.attempt} times" if job.attempt > tries(job) else ""
         self._fact("try", f"{tries(job)} of {job.max_retries + 1}{claims}")
@@ -163,12 +133,12 @@ class JobPage:
             case "checkpoint" if job.state.checkpoint is not None or empty:
                 self._value("Checkpoint", job.state.checkpoint, bound)
             case "steps":
-                self._table("Steps", steps_of(self._story.events), steps.columns(self._times))
-            case "runs" if len(self._story.runs) > 1 or empty:
-                self._table("Attempts", self._story.runs, self._run_columns())
+                self._table("Steps", steps_of(self._record.events), steps.columns(self._times))
+            case "runs" if len(self._record.runs) > 1 or empty:
+                self._table("Attempts", self._record.runs, self._run_columns())
             case "events":
-                shown = self._story.events if bound is None else self._story.events[-LAST_EVENTS:]
-                more = len(self._story.events) - len(shown)
+                shown = self._record.events if bound is None else self._record.events[-LAST_EVENTS:]
+                more = len(self._record.events) - len(shown)
                 heading = f"Events ({more} earlier: perdure jobs events {job.short_id})" if more else "Events"
                 self._table(heading, shown, eventtable.columns(self._times))
             case _:
@@ -176,7 +146,7 @@ class JobPage:
 
     def _waits(self) -> None:
         job, show = self._job, self._times.show
-        asked = {str(a.id): a for a in self._story.approvals}
+        asked = {str(a.id): a for a in self._record.approvals}
         if not job.waits:
             return
         self._heading("Waits for")

@@ -22,8 +22,8 @@ from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, status_cell
 from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval
-from perdure.model.states import TERMINAL, Status
-from perdure.model.steps import steps_of
+from perdure.operations import jobs
+from perdure.operations.follow import follow_job
 
 
 class By(enum.StrEnum):
@@ -58,10 +58,11 @@ async def ls(
     asked: dict[UUID, Approval] = {}
     async with cli.client() as client:
 
-        async def fetch(limit: int, cursor: str | None) -> Any:
-            found = await client.jobs.list(**wanted, idempotency_key=key, limit=limit, cursor=cursor)
-            if cli.out.for_people and any(j.status is Status.WAITING_FOR_APPROVAL for j in found.items):
-                asked.update({a.job_id: a for a in (await client.approvals.list(limit=200)).items})
+        async def fetch(limit: int, cursor: str | None) -> jobs.JobPage:
+            found = await jobs.list_jobs(
+                client, wanted, idempotency_key=key, limit=limit, cursor=cursor, with_approvals=cli.out.for_people
+            )
+            asked.update({a.job_id: a for a in found.asks})
             return found
 
         await cli.list(
@@ -69,9 +70,7 @@ async def ls(
             fetch,
             jobtable.columns(cli.out.times, asked),
             id=lambda j: j.id,
-            nothing="no job matches"
-            if any(wanted.values())
-            else f"no jobs yet; start one: {cli.next('jobs start KIND')}",
+            nothing="no job matches" if wanted else f"no jobs yet; start one: {cli.next('jobs start KIND')}",
         )
 
 
@@ -95,7 +94,7 @@ async def get(
 
     With --at it is told from its log, which does not hold progress, the lease and the due time.
     """
-    from perdure.cli.job_page import PARTS, JobPage, Story, next_commands, past_of, story_of
+    from perdure.cli.job_page import PARTS, JobPage, as_json, next_commands
 
     parts = ["payload" if p == "input" else p for p in inputs.names(show)]
     if unknown := set(parts) - {*PARTS, "all"}:
@@ -106,24 +105,24 @@ async def get(
     together = cli.out.mode is Mode.JSON and len(chosen) > 1
     async with cli.client() as client:
 
-        async def show_one(id: str) -> Story:
-            story = await (story_of(client, id) if at is None else past_of(client, id, at))
-            job, out = story.job, cli.out
+        async def show_one(id: str) -> jobs.JobRecord:
+            record = await jobs.get_job(client, id, at=at, include=("events", "runs", "approvals"))
+            job, out = record.job, cli.out
             if together:
-                return story
+                return record
 
             def page() -> Any:
-                laid = JobPage(story, out.times, out.width)
+                laid = JobPage(record, out.times, out.width)
                 return laid.only(parts) if parts else laid.whole()
 
-            out.one(story, page, id=job.id, plain=lambda s: s.as_json(parts))
+            out.one(record, page, id=job.id, plain=lambda r: as_json(r, parts))
             if out.for_people and not parts and not out.fields and at is None:
-                out.note("next:  " + "\n       ".join(map(cli.next, next_commands(job, story.approvals))))
-            return story
+                out.note("next:  " + "\n       ".join(map(cli.next, next_commands(job, record.approvals))))
+            return record
 
-        stories, code = await cli.each(chosen, show_one)
+        records, code = await cli.each(chosen, show_one)
     if together:
-        cli.out.rows(stories, [], id=lambda s: s.job.id, plain=lambda s: s.as_json(parts))
+        cli.out.rows(records, [], id=lambda r: r.job.id, plain=lambda r: as_json(r, parts))
     return code
 
 
@@ -145,22 +144,16 @@ async def watch(
     """
     from perdure.cli.watch import Watch
 
-    wanted = filters(status, kind, queue, since, until, search)
-    if ids and any(wanted.values()):
+    which = filters(status, kind, queue, since, until, search)
+    if ids and which:
         raise Usage("give ids or filters, not both")
     limit = None if timeout is None else duration(timeout, "--timeout")
+    chosen = inputs.ids_given(ids) if ids else []
+    if ids and not chosen:
+        cli.out.note("nothing to watch: no unfinished job matches")
+        return Exit.OK
     async with cli.client() as client:
-        if ids:
-            jobs, code = await cli.each(inputs.ids_given(ids), client.jobs.get)
-            if code:
-                return code
-        else:
-            wanted["status"] = wanted["status"] or [s for s in Status if s not in TERMINAL]
-            jobs = list((await client.jobs.list(**wanted, limit=200)).items)
-        if not jobs:
-            cli.out.note("nothing to watch: no unfinished job matches")
-            return Exit.OK
-        return await Watch(client, cli.out, jobs, timeout=limit).run()
+        return await Watch(client, cli.out, timeout=limit).run(chosen, which)
 
 
 @command(
@@ -174,22 +167,19 @@ async def events(
     types: Annotated[list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type")] = None,
 ) -> None:
     """Print a job's log: every event, in order."""
-    wanted = set(inputs.names(types))
+    wanted = tuple(inputs.names(types))
     out = cli.out
     async with cli.client() as client:
         columns = eventtable.columns(out.times)
         if not follow:
-            found = await client.jobs.events(id, after=from_version - 1)
-            shown = [e for e in found if not wanted or e.type in wanted]
+            shown = await jobs.list_events(client, id, after=from_version - 1, types=wanted)
             out.rows(shown, columns, id=lambda e: e.event_id or e.version, plain=eventtable.as_json)
             if not shown and out.for_people:
                 out.note("no such event")
             return
         if out.mode is Mode.JSON:
             raise Usage("-o json prints one document; following needs lines", hint="use -o jsonl")
-        async for event in client.jobs.watch(id, from_version - 1):
-            if wanted and event.type not in wanted:
-                continue
+        async for event in follow_job(client, id, after=from_version - 1, types=wanted):
             if out.mode is Mode.JSONL:
                 out.json_line(eventtable.as_json(event))
             elif out.for_people:
@@ -202,7 +192,7 @@ async def events(
 async def steps_(cli: Cli, id: Id) -> None:
     """Show a job's steps: what is recorded and never runs again, what runs, what waits."""
     async with cli.client() as client:
-        found = steps_of(await client.jobs.events(id))
+        found = await jobs.list_steps(client, id)
     cli.out.rows(found, steps.columns(cli.out.times), id=lambda s: s.key)
     if not found and cli.out.for_people:
         cli.out.note("no steps yet")
@@ -223,10 +213,7 @@ async def count(
     wanted = filters(status, kind, queue, since, until, search)
     group_by: Literal["status", "kind", "queue"] = by.value
     async with cli.client() as client:
-        found = await client.jobs.count(by=group_by, **wanted)
-    order = list(Status)
-    if by is By.STATUS:
-        found = {s.value: found[s] for s in order if s in found}
+        found = await jobs.count_jobs(client, wanted, by=group_by)
     out = cli.out
     if out.mode is Mode.JSON:
         out.json(found)
@@ -247,7 +234,7 @@ async def explain(cli: Cli, id: Id) -> None:
     from perdure.cli.explain_page import explain_page
 
     async with cli.client() as client:
-        found = await client.jobs.explain(id)
+        found = await jobs.explain_job(client, id)
     moves = tuple(replace(m, command=cli.next(m.command.removeprefix("perdure "))) for m in found.moves)
     explanation = replace(found, moves=moves)
     cli.out.one(explanation, lambda: explain_page(explanation, cli.out.times), id=explanation.job_id)
@@ -273,7 +260,7 @@ async def diff(
     if unknown := set(parts) - set(PARTS):
         raise Usage(f"--what: there is no part '{min(unknown)}'", hint=f"known: {', '.join(PARTS)}")
     async with cli.client() as client:
-        found = await client.jobs.diff(a, b)
+        found = await jobs.diff_jobs(client, a, b)
     out = cli.out
     out.one(
         found, lambda: DiffPage(out.times, out.width).of(found, parts), id=found.b.id, plain=lambda d: as_json(d, parts)

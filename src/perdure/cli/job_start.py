@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -15,9 +15,11 @@ from perdure.cli.options import command
 from perdure.cli.output import Mode
 from perdure.cli.usage_error import Usage
 from perdure.model.errors import UnknownHandler
+from perdure.operations.enqueue import enqueue_job
+from perdure.operations.jobs import get_job
 
 if TYPE_CHECKING:
-    from perdure.runtime.client.client import Client
+    from perdure import Client
 
 
 @command(
@@ -73,36 +75,40 @@ async def start(
 
     With --app the kind and the input are checked against the handler, and its queue, priority and retries apply.
     """
-    options: dict[str, Any] = {
-        "idempotency_key": key,
-        "delay": delay,
-        "run_at": None if run_at is None else moment(run_at, "--run-at", past=False),
-        "deadline": None if deadline is None else moment(deadline, "--deadline", past=False),
-        "priority": priority,
-        "queue": queue,
-        "max_retries": max_retries,
-        "goal": goal,
-        "elsewhere": elsewhere or None,
-    }
+    starts = None if run_at is None else moment(run_at, "--run-at", past=False)
+    ends = None if deadline is None else moment(deadline, "--deadline", past=False)
     limit = duration(wait, "--wait") if wait else None
     if stop_on_approval and wait is None and not follow:
         raise Usage("--stop-on-approval goes with --wait or --follow")
     value = inputs.job_input(input, params or [])
     async with cli.client(creates=True) as client:
         try:
-            handle = await client.enqueue(kind, value, **{k: v for k, v in options.items() if v is not None})
+            job = await enqueue_job(
+                client,
+                kind,
+                value,
+                idempotency_key=key,
+                delay=delay,
+                run_at=starts,
+                deadline=ends,
+                priority=priority,
+                queue=queue,
+                max_retries=max_retries,
+                goal=goal,
+                elsewhere=elsewhere,
+            )
         except UnknownHandler as error:
             known = ", ".join(sorted(h.name for h in cli.app.registry))
             error.hint = f"{cli.settings['app']} has: {known}. Is it in another App? Add --elsewhere"
             raise
         if cli.out.for_people or cli.out.mode is Mode.ID:
-            print(handle.id, flush=True)
-        if not handle.created:
+            print(job.id, flush=True)
+        if not job.created:
             cli.out.note("this key was used before: the job is the one that was there")
         if wait is None and not follow:
-            await see_off(cli, client, handle.id)
+            await see_off(cli, client, job.id)
         else:
-            await follow_to_end(cli, client, handle.id, limit, steps=follow, stop_on_approval=stop_on_approval)
+            await follow_to_end(cli, client, job.id, limit, steps=follow, stop_on_approval=stop_on_approval)
 
 
 async def see_off(cli: Cli, client: Client, id: UUID) -> None:
@@ -132,5 +138,5 @@ async def follow_to_end(
 
 
 async def _print_job(cli: Cli, client: Client, id: UUID) -> None:
-    job = await client.jobs.get(id)
+    job = (await get_job(client, str(id))).job
     cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)

@@ -13,7 +13,7 @@ from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
 
 if TYPE_CHECKING:
-    from perdure.app import App
+    from perdure import App
 
 STEADY = 60.0
 """A child that ran this long before it died is replaced at once: it was not the start that failed."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -16,105 +15,85 @@ from perdure.cli.format import approving, bare, one_line, short
 from perdure.cli.output import Mode, Output, laid_out, status_cell
 from perdure.model.errors import JobCancelled, JobFailed, PerdureError, WaitTimeout
 from perdure.model.events import Event
+from perdure.model.explanation import Why
 from perdure.model.jobs import Job
 from perdure.model.states import FAILURES, Status
+from perdure.operations.approvals import list_approvals
+from perdure.operations.follow import Watched, wait_for_job, watch_jobs
+from perdure.operations.jobs import explain_job
+from perdure.operations.selection import JobSelection
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from perdure import Client
     from perdure.cli.context import Cli
-    from perdure.runtime.client.client import Client
 
 REFRESH = 0.25
-PATIENCE = 2.0
-"""Seconds a job may wait to start before we look whether anybody would start it."""
+WORKER_WAIT = 2.0
+"""Seconds a job may wait to start before we look whether there is a worker for it."""
 WORST_FIRST = (Exit.JOB_FAILED, Exit.JOB_CANCELLED, Exit.WAIT_TIMEOUT, Exit.OK)
 
 
 class Watch:
     """Some jobs, watched together."""
 
-    def __init__(self, client: Client, out: Output, jobs: Sequence[Job], *, timeout: float | None = None) -> None:
+    def __init__(self, client: Client, out: Output, *, timeout: float | None = None) -> None:
         self._client = client
         self._out = out
-        self.jobs: dict[UUID, Job] = {j.id: j for j in jobs}
-        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
+        self._jobs: tuple[Job, ...] = ()
 
-    async def run(self) -> int:
-        """Watch until all are done or the time is up; return the exit code of the worst."""
-        timed_out = False
+    async def run(self, ids: Sequence[str], which: JobSelection) -> int:
+        """Watch these jobs, or those that match, until all are done or the time is up; return the exit code of the worst."""
+        timed_out, live = False, self._out.tty and self._out.for_people
+        seen = watch_jobs(self._client, tuple(ids), which=which, every=REFRESH if live else None)
         try:
-            async with asyncio.timeout(self._timeout):
-                if self._out.tty and self._out.for_people:
-                    await self._live()
-                else:
-                    await self._lines()
+            async with asyncio.timeout(self._timeout), contextlib.aclosing(seen):
+                await (self._live(seen) if live else self._lines(seen))
         except TimeoutError:
             timed_out = True
+        if not self._jobs:
+            self._out.note("nothing to watch: no unfinished job matches")
+            return Exit.OK
         if self._out.mode is Mode.JSON:
-            self._out.rows(list(self.jobs.values()), jobtable.columns(self._out.times), id=lambda j: j.id)
+            self._out.rows(self._jobs, jobtable.columns(self._out.times), id=lambda j: j.id)
         elif self._out.mode is Mode.ID:
-            self._out.rows(list(self.jobs.values()), [], id=lambda j: j.id)
-        codes = {outcome_code(j) for j in self.jobs.values()}
+            self._out.rows(self._jobs, [], id=lambda j: j.id)
+        codes = {outcome_code(j) for j in self._jobs}
         if timed_out:
-            self._out.warn(f"the time is up; {self._going()} still going")
+            self._out.warn(f"the time is up; {self._unfinished()} not finished")
             codes.add(Exit.WAIT_TIMEOUT)
         return next((c for c in WORST_FIRST if c in codes), Exit.OK)
 
-    def _going(self) -> str:
-        number = sum(not j.status.terminal for j in self.jobs.values())
+    def _unfinished(self) -> str:
+        number = sum(not j.status.terminal for j in self._jobs)
         return "one job is" if number == 1 else f"{number} jobs are"
 
-    async def _refresh(self) -> None:
-        for id, job in list(self.jobs.items()):
-            if not job.status.terminal:
-                self.jobs[id] = await self._client.jobs.get(id)
-
-    @property
-    def _done(self) -> bool:
-        return all(j.status.terminal for j in self.jobs.values())
-
-    async def _live(self) -> None:
+    async def _live(self, seen: AsyncIterator[Watched]) -> None:
         from rich.live import Live
 
         with Live(console=self._out.console(live=True), auto_refresh=False, transient=False) as live:
-            try:
-                while True:
-                    await self._refresh()
-                    live.update(self._table(), refresh=True)
-                    if self._done:
-                        return
-                    await asyncio.sleep(REFRESH)
-            except asyncio.CancelledError:
+            async for moment in seen:
+                self._jobs = moment.jobs
                 live.update(self._table(), refresh=True)
-                raise
 
     def _table(self) -> Text:
-        text = table_of(list(self.jobs.values()), self._out)
+        text = table_of(self._jobs, self._out)
         text.no_wrap = True
         return text
 
-    async def _lines(self) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for id in self.jobs:
-                    group.create_task(self._follow(id))
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None  # one is enough to tell
+    async def _lines(self, seen: AsyncIterator[Watched]) -> None:
+        async for moment in seen:
+            self._jobs = moment.jobs
+            if moment.changed is not None:
+                self._show(moment.jobs[moment.changed], moment.event)
+                continue
+            for job in moment.jobs:
+                if job.status.terminal:
+                    self._show(job, None)
 
-    async def _follow(self, id: UUID) -> None:
-        job = self.jobs[id]
-        if job.status.terminal:
-            self._tell(job, None)
-            return
-        async for event in self._client.jobs.watch(id, job.version - 1):
-            if event.new_status is not None:
-                self.jobs[id] = job = await self._client.jobs.get(id)
-                self._tell(job, event)
-        self.jobs[id] = await self._client.jobs.get(id)
-
-    def _tell(self, job: Job, event: Event | None) -> None:
+    def _show(self, job: Job, event: Event | None) -> None:
         if self._out.mode is Mode.JSONL and event is not None:
             self._out.json_line(eventtable.as_json(event))
         elif self._out.mode is Mode.JSONL:
@@ -153,13 +132,13 @@ def outcome_code(job: Job) -> int:
 
 
 class Transcript:
-    """One job followed to its end by whoever started it: on stderr, each change of state, or with `steps` every event."""
+    """One job followed to its end after it was started: on stderr, each change of state, or with `steps` every event."""
 
     def __init__(self, client: Client, cli: Cli, id: UUID, *, steps: bool, stop_on_approval: bool) -> None:
         self._client = client
         self._next = cli.next
         self._out = cli.out
-        self._id = id
+        self._id = str(id)
         self._steps = steps
         self._stop_on_approval = stop_on_approval
 
@@ -167,42 +146,30 @@ class Transcript:
         """Return the finished job. Raises JobFailed, JobCancelled, WaitTimeout, ApprovalNeeded; these leave the job alone."""
         looking = asyncio.create_task(self._look_for_a_worker())
         try:
-            async with asyncio.timeout(timeout):
-                async for event in self._client.jobs.watch(self._id):
-                    await self._on(event)
-        except TimeoutError:
-            job = await self._client.jobs.get(self._id)
-            raise WaitTimeout(
-                f"job {short(job.id)} {job.kind} is still {job.status} after {timeout:g} s. It is kept, not cancelled",
-                hint=f"{self._next(f'jobs explain {bare(job.id)}')}\n{self._next(f'jobs watch {bare(job.id)}')}",
-            ) from None
+            return await wait_for_job(self._client, self._id, timeout=timeout, on_event=self._on)
+        except WaitTimeout as error:
+            error.hint = "\n".join(self._next(f"jobs {verb} {bare(self._id)}") for verb in ("explain", "watch"))
+            raise
+        except JobFailed as error:
+            more, again = (self._next(f"jobs {verb} {bare(self._id)}") for verb in ("get", "rerun"))
+            error.hint = f"look: {more}\ntry again with the same input: {again}"
+            raise
         except asyncio.CancelledError:
             self._out.warn(f"\nthe job goes on: {self._next(f'jobs watch {bare(self._id)}')}")
             raise
         finally:
             looking.cancel()
-        job = await self._client.jobs.get(self._id)
-        if job.status in FAILURES:
-            failed = JobFailed(job)
-            more, again = (self._next(f"jobs {verb} {bare(job.id)}") for verb in ("get", "rerun"))
-            failed.hint = f"look: {more}\ntry again with the same input: {again}"
-            raise failed
-        if job.status is Status.CANCELLED:
-            raise JobCancelled(job)
-        return job
 
     async def _look_for_a_worker(self) -> None:
-        """Say so if the job waits and nobody is there to start it."""
-        await asyncio.sleep(PATIENCE)
+        """Say so if the job waits and there is no worker to start it."""
+        await asyncio.sleep(WORKER_WAIT)
         with contextlib.suppress(PerdureError):
-            job = await self._client.jobs.get(self._id)
-            serving = [w for w in await self._client.workers.list() if w.alive and job.queue in w.queues]
-            due = job.due_at is not None and job.due_at <= self._out.times.now
-            if job.status is Status.PENDING and due and not any(job.kind in w.kinds for w in serving):
-                queue = f" --queues {job.queue}" if job.queue != "default" else ""
-                why = f"has handler '{job.kind}'" if serving else f"serves queue '{job.queue}'"
-                start = self._next(f"worker start --app module:attr{queue}")
-                self._out.warn(f"no worker {why}; start one: {start}")
+            why = await explain_job(self._client, self._id)
+            if why.code in (Why.NO_WORKER, Why.NO_HANDLER):
+                [start] = why.moves
+                missing = f"serves queue '{why.queue}'" if why.code is Why.NO_WORKER else f"has handler '{why.kind}'"
+                command = self._next(start.command.removeprefix("perdure "))
+                self._out.warn(f"no worker {missing}; start one: {command}")
 
     async def _on(self, event: Event) -> None:
         times = self._out.times
@@ -215,7 +182,7 @@ class Transcript:
             self._out.note(f"{eventtable.clock(event, times)}  {status_cell(event.new_status)[0]:<22}  {said}".rstrip())
         if event.new_status is not Status.WAITING_FOR_APPROVAL:
             return
-        found = await self._client.approvals.list(job_id=self._id)
+        found = await list_approvals(self._client, job_id=self._id)
         for approval in found.items:
             command = self._next(approving(approval))
             if self._stop_on_approval:

@@ -6,22 +6,25 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import closing, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perdure.cli import inputs
 from perdure.cli.context import Cli, run_async
-from perdure.cli.errors import Exit, NobodyWorks
+from perdure.cli.errors import Exit
 from perdure.cli.format import Times
 from perdure.cli.options import command, group
-from perdure.cli.output import Cell, Column
+from perdure.cli.output import Column
 from perdure.cli.usage_error import Usage
-from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
+from perdure.model.workers import WorkerInfo
+from perdure.operations.errors import NoWorker
+from perdure.operations.workers import Asked, Health, drain_worker, health_of, list_workers, stop_worker
 
 if TYPE_CHECKING:
-    from perdure.observe.status_server import StatusServer
+    from perdure import Client, Worker
 
 app = group("Run jobs; see and stop workers.", "perdure worker start --app agents:app")
 
@@ -114,33 +117,35 @@ def start(
 async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
     server = cli.app.status_server()  # before anything is made: its port may be taken
     with nullcontext() if server is None else closing(server):
-        return await _serve(cli, server, once=once, supervised=supervised)
+        async with cli.client(creates=True, works=True):
+            worker = await cli.app.worker()
+            return await _serve(cli, worker, cli.app.serving(server, worker), once=once, supervised=supervised)
 
 
-async def _serve(cli: Cli, server: StatusServer | None, *, once: bool, supervised: bool) -> int:
-    async with cli.client(creates=True, works=True):
-        worker = await cli.app.worker()
-        loop = asyncio.get_running_loop()
-        signals: list[int] = []
+async def _serve(
+    cli: Cli, worker: Worker, serving: AbstractAsyncContextManager[None], *, once: bool, supervised: bool
+) -> int:
+    loop = asyncio.get_running_loop()
+    signals: list[int] = []
 
-        def stop(number: int) -> None:
-            signals.append(number)
-            if len(signals) > 2:
-                os._exit(128 + number)
-            if len(signals) == 1 and not supervised:
-                cli.out.note(f"stopping; {worker.busy} running. Press Ctrl-C again to stop at once")
-            worker.stop(now=len(signals) > 1)
+    def stop(number: int) -> None:
+        signals.append(number)
+        if len(signals) > 2:
+            os._exit(128 + number)
+        if len(signals) == 1 and not supervised:
+            cli.out.note(f"stopping; {worker.busy} running. Press Ctrl-C again to stop at once")
+        worker.stop(now=len(signals) > 1)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    if supervised:
+        loop.add_reader(sys.stdin.fileno(), _parent_gone, stop)
+    try:
+        async with serving:
+            await worker.run(once=once)
+    finally:
         if supervised:
-            loop.add_reader(sys.stdin.fileno(), _parent_gone, stop)
-        try:
-            async with cli.app.serving(server, worker):
-                await worker.run(once=once)
-        finally:
-            if supervised:
-                loop.remove_reader(sys.stdin.fileno())
+            loop.remove_reader(sys.stdin.fileno())
     return 128 + signals[-1] if len(signals) > 1 else Exit.OK
 
 
@@ -151,21 +156,18 @@ def _parent_gone(stop: object) -> None:
         stop(signal.SIGTERM)
 
 
-def state_cell(worker: WorkerInfo) -> Cell:
-    """Whether it is there, and what it does."""
-    if worker.state is WorkerState.STOPPED:
-        return "○ stopped", "dim"
-    if not worker.alive:
-        return "✕ lost", "red"
-    if worker.state is WorkerState.DRAINING or worker.command is not None:
-        return "◔ draining", "yellow"
-    return "● running", "green"
+HEALTH = {
+    Health.RUNNING: ("● running", "green"),
+    Health.DRAINING: ("◔ draining", "yellow"),
+    Health.LOST: ("✕ lost", "red"),
+    Health.STOPPED: ("○ stopped", "dim"),
+}
 
 
 def columns(times: Times) -> list[Column[WorkerInfo]]:
     """The columns of `worker status`."""
     return [
-        Column("state", state_cell),
+        Column("state", lambda w: HEALTH[health_of(w)]),
         Column("worker", lambda w: w.id),
         Column("held", lambda w: f"{w.held}/{w.concurrency}", right=True),
         Column("heartbeat", lambda w: times.show(w.heartbeat_at), right=True),
@@ -184,7 +186,7 @@ async def status(
 ) -> None:
     """List the workers on this database: whether they are alive, and how many jobs they hold."""
     async with cli.client() as client:
-        found = await client.workers.list(include_stopped=stopped)
+        found = await list_workers(client, include_stopped=stopped)
     cli.out.rows(found, columns(cli.out.times), id=lambda w: w.id)
     if not found and cli.out.for_people:
         cli.out.note(f"no worker runs; start one: {cli.next('worker start --app module:attr')}")
@@ -202,8 +204,8 @@ async def stop(
         bool, typer.Option("--now", help="Do not wait for running steps: cut them off, they run again")
     ] = False,
 ) -> int:
-    """Ask workers to stop: they finish running steps and hand back the rest. Without an id: the one that runs."""
-    return await _ask(cli, ids or [], WorkerCommand.STOP_NOW if now else WorkerCommand.STOP, all=all)
+    """Ask workers to stop: they finish running steps, hand back the rest and end. Without an id: the one that runs."""
+    return await _ask(cli, ids or [], lambda client, worker: stop_worker(client, worker, all=all, now=now), all=all)
 
 
 @command(app, "drain", example="perdure worker drain --all")
@@ -212,33 +214,27 @@ async def drain(
     ids: SomeIds = None,
     all: Annotated[bool, typer.Option("--all", help="Every worker")] = False,
 ) -> int:
-    """Ask workers to take no more jobs and to leave when those they hold are done or handed back."""
-    return await _ask(cli, ids or [], WorkerCommand.DRAIN, all=all)
+    """Ask workers to take no more jobs and to end when they hold none. Today this is the same as `worker stop`."""
+    return await _ask(cli, ids or [], lambda client, worker: drain_worker(client, worker, all=all), all=all)
 
 
-async def _ask(cli: Cli, ids: list[str], what: WorkerCommand, *, all: bool) -> int:
+async def _ask(cli: Cli, ids: list[str], ask: Callable[[Client, str | None], Awaitable[Asked]], *, all: bool) -> int:
     if all and ids:
         raise Usage("give ids or --all, not both")
     async with cli.client() as client:
         if ids:
-            chosen = inputs.ids_given(ids, "a worker")
+            done, code = await cli.each(inputs.ids_given(ids, "a worker"), lambda worker: ask(client, worker))
         else:
-            chosen = [w.id for w in await client.workers.list() if w.alive]
-            if not chosen:
-                if all:
-                    cli.out.note("no worker runs")
-                    return Exit.OK
-                raise NobodyWorks("no worker runs", hint=cli.next("worker status --stopped"))
-            if len(chosen) > 1 and not all:
-                raise Usage(f"{len(chosen)} workers run: name one, or --all", hint=f"they are {', '.join(chosen)}")
-
-        async def ask(id: str) -> str:
-            await client.workers.command(id, what)
-            return id
-
-        done, code = await cli.each(chosen, ask)
-    for id in done if cli.out.for_people else ():
-        print(f"asked {id} to {what.value.replace('_', ' ')}")
+            try:
+                done, code = [await ask(client, None)], Exit.OK
+            except NoWorker as error:
+                error.hint = cli.next("worker status --stopped")
+                raise
+    asked = [(id, answer.command.value) for answer in done for id in answer.worker_ids]
+    if not asked and all:
+        cli.out.note("no worker runs")
+    for id, what in asked if cli.out.for_people else ():
+        print(f"asked {id} to {what.replace('_', ' ')}")
     if not cli.out.for_people:
-        cli.out.rows([{"id": id, "command": what.value} for id in done], [], id=lambda r: r["id"], plain=dict)
+        cli.out.rows([{"id": id, "command": what} for id, what in asked], [], id=lambda r: r["id"], plain=dict)
     return code

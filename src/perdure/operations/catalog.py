@@ -1,0 +1,14 @@
+"""Every operation, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from perdure.operations import approvals, control, database, diagnose, enqueue, export, follow, fsck, jobs, workers
+from perdure.operations.registry import REGISTERED, Operation
+
+MODULES = (enqueue, jobs, follow, control, export, approvals, workers, database, fsck, diagnose)
+
+OPERATIONS: Mapping[str, Operation] = MappingProxyType(REGISTERED)
+"""Every operation, by name."""

@@ -1,0 +1,152 @@
+"""What is wrong with the database, the clock, the workers and jobs that are stuck."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from perdure.model.errors import PerdureError
+from perdure.model.jobs import DEFAULT_QUEUE, Job
+from perdure.model.states import LEASED, Status
+from perdure.model.timing import span
+from perdure.model.workers import WorkerInfo
+from perdure.operations.database import DatabaseStatus, SchemaFit, database_status
+from perdure.operations.registry import Role, operation
+
+if TYPE_CHECKING:
+    from perdure import Client
+
+OLDEST_SERVERS = {"postgresql": (14,), "sqlite": (3, 40)}
+MOST_SKEW = 2.0
+"""Seconds by which the clocks of this machine and of the database may differ."""
+STUCK_AFTER = 60.0
+"""Seconds after which a due job should have been started, and an expired lease taken over."""
+MOST_JOBS_LOOKED_AT = 5000
+START = "perdure worker start --app module:attr"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. hint: what to do about it; command: the command line that does it."""
+
+    name: str
+    status: Literal["ok", "warning", "wrong"]
+    detail: str
+    hint: str | None = None
+    command: str | None = None
+
+
+@operation("database.diagnose", role=Role.VIEWER)
+async def diagnose(client: Client) -> AsyncGenerator[Check, None]:
+    """Check the database, its schema, the clock, the workers, and look for jobs that are stuck. What cannot be reached or used
+    is a check that is wrong, not an error."""
+    try:
+        began = time.monotonic()
+        status = await database_status(client, with_sizes=False)
+        yield Check("database", "ok", f"it answers (connected in {span(time.monotonic() - began)})")
+        server = _server(status.server)
+        yield server
+        schema = _schema(status)
+        yield schema
+        if schema.status == "wrong":
+            return
+        yield await _clock(client)
+        if server.status == "wrong":
+            return
+        for check in await _work(client):
+            yield check
+    except PerdureError as error:
+        yield Check("database", "wrong", error.message, error.hint)
+
+
+def _server(server: str) -> Check:
+    found = re.search(r"(\d+)(?:\.(\d+))?", server)
+    name = server.split(maxsplit=1)[0].lower() if server else ""
+    oldest = OLDEST_SERVERS.get(name)
+    if found is None or oldest is None:
+        return Check("server", "ok", server)
+    if (int(found[1]), int(found[2] or 0)) < oldest:
+        return Check("server", "wrong", f"{server} is too old", f"it must be {'.'.join(map(str, oldest))} or newer")
+    return Check("server", "ok", server)
+
+
+def _schema(status: DatabaseStatus) -> Check:
+    if status.verdict is SchemaFit.OK:
+        return Check("schema", "ok", f"version {status.schema}")
+    detail = f"{status.verdict}: it has version {status.schema}, this perdure needs {status.needed}"
+    if status.verdict is SchemaFit.TOO_NEW:
+        return Check("schema", "wrong", detail, "upgrade perdure")
+    return Check("schema", "wrong", detail, command="perdure db migrate")
+
+
+async def _clock(client: Client) -> Check:
+    before = datetime.now(UTC)
+    theirs = await client.database.now()
+    after = datetime.now(UTC)
+    skew = (theirs - (before + (after - before) / 2)).total_seconds()
+    if abs(skew) <= max(MOST_SKEW, (after - before).total_seconds()):
+        return Check("clock", "ok", f"this machine and the database agree within {span(abs(skew))}")
+    detail = f"this machine is {span(abs(skew))} {'behind' if skew > 0 else 'ahead of'} the database"
+    hint = "jobs go by database time, so they are right; times shown here are off. Set the clock (NTP)"
+    return Check("clock", "warning", detail, hint)
+
+
+async def _work(client: Client) -> list[Check]:
+    workers = await client.workers.list()
+    alive = [w for w in workers if w.alive]
+    lost = len(workers) - len(alive)
+    queues = sorted({q for w in alive for q in w.queues})
+    detail = f"{len(alive)} alive" + (f" on {', '.join(queues)}" if queues else "") + (f", {lost} lost" if lost else "")
+    checks = [Check("workers", "ok", detail) if alive else Check("workers", "warning", "none is alive", command=START)]
+    stuck = await _stuck(client, alive)
+    for (queue, kind), number in stuck.most_common(10):
+        serving = [w for w in alive if queue in w.queues]
+        why = (
+            f"no worker serves queue '{queue}'" if not serving else f"no worker on queue '{queue}' has handler '{kind}'"
+        )
+        start = START if queue == DEFAULT_QUEUE else f"{START} --queues {shlex.quote(queue)}"
+        checks.append(Check("stuck", "wrong", f"{why}: {number} due jobs of kind '{kind}' wait", command=start))
+    orphans = await _orphans(client)
+    if orphans:
+        detail = f"{orphans} jobs are held by workers that are gone, and no worker takes them over"
+        checks.append(Check("leases", "wrong", detail, "any worker does it", START))
+    if not stuck and not orphans:
+        checks.append(Check("jobs", "ok", "none is stuck"))
+    return checks
+
+
+async def _stuck(client: Client, alive: Iterable[WorkerInfo]) -> Counter[tuple[str, str]]:
+    """Jobs due for more than a minute that no living worker would take, by queue and kind."""
+    served = {(q, k) for w in alive for q in w.queues for k in w.kinds}
+    limit = datetime.now(UTC) - timedelta(seconds=STUCK_AFTER)
+    found: Counter[tuple[str, str]] = Counter()
+    for status in (Status.PENDING, Status.RETRY, Status.PARKED, Status.WAITING_FOR_APPROVAL):
+        for job in await _jobs(client, status):
+            if job.due_at is not None and job.due_at < limit and (job.queue, job.kind) not in served:
+                found[job.queue, job.kind] += 1
+    return found
+
+
+async def _orphans(client: Client) -> int:
+    """Jobs whose lease ran out more than a minute ago."""
+    limit = datetime.now(UTC) - timedelta(seconds=STUCK_AFTER)
+    held = [job for status in LEASED for job in await _jobs(client, status)]
+    return sum(job.lease is not None and job.lease.expires_at < limit for job in held)
+
+
+async def _jobs(client: Client, status: Status) -> list[Job]:
+    jobs: list[Job] = []
+    cursor: str | None = None
+    while len(jobs) < MOST_JOBS_LOOKED_AT:
+        page = await client.jobs.list(status=status, limit=500, cursor=cursor)
+        jobs += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return jobs

@@ -1,0 +1,50 @@
+"""Enqueueing a job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from perdure.model.errors import IdempotencyConflict, InvalidInput, UnknownHandler
+from perdure.model.jobs import Enqueued
+from perdure.model.timing import Duration
+from perdure.operations.registry import Role, operation
+
+if TYPE_CHECKING:
+    from perdure import Client
+
+
+@operation("jobs.enqueue", role=Role.OPERATOR, errors=(InvalidInput, UnknownHandler, IdempotencyConflict))
+async def enqueue_job(
+    client: Client,
+    kind: str,
+    input: Any = None,
+    *,
+    queue: str | None = None,
+    priority: int | None = None,
+    max_retries: int | None = None,
+    delay: Duration | None = None,
+    run_at: datetime | None = None,
+    deadline: datetime | None = None,
+    idempotency_key: str | None = None,
+    goal: str | None = None,
+    elsewhere: bool = False,
+) -> Enqueued:
+    """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
+
+    kind: the name of the handler. The input is checked against it, unless `elsewhere` says that the handler is in another
+    process. Otherwise as `Jobs.enqueue`.
+    """
+    options: dict[str, Any] = {
+        "queue": queue,
+        "priority": priority,
+        "max_retries": max_retries,
+        "delay": delay,
+        "run_at": run_at,
+        "deadline": deadline,
+        "idempotency_key": idempotency_key,
+        "goal": goal,
+        "elsewhere": elsewhere or None,
+    }
+    handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})
+    return Enqueued(handle.id, handle.created)

@@ -1,0 +1,118 @@
+"""Reading jobs: lists, one job with what belongs to it, counts, logs, steps, explanations and differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from perdure.model.approvals import Approval
+from perdure.model.comparison import JobDiff
+from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound
+from perdure.model.events import Event
+from perdure.model.explanation import Explanation
+from perdure.model.jobs import Job, RunRecord
+from perdure.model.states import Status
+from perdure.model.steps import Step, steps_of
+from perdure.operations.registry import Role, operation
+from perdure.operations.selection import ALL_JOBS, JobSelection
+
+if TYPE_CHECKING:
+    from perdure import Client
+
+NO_SUCH_JOB = (JobNotFound, AmbiguousId)
+"""What every operation raises that takes the id of a job: a UUID, or its last 6 or more hex digits."""
+
+Part = Literal["events", "runs", "approvals"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """One page of a list, newest first. next_cursor: continues it; None: that was all. asks: pending approvals of these jobs."""
+
+    items: tuple[Job, ...]
+    next_cursor: str | None
+    asks: tuple[Approval, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job and the parts of its record that were asked for; the others are empty.
+
+    runs: its finished attempts. head: the version of its log now, where the job is shown as it was at an earlier one.
+    """
+
+    job: Job
+    events: tuple[Event, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    head: int | None = None
+
+
+@operation("jobs.list", role=Role.VIEWER, errors=(InvalidInput,))
+async def list_jobs(
+    client: Client,
+    which: JobSelection = ALL_JOBS,
+    *,
+    idempotency_key: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+    with_approvals: bool = False,
+) -> JobPage:
+    """Jobs, newest first. with_approvals: also the pending approvals that these jobs wait for."""
+    page = await client.jobs.list(**which.arguments(), idempotency_key=idempotency_key, limit=limit, cursor=cursor)
+    asks: tuple[Approval, ...] = ()
+    if with_approvals and any(job.status is Status.WAITING_FOR_APPROVAL for job in page.items):
+        shown = {job.id for job in page.items}
+        asks = tuple(a for a in (await client.approvals.list(limit=200)).items if a.job_id in shown)
+    return JobPage(page.items, page.next_cursor, asks)
+
+
+@operation("jobs.get", role=Role.VIEWER, errors=(*NO_SUCH_JOB, InvalidInput))
+async def get_job(client: Client, job_id: str, *, at: int | None = None, include: tuple[Part, ...] = ()) -> JobRecord:
+    """A job, with the parts of its record named in `include`.
+
+    at: the job as it was at this version of its log, which does not hold progress, the lease and the due time.
+    """
+    job = await client.jobs.get(job_id, at=at)
+    events = await client.jobs.events(job.id) if "events" in include or at is not None else []
+    runs = await client.jobs.runs(job.id) if "runs" in include else []
+    if at is not None:
+        runs = [r for r in runs if r.attempt < job.attempt or (r.attempt == job.attempt and not job.status.leased)]
+        shown = tuple(events[:at]) if "events" in include else ()
+        return JobRecord(job, shown, tuple(runs), head=events[-1].version)
+    approvals = (await client.approvals.list(job_id=job.id)).items if "approvals" in include and job.waits else ()
+    return JobRecord(job, tuple(events), tuple(runs), tuple(approvals))
+
+
+@operation("jobs.count", role=Role.VIEWER, errors=(InvalidInput,))
+async def count_jobs(
+    client: Client, which: JobSelection = ALL_JOBS, *, by: Literal["status", "kind", "queue"] = "status"
+) -> dict[str, int]:
+    """How many jobs there are by status, kind or queue; statuses in the order in which a job passes them."""
+    found = await client.jobs.count(by=by, **which.arguments())
+    return {s.value: found[s] for s in Status if s in found} if by == "status" else found
+
+
+@operation("jobs.events", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def list_events(client: Client, job_id: str, *, after: int = 0, types: tuple[str, ...] = ()) -> list[Event]:
+    """The log of a job: its events with a version above `after`, in order. types: only events of these types."""
+    found = await client.jobs.events(job_id, after=after)
+    return [event for event in found if not types or event.type in types]
+
+
+@operation("jobs.steps", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def list_steps(client: Client, job_id: str) -> list[Step]:
+    """The steps of a job: what is recorded and never runs again, what runs, what waits."""
+    return steps_of(await client.jobs.events(job_id))
+
+
+@operation("jobs.explain", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def explain_job(client: Client, job_id: str) -> Explanation:
+    """Why a job does not move, and what would move it, as of one moment."""
+    return await client.jobs.explain(job_id)
+
+
+@operation("jobs.diff", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def diff_jobs(client: Client, a: str, b: str) -> JobDiff:
+    """What differs between two jobs: input, steps, result and outcome."""
+    return await client.jobs.diff(a, b)

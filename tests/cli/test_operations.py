@@ -1,0 +1,156 @@
+"""Each command that reads or changes the database calls exactly one operation for it."""
+
+import functools
+import pkgutil
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import perdure.cli
+from perdure.cli.main import root
+from perdure.operations import catalog
+from perdure.operations.catalog import OPERATIONS
+from perdure.operations.registry import Operation
+from tests.cli.conftest import Perdure
+
+APP = ("--app", "agents:app")
+
+VERBS: dict[str, str] = {
+    "jobs start greet --input '\"ann\"'": "jobs.enqueue",
+    "jobs ls": "jobs.list",
+    "jobs get WAITING": "jobs.get",
+    "jobs watch FAILED": "jobs.watch",
+    "jobs events FAILED": "jobs.events",
+    "jobs steps FAILED": "jobs.steps",
+    "jobs count": "jobs.count",
+    "jobs explain WAITING": "jobs.explain",
+    "jobs diff WAITING FAILED": "jobs.diff",
+    "jobs cancel WAITING": "jobs.cancel",
+    "jobs retry-now RETRYING": "jobs.retry_now",
+    "jobs rerun FAILED": "jobs.rerun",
+    "jobs fork FAILED": "jobs.fork",
+    "jobs export FAILED": "jobs.export",
+    "approvals ls": "approvals.list",
+    "approvals get WAITING": "approvals.get",
+    "approvals approve WAITING": "approvals.approve",
+    "approvals deny WAITING": "approvals.deny",
+    "approvals token WAITING": "approvals.new_token",
+    "worker status": "workers.list",
+    "worker stop --all": "workers.stop",
+    "worker drain --all": "workers.drain",
+    "db status": "database.status",
+    "db migrate": "database.migrate",
+    "db prune --older-than 1d --dry-run": "database.prune",
+    "fsck": "database.fsck",
+    "doctor": "database.diagnose",
+}
+"""A call of each command, and the operation it calls. WAITING, FAILED and RETRYING are the ids of jobs."""
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "jobs start greet --input '\"ann\"' --json": ("jobs.enqueue", "jobs.get"),
+    "jobs start greet --input '\"ann\"' --wait=0s": ("jobs.enqueue", "jobs.wait"),
+    "jobs rerun FAILED --json": ("jobs.rerun",),
+    "jobs fork FAILED --json": ("jobs.fork", "jobs.get"),
+    "jobs events FAILED --follow": ("jobs.follow",),
+    "fsck --fix": ("database.repair",),
+    "db migrate --dump-sql": (),
+}
+"""Calls with options that make another operation of it, or add one: to wait for the job, or to print it."""
+
+WITHOUT_DATABASE = {
+    "config ls": "reads settings",
+    "config get": "reads settings",
+    "config path": "reads settings",
+    "version": "prints what is installed",
+    "completion": "prints a script",
+    "help": "prints help",
+}
+PROCESSES = {
+    "worker start": "runs a worker in this process",
+    "dev": "runs a worker and shows its jobs",
+    "demo": "runs workers and kills one; a program that uses the Python API as users do",
+    "chaos": "runs workers and kills them; in a tenant of its own",
+}
+"""Commands that run something, instead of asking for something."""
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command of the tree by its path, without those that are another name of one."""
+    for name in group.list_commands(None):
+        member = group.get_command(None, name)
+        if hasattr(member, "list_commands"):
+            yield from commands(member, (*path, name))
+        elif not member.hidden:
+            yield " ".join((*path, name))
+
+
+def path_of(call: str) -> str:
+    words = call.split()
+    return next(path for n in (2, 1) if (path := " ".join(words[:n])) in set(commands(root())))
+
+
+def test_every_command_is_listed_here() -> None:
+    listed = [path_of(call) for call in VERBS]
+    assert sorted([*listed, *WITHOUT_DATABASE, *PROCESSES]) == sorted(commands(root()))
+
+
+def test_every_operation_is_called_by_a_command() -> None:
+    assert {*VERBS.values()}.union(*VARIANTS.values()) == set(OPERATIONS)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the operations that the command line calls, in order."""
+    names: list[str] = []
+    noted = {operation.function: note(operation, names) for operation in OPERATIONS.values()}
+    for found in pkgutil.iter_modules(perdure.cli.__path__):
+        module = import_module(f"perdure.cli.{found.name}")
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value in noted:
+                monkeypatch.setattr(module, name, noted[value])
+            elif isinstance(value, ModuleType) and value in catalog.MODULES:
+                functions = {n: noted.get(v, v) for n, v in vars(value).items() if isinstance(v, FunctionType)}
+                monkeypatch.setattr(module, name, SimpleNamespace(**{**vars(value), **functions}))
+    return names
+
+
+def note(operation: Operation, names: list[str]) -> Callable[..., Any]:
+    @functools.wraps(operation.function)
+    def noting(*args: Any, **given: Any) -> Any:
+        names.append(operation.name)
+        return operation.function(*args, **given)
+
+    return noting
+
+
+@pytest.fixture
+def ids(perdure: Perdure) -> dict[str, str]:
+    return {
+        "WAITING": perdure.ran("asks", "--input", '"draft"'),
+        "FAILED": perdure.ran("fails"),
+        "RETRYING": perdure.ran("breaks"),
+    }
+
+
+def run(perdure: Perdure, ids: dict[str, str], call: str) -> None:
+    words = [ids.get(word, word.strip("'")) for word in call.split()]
+    perdure(*words, code=None)
+
+
+@pytest.mark.parametrize(("call", "operation"), VERBS.items(), ids=VERBS)
+def test_a_command_calls_its_operation_alone(
+    perdure: Perdure, ids: dict[str, str], called: list[str], call: str, operation: str
+) -> None:
+    run(perdure, ids, call)
+    assert called == [operation]
+
+
+@pytest.mark.parametrize(("call", "operations"), VARIANTS.items(), ids=VARIANTS)
+def test_an_option_may_add_another(
+    perdure: Perdure, ids: dict[str, str], called: list[str], call: str, operations: tuple[str, ...]
+) -> None:
+    run(perdure, ids, call)
+    assert tuple(called) == operations

@@ -1,0 +1,283 @@
+"""Operations over every kind of store, through the public API; each raises only what it declares."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import App, Client, Fail, JobContext, Status
+from perdure.model import errors
+from perdure.model.events import Event
+from perdure.model.fsck_faults import Finding
+from perdure.operations import approvals, control, database, diagnose, enqueue, export, follow, fsck, jobs, workers
+from perdure.operations.catalog import OPERATIONS
+from perdure.operations.database import SchemaFit
+from perdure.operations.errors import NoWorker
+from perdure.operations.fsck import FsckSummary
+from perdure.operations.selection import JobSelection
+from perdure.operations.workers import Health
+
+NO_ID = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+async def app(store_url: str) -> AsyncIterator[App]:
+    """An App with a few handlers, over each kind of store."""
+    app = App(store_url, migrate=True)
+
+    @app.job
+    async def greet(ctx: JobContext, name: str) -> str:
+        return await ctx.step("say", "hello {}".format, name)
+
+    @app.job
+    async def fails(ctx: JobContext) -> None:
+        raise Fail("no such account")
+
+    @app.job
+    async def asks(ctx: JobContext) -> Any:
+        return (await ctx.approve("sign", title="Sign?", payload={"draft": 1})).payload
+
+    async with app:
+        yield app
+
+
+@pytest.fixture
+def client(app: App) -> Client:
+    return app.acting(actor="ann", via="test")
+
+
+async def ran(app: App, kind: str, input: Any = None) -> str:
+    """A job that has run as far as it goes."""
+    id = (await enqueue.enqueue_job(app.client, kind, input)).id
+    await app.work(once=True)
+    return str(id)
+
+
+async def test_a_job_from_its_enqueue_to_its_result(app: App, client: Client) -> None:
+    first = await enqueue.enqueue_job(client, "greet", "ann", idempotency_key="k", goal="say hello", priority=7)
+    again = await enqueue.enqueue_job(client, "greet", "ann", idempotency_key="k")
+    assert (first.created, again) == (True, (first.id, False))
+    id = str(first.id)
+    assert (await jobs.explain_job(client, id)).status is Status.PENDING
+    assert await jobs.count_jobs(client, by="queue") == {"default": 1}
+    await app.work(once=True)
+    assert (await follow.wait_for_job(client, id, timeout=10)).result == "hello ann"
+    record = await jobs.get_job(client, id[-8:], include=("events", "runs", "approvals"))
+    assert (record.job.priority, record.job.goal, len(record.runs), record.approvals) == (7, "say hello", 1, ())
+    assert record.events[0].payload["actor"] == "ann"
+    assert [step.key for step in await jobs.list_steps(client, id)] == ["say"]
+    found = await jobs.list_events(client, id, after=1, types=("node_finished", "job_completed"))
+    assert [event.type for event in found] == ["node_finished", "job_completed"]
+    before = await jobs.get_job(client, id, at=1)
+    assert (before.job.status, before.head, before.events) == (Status.PENDING, record.job.version, ())
+    completed = await jobs.list_jobs(client, JobSelection(status=("completed",)))
+    assert [job.id for job in completed.items] == [first.id]
+    assert (await jobs.list_jobs(client, JobSelection(kind=("asks",)))).items == ()
+
+
+async def test_events_are_passed_on_while_one_waits(app: App, client: Client) -> None:
+    id = await ran(app, "greet", "ann")
+    seen: list[str] = []
+
+    async def on_event(event: Event) -> None:
+        seen.append(event.type)
+
+    job = await follow.wait_for_job(client, id, timeout=10, on_event=on_event)
+    assert (job.status, seen[0], seen[-1]) == (Status.COMPLETED, "job_created", "job_completed")
+    assert [e.type async for e in follow.follow_job(client, id, types=("node_finished",))] == ["node_finished"]
+
+
+async def test_several_jobs_are_watched_until_all_are_finished(app: App, client: Client) -> None:
+    finished = await ran(app, "greet", "ann")
+    waiting = await ran(app, "asks")
+    moments = []
+    async for moment in follow.watch_jobs(client, (finished, waiting)):
+        moments.append([job.status.value for job in moment.jobs])
+        if len(moments) == 1:
+            await control.cancel_job(client, waiting)
+    assert moments[0] == ["COMPLETED", "WAITING_FOR_APPROVAL"]
+    assert moments[-1] == ["COMPLETED", "CANCELLED"]
+    assert [m async for m in follow.watch_jobs(client)] == []
+    again = [m.jobs async for m in follow.watch_jobs(client, (finished, waiting), every=0.01)]
+    assert [[job.status.value for job in seen] for seen in again] == [["COMPLETED", "CANCELLED"]]
+
+
+async def test_watching_ends_where_the_caller_ends_it(app: App, client: Client) -> None:
+    waiting = await ran(app, "asks")
+    before = asyncio.all_tasks()
+    async with contextlib.aclosing(follow.watch_jobs(client, (waiting,))) as seen:
+        async for moment in seen:
+            assert moment.changed in (None, 0)
+            if moment.event is not None:
+                break
+    assert asyncio.all_tasks() <= before
+
+
+async def test_approvals(app: App, client: Client) -> None:
+    approved, denied = await ran(app, "asks"), await ran(app, "asks")
+    listed = await jobs.list_jobs(client, with_approvals=True)
+    assert {a.job_id for a in listed.asks} == {job.id for job in listed.items}
+    assert len((await approvals.list_approvals(client, mine=True)).items) == 2
+    [asked] = (await approvals.list_approvals(client, job_id=approved)).items
+    assert (await approvals.get_approval(client, approved)).id == asked.id
+    decision = await approvals.approve(client, str(asked.id), edited={"draft": 2}, expected_digest=asked.payload_digest)
+    assert (decision.decided_by, decision.decided_via, decision.edited) == ("ann", "test", True)
+    token = await approvals.new_token(client, denied)
+    assert (await approvals.deny(client, token=token.token, by="bob")).id == token.approval_id
+    await app.work(once=True)
+    assert (await follow.wait_for_job(client, approved)).result == {"draft": 2}
+    assert (await jobs.get_job(client, denied)).job.error_kind == "denied"
+
+
+async def test_control(app: App, client: Client) -> None:
+    failed = await ran(app, "fails")
+    new = await control.rerun_job(client, failed, reason="once more")
+    assert (str(new.origin_id), new.origin_kind, new.note["reason"]) == (failed, "rerun", "once more")
+    assert (await control.cancel_job(client, str(new.id))).status is Status.CANCELLED
+    later = await enqueue.enqueue_job(client, "greet", "bob", delay="1h")
+    await control.retry_job_now(client, str(later.id))
+    await app.work(once=True)
+    assert (await jobs.get_job(client, str(later.id))).job.status is Status.COMPLETED
+    fork = await control.fork_job(client, str(later.id), changes={"": "eve"})
+    assert (fork.origin_id, fork.kept) == (later.id, 1)
+    assert (await jobs.get_job(client, str(fork.id))).job.payload == "eve"
+    assert (await jobs.diff_jobs(client, str(later.id), str(fork.id))).input
+
+
+async def test_workers(app: App, client: Client) -> None:
+    worker = await app.worker()
+    running = asyncio.create_task(worker.run())
+    while not (found := await workers.list_workers(client)):
+        await asyncio.sleep(0.01)
+    assert [workers.health_of(w) for w in found] == [Health.RUNNING]
+    asked = await workers.drain_worker(client)
+    assert asked.worker_ids == (found[0].id,)
+    await running
+    assert await workers.list_workers(client) == []
+    [left] = await workers.list_workers(client, include_stopped=True)
+    assert workers.health_of(left) is Health.STOPPED
+    assert (await workers.stop_worker(client, all=True)).worker_ids == ()
+
+
+async def test_the_database(app: App, client: Client, tmp_path: Path) -> None:
+    assert (await database.migrate_database(client)).applied == ()
+    status = await database.database_status(client)
+    assert (status.verdict, status.schema, status.sizes is None) == (SchemaFit.OK, status.needed, False)
+    assert (await database.database_status(client, with_sizes=False)).sizes is None
+    await ran(app, "fails")
+    checks = {check.name: check.status async for check in diagnose.diagnose(client)}
+    assert checks == {**dict.fromkeys(("database", "server", "schema", "clock", "jobs"), "ok"), "workers": "warning"}
+    for check in (fsck.check_database, fsck.repair_database):
+        found = [item async for item in check(client)]
+        assert isinstance(found[-1], FsckSummary)
+        assert (found[-1].jobs, found[-1].remaining) == (1, 0)
+        assert all(isinstance(item, Finding) and item.note for item in found[:-1])
+    records = [record["record"] async for record in export.export_jobs(client, redact=True)]
+    assert (records[0], records[-1]) == ("job", "end")
+    assert await export.write_records(export.export_jobs(client), tmp_path / "jobs.jsonl.gz") == 1
+    assert [file.name for file in tmp_path.glob("*jsonl*")] == ["jobs.jsonl.gz"]
+    assert await database.prune_jobs(client, older_than=timedelta(hours=1), dry_run=True) == 0
+    reached: list[int] = []
+    assert await database.prune_jobs(client, older_than=0, on_batch=reached.append) == 1
+    assert reached == [1]
+
+
+Call = Callable[[App, Client], Awaitable[Any]]
+
+
+async def consumed(stream: AsyncIterator[Any]) -> None:
+    async for _ in stream:
+        pass
+
+
+async def decided(app: App, client: Client) -> Any:
+    id = await ran(app, "asks")
+    await approvals.deny(client, id)
+    return await approvals.approve(client, id)
+
+
+async def changed(app: App, client: Client) -> Any:
+    return await approvals.approve(client, await ran(app, "asks"), expected_digest="0" * 64)
+
+
+async def conflicting(app: App, client: Client) -> Any:
+    await enqueue.enqueue_job(client, "greet", "ann", idempotency_key="k")
+    return await enqueue.enqueue_job(client, "greet", "bob", idempotency_key="k")
+
+
+async def cancelled_twice(app: App, client: Client) -> Any:
+    return await control.cancel_job(client, await ran(app, "fails"))
+
+
+async def failed(app: App, client: Client) -> Any:
+    return await follow.wait_for_job(client, await ran(app, "fails"))
+
+
+async def too_long(app: App, client: Client) -> Any:
+    id = await ran(app, "asks")
+
+    async def ignore(event: Event) -> None:
+        del event
+
+    return await follow.wait_for_job(client, id, timeout=0.01, on_event=ignore)
+
+
+REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
+    ("jobs.enqueue", errors.UnknownHandler, lambda a, c: enqueue.enqueue_job(c, "gret")),
+    ("jobs.enqueue", errors.InvalidPriority, lambda a, c: enqueue.enqueue_job(c, "greet", "x", priority=10)),
+    ("jobs.enqueue", errors.IdempotencyConflict, conflicting),
+    ("jobs.list", errors.InvalidInput, lambda a, c: jobs.list_jobs(c, JobSelection(status=("gone",)))),
+    ("jobs.get", errors.JobNotFound, lambda a, c: jobs.get_job(c, NO_ID)),
+    ("jobs.get", errors.JobNotFound, lambda a, c: jobs.get_job(c, "aaaaaaaa")),
+    ("jobs.count", errors.InvalidInput, lambda a, c: jobs.count_jobs(c, JobSelection(status=("gone",)))),
+    ("jobs.events", errors.JobNotFound, lambda a, c: jobs.list_events(c, NO_ID)),
+    ("jobs.steps", errors.JobNotFound, lambda a, c: jobs.list_steps(c, NO_ID)),
+    ("jobs.explain", errors.JobNotFound, lambda a, c: jobs.explain_job(c, NO_ID)),
+    ("jobs.diff", errors.JobNotFound, lambda a, c: jobs.diff_jobs(c, NO_ID, NO_ID)),
+    ("jobs.follow", errors.JobNotFound, lambda a, c: consumed(follow.follow_job(c, NO_ID))),
+    ("jobs.wait", errors.JobFailed, failed),
+    ("jobs.wait", errors.WaitTimeout, too_long),
+    ("jobs.watch", errors.JobNotFound, lambda a, c: consumed(follow.watch_jobs(c, (NO_ID,)))),
+    (
+        "jobs.watch",
+        errors.InvalidInput,
+        lambda a, c: consumed(follow.watch_jobs(c, (NO_ID,), which=JobSelection(kind=("x",)))),
+    ),
+    ("jobs.cancel", errors.IllegalTransition, cancelled_twice),
+    ("jobs.retry_now", errors.JobNotFound, lambda a, c: control.retry_job_now(c, NO_ID)),
+    ("jobs.rerun", errors.JobNotFound, lambda a, c: control.rerun_job(c, NO_ID)),
+    ("jobs.fork", errors.JobNotFound, lambda a, c: control.fork_job(c, NO_ID)),
+    ("jobs.export", errors.JobNotFound, lambda a, c: consumed(export.export_jobs(c, (NO_ID,)))),
+    ("approvals.list", errors.InvalidInput, lambda a, c: approvals.list_approvals(c, status=("gone",))),
+    ("approvals.get", errors.ApprovalNotFound, lambda a, c: approvals.get_approval(c, NO_ID)),
+    ("approvals.approve", errors.AlreadyDecided, decided),
+    ("approvals.approve", errors.ApprovalChanged, changed),
+    ("approvals.deny", errors.WrongToken, lambda a, c: approvals.deny(c, token="x")),
+    ("approvals.deny", errors.InvalidInput, lambda a, c: approvals.deny(c)),
+    ("approvals.new_token", errors.ApprovalNotFound, lambda a, c: approvals.new_token(c, NO_ID)),
+    ("workers.stop", NoWorker, lambda a, c: workers.stop_worker(c)),
+    ("workers.stop", errors.WorkerNotFound, lambda a, c: workers.stop_worker(c, "w-0000000000")),
+    ("workers.drain", errors.InvalidInput, lambda a, c: workers.drain_worker(c, "w-0000000000", all=True)),
+    ("database.prune", errors.InvalidInput, lambda a, c: database.prune_jobs(c, older_than=0, status=("running",))),
+]
+"""An operation, an error it raises, and a call that raises it."""
+
+
+@pytest.mark.parametrize("store_url", ["memory", "sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(("name", "error", "call"), REFUSED, ids=[f"{n}-{e.__name__}" for n, e, _ in REFUSED])
+async def test_it_raises_what_it_declares(
+    app: App, client: Client, name: str, error: type[errors.PerdureError], call: Call
+) -> None:
+    with pytest.raises(error) as raised:
+        await call(app, client)
+    assert raised.type is error
+    assert OPERATIONS[name].declares(raised.value)
+
+
+def test_every_declared_error_group_has_a_call_that_raises_it() -> None:
+    silent = {o.name for o in OPERATIONS.values() if o.errors} - {name for name, _, _ in REFUSED}
+    assert silent == set()
