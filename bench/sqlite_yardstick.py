@@ -7,7 +7,7 @@ look at, one thread, `executemany`, and a commit that reaches the disk (WAL, syn
   commit_32      32 jobs per commit                                                         jobs/s
   enqueue_bulk   500 jobs per commit                                                        jobs/s
   drain          claim 500 (queue row away, job row, claim row, event), then complete 500
-                 (claim row away, job row, event, run row): two commits per 500 jobs        jobs/s
+                 (claim row away, job row, event): two commits per 500 jobs        jobs/s
   steps_1        head of the log + event, 1 job per commit                                  steps/s
   steps_32       the same over 32 jobs per commit                                           steps/s
   steps_128      the same over 128 jobs per commit                                          steps/s
@@ -25,16 +25,14 @@ from bench.yardstick import BATCH, JOBS, PAYLOAD, RESULT, ids
 
 DDL = """
 create table jobs (id text primary key, kind text, queue text, lane text, status text, prev_status text, version int,
-  priority int, attempt int, run_at int, created_at int, updated_at int, started_at int, finished_at int, note text,
+  priority int, attempt int, run_at int, created_at int, updated_at int, started_at int, finished_at int, ran int, note text,
   payload_hash text, payload text, result text);
 create table job_events (job_id text, version int, created_at int, type text, from_status text, to_status text,
-  attempt int, event_id text, payload text, primary key (job_id, version)) without rowid;
+  attempt int, event_id text, ran int, payload text, primary key (job_id, version)) without rowid;
 create table job_queue (job_id text primary key, lane text, priority int, run_at int) without rowid;
 create index job_queue_ready on job_queue (lane, priority, run_at, job_id);
 create table job_claims (job_id text primary key, attempt int, version int, worker_id text, ttl int, claimed_at int,
   expires_at int, started int) without rowid;
-create table job_runs (job_id text, attempt int, worker_id text, started_at int, finished_at int, outcome text,
-  primary key (job_id, attempt)) without rowid;
 """
 WORKER = "w-0123456789"
 NOTE = '{"actor":"bench","via":"python"}'
@@ -42,8 +40,10 @@ HELD = '{"worker":"w-0123456789"}'
 HASH = "0" * 64
 STEP = f'{{"key":"step#100","digest":"-","ms":0,"tries":1,"result":{RESULT}}}'
 
-ENQUEUE = "insert into jobs values (?,'noop','default','default','PENDING','PENDING',1,5,0,?,?,?,null,null,?,?,?,null)"
-EVENT = "insert into job_events values (?,?,?,?,?,?,?,?,?)"
+ENQUEUE = (
+    "insert into jobs values (?,'noop','default','default','PENDING','PENDING',1,5,0,?,?,?,null,null,null,?,?,?,null)"
+)
+EVENT = "insert into job_events values (?,?,?,?,?,?,?,?,?,?)"
 QUEUE = "insert into job_queue values (?,'default',5,?)"
 DUE = """select j.id, j.kind, j.payload, j.attempt, j.version, j.created_at from job_queue q join jobs j on j.id = q.job_id
 where q.lane = 'default' and q.priority = 5 and q.run_at <= ? order by q.run_at, q.job_id limit ?"""
@@ -53,8 +53,7 @@ started_at = ?, updated_at = ?, note = ? where id = ?"""
 LEASE = "insert into job_claims values (?,1,2,?,30000000,?,?,0)"
 RELEASE = "delete from job_claims where job_id = ?"
 FINISH = """update jobs set status = 'COMPLETED', prev_status = status, version = version + 1, result = ?, finished_at = ?,
-updated_at = ?, note = ? where id = ?"""
-RUN = "insert into job_runs values (?,1,?,?,?,'COMPLETED')"
+ran = 100, updated_at = ?, note = ? where id = ?"""
 HEAD = "update job_claims set version = ?, expires_at = ?, started = 1 where job_id = ?"
 
 
@@ -66,7 +65,7 @@ def enqueue(conn: sqlite3.Connection, jobs: list[str]) -> None:
     now = micros()
     conn.execute("begin immediate")
     conn.executemany(ENQUEUE, [(j, now, now, now, NOTE, HASH, PAYLOAD) for j in jobs])
-    conn.executemany(EVENT, [(j, 1, now, "job_created", None, "PENDING", None, None, NOTE) for j in jobs])
+    conn.executemany(EVENT, [(j, 1, now, "job_created", None, "PENDING", None, None, None, NOTE) for j in jobs])
     conn.executemany(QUEUE, [(j, now) for j in jobs])
     conn.execute("commit")
 
@@ -78,7 +77,7 @@ def claim(conn: sqlite3.Connection, n: int) -> list[str]:
     conn.executemany(TAKE, [(j,) for j in jobs])
     conn.executemany(MOVE, [(now, now, HELD, j) for j in jobs])
     conn.executemany(LEASE, [(j, WORKER, now, now + 30_000_000) for j in jobs])
-    conn.executemany(EVENT, [(j, 2, now, "run_started", "PENDING", "RUNNING", 1, None, HELD) for j in jobs])
+    conn.executemany(EVENT, [(j, 2, now, "run_started", "PENDING", "RUNNING", 1, None, None, HELD) for j in jobs])
     conn.execute("commit")
     return jobs
 
@@ -88,8 +87,7 @@ def complete(conn: sqlite3.Connection, jobs: list[str]) -> None:
     conn.execute("begin immediate")
     conn.executemany(RELEASE, [(j,) for j in jobs])
     conn.executemany(FINISH, [(RESULT, now, now, HELD, j) for j in jobs])
-    conn.executemany(EVENT, [(j, 3, now, "job_completed", "RUNNING", "COMPLETED", 1, None, HELD) for j in jobs])
-    conn.executemany(RUN, [(j, WORKER, now, now) for j in jobs])
+    conn.executemany(EVENT, [(j, 3, now, "job_completed", "RUNNING", "COMPLETED", 1, None, 100, HELD) for j in jobs])
     conn.execute("commit")
 
 
@@ -121,7 +119,8 @@ def steps(conn: sqlite3.Connection, batch: int, commits: int) -> float:
         now = micros()
         conn.execute("begin immediate")
         conn.executemany(
-            EVENT, [(j, 3 + n, now, "node_finished", None, None, 1, e, STEP) for j, e in zip(jobs, tags, strict=True)]
+            EVENT,
+            [(j, 3 + n, now, "node_finished", None, None, 1, e, None, STEP) for j, e in zip(jobs, tags, strict=True)],
         )
         conn.executemany(HEAD, [(3 + n, now + 30_000_000, j) for j in jobs])
         conn.execute("commit")

@@ -43,7 +43,7 @@ def claimed(name: str, expires: str) -> str:
 
 def ran(name: str, attempt: int) -> str:
     return (
-        "insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome) "
+        "insert into job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome) "
         f"values ({{{name}}}, {attempt}, 'w', {{ago}}, {{ago}}, 'COMPLETED')"
     )
 
@@ -276,10 +276,19 @@ OF_THE_REST = [
     ),
     Harm(
         each("run-missing", "completed", "parked"),
-        "delete from job_runs where job_id in ({completed}, {parked}, {taken}, {dead})",
+        "delete from job_incomplete_runs where job_id in ({completed}, {parked}, {taken}, {dead})",
         fixed=False,
     ),
-    Harm({"run-differs failed"}, "update job_runs set outcome = 'COMPLETED' where job_id = {failed}", fixed=False),
+    Harm(
+        {"run-missing completed"},
+        "update job_events set ran = null where job_id = {completed} and to_status = 'COMPLETED'",
+        fixed=False,
+    ),
+    Harm(
+        {"run-differs failed"},
+        "update job_incomplete_runs set outcome = 'COMPLETED' where job_id = {failed}",
+        fixed=False,
+    ),
 ]
 HARMS = [
     *OF_THE_LOG,

@@ -325,7 +325,7 @@ async def test_state_is_added_up_from_the_log(file_store: Store, shell: Shell) -
 async def test_an_attempt_whose_run_row_was_taken_ends(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
     await shell.run(
-        "insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)"
+        "insert into job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)"
         f" values ({shell.id(lease.job_id)}, 1, 'w', {shell.ago(1)}, {shell.ago(1)}, 'COMPLETED')"
     )
     assert codes(await fsck(file_store, fix=True)) == ["run-unknown"]

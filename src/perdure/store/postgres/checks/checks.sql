@@ -22,7 +22,7 @@ select distinct job_id from (
   union all
   (select job_id from perdure.job_failures where :after::uuid is null or job_id > :after order by job_id limit :limit)
   union all
-  (select distinct job_id from perdure.job_runs where :after::uuid is null or job_id > :after order by job_id limit :limit)
+  (select distinct job_id from perdure.job_incomplete_runs where :after::uuid is null or job_id > :after order by job_id limit :limit)
 ) kept order by job_id limit :limit
 
 -- name: check_jobs

@@ -61,7 +61,7 @@ on conflict (job_id) do update set checkpoint = excluded.checkpoint, tokens = ex
 delete from perdure.job_state where job_id = :job_id
 
 -- name: drop_run
-delete from perdure.job_runs where job_id = :job_id and attempt = :attempt
+delete from perdure.job_incomplete_runs where job_id = :job_id and attempt = :attempt
 
 -- name: drop_prune_marks
 delete from perdure.prune_batch

@@ -13,7 +13,7 @@ update perdure.jobs set status = 'CANCELLED', prev_status = status, version = :v
 
 -- name: fenced_run
 -- The run row of an attempt that was fenced by a cancel.
-insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+insert into perdure.job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
 values (:job_id, :attempt, :worker_id, :claimed_at, perdure.db_now(), 'CANCELLED', 'cancelled while it ran', 'cancelled')
 
 -- name: make_due

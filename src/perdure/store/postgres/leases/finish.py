@@ -37,20 +37,21 @@ class Ending(NamedTuple):
 async def complete(run: RunStatement, endings: Sequence[Ending]) -> list[Status | Exception]:
     """Attempts that completed."""
     tenant_ids, leases, outcomes, _ = zip(*sorted(endings, key=in_lock_order), strict=True)
-    ids, attempts, worker_ids = zip(*leases, strict=True)
-    rows = await run(
+    ids, attempts, workers = zip(*leases, strict=True)
+    worker_ids = alike(workers)
+    [row] = await run(
         "complete_many",
         ids=ids,
         tenant_ids=alike(tenant_ids),
         attempts=alike(attempts),
-        worker_ids=alike(worker_ids),
+        worker_ids=worker_ids,
         results=alike([outcome.result for outcome in outcomes]),
         seconds=[outcome.ran if outcome.started else None for outcome in outcomes],
+        note=json.dumps({"worker": worker_ids[0]}) if len(worker_ids) == 1 else None,
     )
-    moved: Sequence[UUID] = rows[0]["moved"] or ()
-    if len(moved) == len(endings):
+    if row["moved"] is None:
         return [Status.COMPLETED] * len(endings)
-    done = set(moved)
+    done = set(row["moved"])
     return [Status.COMPLETED if e.lease.job_id in done else lease_lost(e.lease) for e in endings]
 
 

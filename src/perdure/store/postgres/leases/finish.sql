@@ -2,12 +2,13 @@
 -- id. For the lock order and `any (array[x])` see record.sql.
 
 -- name: complete_many
--- The ends that completed. seconds: how long user code ran, null where it never did. Of tenants, attempts, workers and results one
--- element may stand for all. The ids of those that moved come back in one row: one row each would be a twentieth of the time.
+-- The ends that completed. seconds: how long the handler ran, null where it never did. Of tenants, attempts, workers and results one
+-- element may stand for all; note: that of the worker, null where there are several. moved: null where all moved, else the ids of
+-- those that did. The run row is a view over the event.
 -- The status is not looked at here: an illegal transition must fail as such, not vanish together with its claim.
 with done as (
   delete from perdure.job_claims k
-  using unnest(:ids::uuid[], :tenant_ids::text[], :attempts::int[], :worker_ids::text[], :results::text[], :seconds::float8[])
+  using unnest(:ids::uuid[], :tenant_ids::text[], :attempts::int[], :worker_ids::text[], :results::text[], :seconds::float4[])
     u(id, tenant_id, attempt, worker_id, result, ran)
   where k.job_id = any (array[u.id]) and k.attempt = coalesce(u.attempt, :attempts[1])
     and k.worker_id = coalesce(u.worker_id, :worker_ids[1]) and k.tenant_id = coalesce(u.tenant_id, :tenant_ids[1])
@@ -16,14 +17,11 @@ with done as (
     case cardinality(:results::text[]) when 1 then :results[1] else u.result end as result
 ), moved as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,
-    finished_at = perdure.db_now(), updated_at = perdure.db_now(), note = json_build_object('worker', d.worker_id)
-  from done d where j.id = any (array[d.job_id]) returning j.id, j.attempt, d.worker_id, d.ran
-), ran as (
-  insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)
-  select id, attempt, worker_id, perdure.db_now() - ran * interval '1 second', perdure.db_now(), 'COMPLETED' from moved
-  where ran is not null
+    finished_at = perdure.db_now(), updated_at = perdure.db_now(), ran = d.ran,
+    note = coalesce(:note::json, json_build_object('worker', d.worker_id))
+  from done d where j.id = any (array[d.job_id]) returning j.id
 )
-select array_agg(id) as moved from moved
+select case when count(*) < cardinality(:ids::uuid[]) then coalesce(array_agg(id), '{}') end as moved from moved
 
 -- name: settle_many
 -- The other ends. seconds: how long user code ran. A retry where none is left becomes DEADLETTER, without an increment; an end that
@@ -62,7 +60,7 @@ with done as (
   from judged g where j.id = any (array[g.job_id])
   returning j.id, j.attempt, j.status, g.worker_id, g.started, g.ran, g.error, g.error_kind
 ), ran as (
-  insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+  insert into perdure.job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
   select id, attempt, worker_id, perdure.db_now() - ran * interval '1 second', perdure.db_now(), status, error, error_kind
   from moved where started
 )

@@ -39,7 +39,7 @@ with lost as materialized (
   from judged g where j.id = any (array[g.job_id])
   returning j.id, j.kind, j.attempt, j.status, j.error_message, g.worker_id, g.started, g.claimed_at, g.expired
 ), ran as (
-  insert into perdure.job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+  insert into perdure.job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
   select id, attempt, worker_id, claimed_at, perdure.db_now(), status,
     case when expired then coalesce(error_message, 'its lease ran out') else 'it did not stop when it was cancelled' end,
     case when expired then 'lease_lost' else 'cancelled' end

@@ -26,7 +26,7 @@ on conflict (job_id) do update set transaction_id = pg_current_xact_id() returni
 delete from perdure.job_events where job_id = any (:ids::uuid[])
 
 -- name: prune_runs
-delete from perdure.job_runs where job_id = any (:ids::uuid[])
+delete from perdure.job_incomplete_runs where job_id = any (:ids::uuid[])
 
 -- name: prune_state
 delete from perdure.job_state where job_id = any (:ids::uuid[])

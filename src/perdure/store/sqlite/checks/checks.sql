@@ -23,7 +23,7 @@ select job_id from (
   union
   select * from (select job_id from job_failures where job_id > :after order by job_id limit :limit)
   union
-  select * from (select distinct job_id from job_runs where job_id > :after order by job_id limit :limit)
+  select * from (select distinct job_id from job_incomplete_runs where job_id > :after order by job_id limit :limit)
 ) order by job_id limit :limit
 
 -- name: check_jobs

@@ -16,7 +16,7 @@ update jobs set status = 'CANCELLED', prev_status = status, version = :version +
 
 -- name: fenced_run
 -- The run row of an attempt that a cancel took the lease from.
-insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+insert into job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
 values (:job_id, :attempt, :worker_id, :claimed_at, :now, 'CANCELLED', 'cancelled while it ran', 'cancelled')
 
 -- name: make_due

@@ -39,9 +39,8 @@ def finish_item(tenant_id: str, lease: Lease, outcome: Outcome, effects: Sequenc
 def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> Sequence[Status | LeaseLost]:
     """End the attempts that returned: all claims are dropped first, then the jobs move."""
     results: list[Status | LeaseLost] = []
-    completed: dict[str, dict[str, tuple[int, str | None]]] = {}
-    """By worker: version and result of its jobs."""
-    runs: dict[str, int] = {}
+    completed: dict[str, dict[str, tuple[int, str | None, int | None]]] = {}
+    """By worker: version and result of its jobs, and the microseconds that their handlers ran."""
     ids: set[str] = set()
     effects = EffectBatch(conn, now)
     heads = held_heads(conn, now, [item.id for item in items], [item.holder for item in items])
@@ -52,13 +51,11 @@ def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem
             continue
         ids.add(id)
         effects.add(id, item.holder.tenant_id, item.effects)
-        completed.setdefault(item.holder.worker_id, {})[id] = (head + 1, item.outcome.result)
-        if item.outcome.started:
-            runs[id] = item.ran
+        ran = item.ran if item.outcome.started else None
+        completed.setdefault(item.holder.worker_id, {})[id] = (head + 1, item.outcome.result, ran)
         results.append(Status.COMPLETED)
     effects.write()
     if ids:
-        conn.execute(SQL["add_completed_runs"], {"runs": json.dumps(runs), "now": now})
         conn.execute(SQL["drop_claims"], {"ids": json_array(ids)})
     for worker_id, jobs in completed.items():
         note = json.dumps({"worker": worker_id})

@@ -1,9 +1,9 @@
 -- The end of an attempt.
 
 -- name: complete_many
--- Their claims are gone; jobs: JSON object of job ids, each with version and result
+-- Their claims are gone; jobs: JSON object of job ids, each with version, result and the microseconds that its handler ran
 update jobs set status = 'COMPLETED', prev_status = status, finished_at = :now, updated_at = :now, note = :note,
-  version = e.value ->> 0, result = e.value ->> 1 from json_each(:jobs) e where jobs.id = e.key
+  version = e.value ->> 0, result = e.value ->> 1, ran = e.value ->> 2 from json_each(:jobs) e where jobs.id = e.key
 
 -- name: drop_claims
 -- only: sqlite of many jobs; drop_claim is that of one; ids: JSON array
@@ -11,14 +11,8 @@ delete from job_claims where job_id in (select value from json_each(:ids))
 
 -- name: add_run
 -- only: sqlite the twin writes it in the statement that ends the attempt
-insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
+insert into job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
 values :rows(job_id, attempt, worker_id, started_at, :now, outcome, error_message, error_kind)
-
--- name: add_completed_runs
--- only: sqlite add_run for those that complete, while their claims are there; runs: JSON object of job ids and microseconds
-insert into job_runs (job_id, attempt, worker_id, started_at, finished_at, outcome)
-select k.job_id, k.attempt, k.worker_id, :now - e.value, :now, 'COMPLETED'
-from json_each(:runs) e cross join job_claims k on k.job_id = e.key
 
 -- name: retries
 -- only: sqlite what the end of a failed attempt depends on

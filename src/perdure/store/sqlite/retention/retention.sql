@@ -27,7 +27,7 @@ on conflict (job_id) do nothing
 delete from job_events where job_id in (select job_id from prune_batch)
 
 -- name: prune_runs
-delete from job_runs where job_id in (select job_id from prune_batch)
+delete from job_incomplete_runs where job_id in (select job_id from prune_batch)
 
 -- name: prune_state
 delete from job_state where job_id in (select job_id from prune_batch)

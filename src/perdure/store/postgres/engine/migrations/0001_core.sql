@@ -6,7 +6,7 @@
 --   job_claims     transient: one row per leased job; version is the head of the log while it is leased
 --   job_waits      transient: one row per open wait of a job (timer, approval, question, ...); an answer sets answered_at
 --   job_state      checkpoint, progress, tokens, cost of a job
---   job_runs       one row per finished attempt
+--   job_runs       a view, one row per finished attempt: over job_incomplete_runs, and the events of attempts that completed
 --   job_failures   FAILED and DEADLETTER jobs, so that "the last failures" never scans history
 --   leaders        one row per chore that one worker at a time does
 --   approvals, workers, prune_batch, schema_migrations
@@ -55,6 +55,7 @@ create table perdure.jobs (
   error_message text,
   error_kind text,
   note json not null default '{}',
+  ran real,  -- seconds that the handler ran in the attempt that completed it
   created_at timestamptz not null default perdure.db_now(),
   updated_at timestamptz not null default perdure.db_now(),
   started_at timestamptz,
@@ -83,6 +84,7 @@ create table perdure.job_events (
   to_status perdure.job_status,
   attempt int,
   event_id uuid,
+  ran real,  -- with job_completed: seconds that the handler ran
   payload json not null default '{}',
   primary key (job_id, version)
 );
@@ -171,7 +173,7 @@ create table perdure.job_state (
   updated_at timestamptz not null default perdure.db_now()
 ) with (fillfactor = 50);
 
-create table perdure.job_runs (
+create table perdure.job_incomplete_runs (
   job_id uuid not null,
   attempt int not null,
   worker_id text not null,
@@ -182,6 +184,13 @@ create table perdure.job_runs (
   error_kind text,
   primary key (job_id, attempt)
 );
+
+-- The run of the attempt that completed its job is read from its event; the table keeps those of all other attempts that ended.
+create view perdure.job_runs as
+  select job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind from perdure.job_incomplete_runs
+  union all
+  select job_id, attempt, payload ->> 'worker', created_at - ran * interval '1 second', created_at, to_status, null, null
+  from perdure.job_events where ran is not null;
 
 create table perdure.job_failures (
   job_id uuid primary key,
@@ -352,13 +361,13 @@ begin
     return null;
   end if;
 
-  insert into perdure.job_events (job_id, version, type, from_status, to_status, attempt, payload)
+  insert into perdure.job_events (job_id, version, type, from_status, to_status, attempt, ran, payload)
     select id, version, case status
         when 'RUNNING' then case when prev_status = 'WAITING' then 'job_resumed' else 'run_started' end
         when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
         when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
         when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
-      prev_status, status, attempt, note
+      prev_status, status, attempt, case when status = 'COMPLETED' then ran end, note
     from new_t where prev_status <> status;
 
   if some_same then

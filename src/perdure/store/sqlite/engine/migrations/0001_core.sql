@@ -40,6 +40,7 @@ create table jobs (
   updated_at integer not null default 0,
   started_at integer,
   finished_at integer,
+  ran integer,  -- microseconds that the handler ran in the attempt that completed it
   pruned_at integer check (pruned_at is null or finished_at is not null),  -- when its payload, result and checkpoint were pruned
   idempotency_key text,
   payload_hash text,
@@ -70,6 +71,7 @@ create table job_events (
   to_status text,
   attempt integer,
   event_id text,
+  ran integer,  -- with job_completed: microseconds that the handler ran
   payload text not null default '{}' check (json_valid(payload)),
   primary key (job_id, version)
 ) strict, without rowid;
@@ -158,7 +160,7 @@ create table job_state (
   updated_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)
 ) strict;
 
-create table job_runs (
+create table job_incomplete_runs (
   job_id text not null,
   attempt integer not null,
   worker_id text not null,
@@ -169,6 +171,13 @@ create table job_runs (
   error_kind text,
   primary key (job_id, attempt)
 ) strict, without rowid;
+
+-- The run of the attempt that completed its job is read from its event; the table keeps those of all other attempts that ended.
+create view job_runs as
+  select job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind from job_incomplete_runs
+  union all
+  select job_id, attempt, payload ->> 'worker', created_at - ran, created_at, to_status, null, null
+  from job_events where ran is not null;
 
 create table job_failures (
   job_id text not null primary key,
@@ -287,18 +296,18 @@ end;
 
 -- What follows from a transition: its event, and the transient tables kept in step. A view with INSTEAD OF triggers is
 -- SQLite's way to write a procedure; jobs_moved and jobs_repaired call it. Three triggers, so that a claim runs one of them.
-create view job_moves (id, version, from_status, to_status, at, attempt, note, lane, priority, next_retry_at, deadline) as
-  select id, version, prev_status, status, updated_at, attempt, note, lane, priority, next_retry_at, deadline from jobs;
+create view job_moves (id, version, from_status, to_status, at, attempt, ran, note, lane, priority, next_retry_at, deadline) as
+  select id, version, prev_status, status, updated_at, attempt, ran, note, lane, priority, next_retry_at, deadline from jobs;
 
 create trigger job_moves_logged instead of insert on job_moves
 begin
-  insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, payload)
+  insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, ran, payload)
     values (new.id, new.version, new.at, case new.to_status
         when 'RUNNING' then case new.from_status when 'WAITING' then 'job_resumed' else 'run_started' end
         when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
         when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
         when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
-      new.from_status, new.to_status, new.attempt, new.note);
+      new.from_status, new.to_status, new.attempt, case when new.to_status = 'COMPLETED' then new.ran end, new.note);
 end;
 
 create trigger job_moves_put_off instead of insert on job_moves
@@ -345,7 +354,7 @@ begin
     when (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
       then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
     end;
-  insert into job_moves values (new.id, new.version, old.status, new.status, new.updated_at, new.attempt, new.note,
+  insert into job_moves values (new.id, new.version, old.status, new.status, new.updated_at, new.attempt, new.ran, new.note,
     new.lane, new.priority, new.next_retry_at, new.deadline);
 end;
 
@@ -369,6 +378,7 @@ begin
   insert into job_moves values (new.id, (select max(version) + 1 from job_events where job_id = new.id), old.status,
     new.status, (select now from clock),
     case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
+    new.ran,
     case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end,
     case when new.queue = old.queue or new.lane <> old.lane then new.lane when new.tenant_id = 'default' then new.queue
       else new.tenant_id || ':' || new.queue end,
