@@ -13,7 +13,7 @@ import time
 from bench.handlers import bench_app
 from bench.machine import warnings_only
 from perdure.app import run
-from perdure.runtime.gc_tuning import devoted
+from perdure.runtime.gc_tuning import tuned_for_worker
 
 
 async def line() -> None:
@@ -53,5 +53,5 @@ async def main(url: str, concurrency: int) -> None:
 
 if __name__ == "__main__":
     warnings_only()
-    with devoted():
+    with tuned_for_worker():
         run(main(sys.argv[1], int(sys.argv[2])))

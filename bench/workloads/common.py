@@ -14,7 +14,7 @@ from bench.handlers import PAYLOAD, RESULT, BenchApp, bench_app
 from bench.processes import Workers, perdure_worker
 from bench.targets import Target
 from perdure import Request, Status
-from perdure.runtime.gc_tuning import devoted
+from perdure.runtime.gc_tuning import tuned_for_worker
 
 Figures = dict[str, float]
 """By name: `workload` or `workload.part`."""
@@ -69,7 +69,7 @@ async def _result() -> dict[str, Any]:
 async def working(bench: BenchApp, **options: Any) -> AsyncIterator[None]:
     """A worker in this process, with the interpreter set up as `perdure worker start` does it."""
     worker = await bench.app.worker(**options)
-    with devoted():
+    with tuned_for_worker():
         task = asyncio.create_task(worker.run())
         try:
             yield

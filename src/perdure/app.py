@@ -18,12 +18,12 @@ from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError
 from perdure.model.timing import Backoff, Duration
-from perdure.observe.setup import Watching
+from perdure.observe.setup import Observability
 from perdure.runtime.client.client import Client, client_of
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
-from perdure.runtime.gc_tuning import devoted
+from perdure.runtime.gc_tuning import tuned_for_worker
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
@@ -79,20 +79,20 @@ class JobDecorator(Protocol):
 
 
 class App(Shortcuts):
-    """Your handlers and the database they live on.
+    """Your handlers, and the database of their jobs.
 
-    What programs do with jobs goes through its parts `jobs`, `approvals`, `workers` and `database`; what they do often also
-    works in one word: `await app.enqueue(...)`. `acting` gives a client for another actor or tenant.
+    Its parts `jobs`, `approvals`, `workers` and `database` have all calls; the most frequent ones are also short:
+    `await app.enqueue(...)`. `acting` gives a client for another actor or tenant.
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
-    migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, which need no set-up, but
-    not in a file that has tables of other programs only, and refuses a PostgreSQL database without a schema (`perdure db
-    migrate` creates it). True does so everywhere, also where other programs have tables. False refuses every database that
-    does not have our schema, and leaves it as it is.
-    metrics: a prometheus_client registry of yours that perdure's metrics go into. tracer_provider: trace jobs with this one
-    (the setting `otel` does so with the program's own).
-    registry: handlers to begin with, those of another App for example.
-    Nothing is opened before the first call that needs it; each event loop that uses the App has a store of its own.
+    migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, except in a file that has
+    only tables of other programs, and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it). True
+    does so everywhere, also if other programs have tables there. False refuses every database without perdure's schema, and
+    does not change it.
+    metrics: your prometheus_client registry, to which perdure's metrics are added. tracer_provider: trace jobs with it (the
+    setting `otel` uses the program's own).
+    registry: handlers to begin with, for example those of another App.
+    Nothing is opened before the first call that needs it; each event loop that uses the App has its own store.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class App(Shortcuts):
         self._given_settings = settings
         self.registry = registry if registry is not None else Registry()
         """The handlers."""
-        self._watching = Watching(metrics, tracer_provider, self.registry)
-        self.backend: AppBackend = DatabaseBackend(lambda: self.settings, self._watching, migrate=migrate)
+        self._observability = Observability(metrics, tracer_provider, self.registry)
+        self.backend: AppBackend = DatabaseBackend(lambda: self.settings, self._observability, migrate=migrate)
         """Opens the stores; a test may replace it."""
         self.client = client_of(self, self.registry, via=via)
-        """The client that `jobs`, `approvals`, `workers` and `database` are parts of."""
+        """The client that has the parts `jobs`, `approvals`, `workers` and `database`."""
         self.jobs, self.approvals = self.client.jobs, self.client.approvals
         self.workers, self.database = self.client.workers, self.client.database
 
@@ -127,12 +127,12 @@ class App(Shortcuts):
         return self._given_settings
 
     def configure(self, settings: Settings) -> None:
-        """Use other settings, from now on; for programs that load an App from somewhere else, such as the CLI.
+        """Use other settings from now on; for programs that load the App of another module, such as the CLI.
 
         Raises ConfigError if the store is open already.
         """
         if self.backend.opened:
-            raise ConfigError("the App's store is open already: configure it before its first use")
+            raise ConfigError("the App's store is open already: call configure before its first use")
         self._given_settings = settings
 
     # -- handlers ------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class App(Shortcuts):
         return await self.backend.open()
 
     async def close(self) -> None:
-        """Finish what was acknowledged and close this event loop's stores; the App may be used again afterwards."""
+        """Finish the writes that have begun and close this event loop's stores. The App may be used again afterwards."""
         await self.backend.close()
 
     async def __aenter__(self) -> Self:
@@ -231,20 +231,20 @@ class App(Shortcuts):
     ) -> None:
         await self.close()
 
-    # -- being watched -------------------------------------------------------------------------------------------------
+    # -- metrics -------------------------------------------------------------------------------------------------------
 
     def status_server(self) -> StatusServer | None:
-        """The server that `metrics_port` asks for, its port bound; None where it asks for none. Before the App is opened: so a
-        port that is taken is found before anything is changed. Close it. Raises PortTaken, ExtraMissing, ConfigError."""
-        return self._watching.server(self.settings)
+        """The server for `metrics_port`, its port bound; None if that is not set. Call it before the App is opened, so that a
+        taken port is found before anything changes; close it at the end. Raises PortTaken, ExtraMissing, ConfigError."""
+        return self._observability.server(self.settings)
 
     @asynccontextmanager
     async def serving(self, server: StatusServer | None, worker: Worker) -> AsyncIterator[None]:
-        """Let the server, if there is one, answer for this worker while the context is open. Raises PerdureError."""
+        """The server, if there is one, answers for this worker while the context is open. Raises PerdureError."""
         if server is None:
             yield
             return
-        async with self._watching.serving(server, worker, await self.open()):
+        async with self._observability.serving(server, worker, await self.open()):
             yield
 
     # -- worker --------------------------------------------------------------------------------------------------------
@@ -263,11 +263,11 @@ class App(Shortcuts):
             try:
                 merged[name] = SETTINGS_BY_NAME[name].read(merged[name])
             except (ValueError, TypeError) as error:
-                raise ConfigError(f"worker option {name} makes no sense: {error}") from None
+                raise ConfigError(f"worker option {name} is invalid: {error}") from None
         if "chores" in merged:
             merged["chores"] = check_seconds(merged["chores"], "chores")
             if not merged["chores"]:
-                raise ConfigError("worker option chores makes no sense: it must be more than 0 seconds")
+                raise ConfigError("worker option chores is invalid: it must be more than 0 seconds")
         age, ends, keep_logs = (merged[n] for n in names[len(own) :])
         retention = None if age is None else Retention(age, ends, keep_logs)
         options = {name: merged[name] for name in (*own, "chores") if name in merged}
@@ -310,14 +310,14 @@ class App(Shortcuts):
         stderr as log_level and log_format say, those of the standard library's logging as well, unless the program has configured
         structlog itself (or, for the latter, its root logger)."""
         if not structlog.is_configured():
-            configure_logs(level=self.settings["log_level"], format=self.settings["log_format"], everybody=True)
+            configure_logs(level=self.settings["log_level"], format=self.settings["log_format"], stdlib=True)
 
         async def main() -> None:
             with _closing(self.status_server()) as server:
                 async with self:
                     await self._work(server, options.pop("once", False), options)
 
-        with devoted():
+        with tuned_for_worker():
             run(main())
 
 

@@ -1,4 +1,4 @@
-"""The stores of an App: one per event loop and tenant, its schema checked at first use."""
+"""The backend of an App: it opens a store per event loop and tenant, and checks the schema at first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings
 from perdure.model.errors import ConfigError, InvalidInput, PerdureError
 from perdure.model.jobs import Job
-from perdure.observe.setup import Watching
+from perdure.observe.setup import Observability
 from perdure.runtime.client.backend import Backend
 from perdure.runtime.client.wait import wait_for_end
 from perdure.runtime.invoke import invoke
@@ -21,39 +21,39 @@ from perdure.store.protocol import Migration, SchemaStatus, Store
 
 
 class AppBackend(Backend):
-    """What an App runs on: it opens and closes stores, and calls handlers. `App.backend` holds one, and tests replace it."""
+    """Opens and closes the stores of an App, and calls its handlers. It is in `App.backend`, where tests replace it."""
 
     invoke: Invoke
     """Calls a handler."""
 
     @property
     def opened(self) -> bool:
-        """True where a store is open."""
+        """True if a store is open."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Finish what was acknowledged and close the stores of this event loop."""
+        """Finish the writes that have begun and close the stores of this event loop."""
         raise NotImplementedError
 
 
 class DatabaseBackend(AppBackend):
     """Opens the database that the settings name.
 
-    settings: asked for when a store is opened. migrate: see `App`.
+    settings: called when a store is opened. migrate: see `App`.
     """
 
     invoke: Invoke = staticmethod(invoke)
 
-    def __init__(self, settings: Callable[[], Settings], watching: Watching, *, migrate: bool | None) -> None:
+    def __init__(self, settings: Callable[[], Settings], observability: Observability, *, migrate: bool | None) -> None:
         self._settings = settings
-        self._watching = watching
+        self._observability = observability
         self._migrate = migrate
         self._loops: dict[asyncio.AbstractEventLoop, _LoopStores] = {}
 
     @property
     def observer(self) -> Observer | None:
         """See `Backend.observer`."""
-        return self._watching.observer
+        return self._observability.observer
 
     @property
     def opened(self) -> bool:
@@ -122,16 +122,16 @@ class DatabaseBackend(AppBackend):
     async def _connected(
         self, stores: _LoopStores, tenant: str | None = None, *, creates: bool = True, allow_other_tables: bool = False
     ) -> Store:
-        """The store, its schema not looked at; called under the lock `opening`. creates, allow_other_tables: see `open_store`."""
+        """The store, its schema not checked; called under the lock `opening`. creates, allow_other_tables: see `open_store`."""
         name = self._name(tenant)
         if name not in stores.stores:
             settings = self._settings()
             await self._close_abandoned(settings["database_url"])
-            self._watching.begin(settings)
+            self._observability.begin(settings)
             store = await open_store(
                 settings["database_url"], tenant=name, creates=creates, allow_other_tables=allow_other_tables
             )
-            stores.stores[name] = self._watching.store(store, settings)
+            stores.stores[name] = self._observability.store(store, settings)
         return stores.stores[name]
 
     async def _check(self, store: Store) -> None:
@@ -142,11 +142,11 @@ class DatabaseBackend(AppBackend):
             await store.schema.check_schema()
 
     async def _close_abandoned(self, url: str) -> None:
-        """Close the stores of event loops that have ended: asyncio.run was called before, without `close`."""
+        """Close the stores of event loops that have ended: a former asyncio.run without `close`."""
         others = [loop for loop in self._loops if loop is not asyncio.get_running_loop()]
         if url.strip() == "memory:" and any(self._loops[loop].stores for loop in others):
             raise ConfigError(
-                "a memory: store lives in one event loop, and this is another",
+                "a memory: store was opened in another event loop, and can be used only there",
                 hint="use one asyncio.run, or sqlite:///path",
             )
         for loop in [loop for loop in others if loop.is_closed()]:
@@ -155,7 +155,7 @@ class DatabaseBackend(AppBackend):
                     async with asyncio.timeout(2):
                         await store.close()
                 except (RuntimeError, OSError, TimeoutError, PerdureError):
-                    continue  # its loop has ended, so it may be unable to close its connections; the sockets close with it
+                    continue  # without its loop it may be unable to close its connections; the sockets close with the objects
 
 
 class _LoopStores:
@@ -165,5 +165,5 @@ class _LoopStores:
         self.stores: dict[str, Store] = {}
         """By the name of the tenant."""
         self.checked: dict[str | None, Store] = {}
-        """Those whose schema was found, or made, to fit, by the tenant that was asked for."""
+        """Those whose schema was checked or migrated, by the tenant that `open` was called with."""
         self.opening = asyncio.Lock()

@@ -109,7 +109,7 @@ def _retention(value: Any) -> float | None:
 def _ends(value: Any) -> tuple[Status, ...]:
     ends = tuple(parse_status(name) for name in _names(value))
     if live := [status for status in ends if not status.terminal]:
-        raise ValueError(f"{live[0]} is no end of a job; ends: {', '.join(ENDS)}")
+        raise ValueError(f"jobs in {live[0]} are not finished; give one of: {', '.join(ENDS)}")
     return ends
 
 
@@ -125,20 +125,22 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 SETTINGS = (
     Setting("database_url", "sqlite:///perdure.db", _text, "memory:, sqlite:///path or postgresql://..."),
     Setting("tenant", DEFAULT_TENANT, _tenant, "the tenant whose jobs this process sees"),
-    Setting("app", None, _text, "where the App is, as module:attribute, for commands that run handlers"),
+    Setting("app", None, _text, "the App, as module:attribute, for commands that run handlers"),
     Setting("queues", (DEFAULT_QUEUE,), _queues, "queues a worker serves, comma-separated"),
     Setting("concurrency", 100, _whole, "jobs a worker runs at once"),
-    Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "how long a job stays with a silent worker (30s, 2m)"),
-    Setting("linger", 1.0, seconds, "how long a short wait is sat out before the job is parked"),
+    Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "after this long without its worker a job is taken over (30s, 2m)"),
+    Setting("linger", 1.0, seconds, "a worker keeps a job whose timer ends within this time, instead of parking it"),
     Setting("drain_timeout", 30.0, seconds, "how long a graceful stop waits for running steps"),
     Setting(
-        "retention", None, _retention, "workers delete finished jobs, with their logs, after this (30d); off by default"
+        "retention", None, _retention, "workers delete finished jobs and their logs after this (30d); off by default"
     ),
     Setting("retention_status", ENDS, _ends, "only jobs that ended so are deleted by retention, comma-separated"),
     Setting("retention_keep_logs", False, _switch, "retention deletes payloads, results and checkpoints only"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
-    Setting("metrics_port", None, _port, "where a worker serves /metrics, /healthz and /readyz; none: it does not"),
-    Setting("metrics_host", "127.0.0.1", _text, "the address it serves them on"),
+    Setting(
+        "metrics_port", None, _port, "the port where a worker serves /metrics, /healthz and /readyz; off by default"
+    ),
+    Setting("metrics_host", "127.0.0.1", _text, "the address for metrics_port"),
     Setting("otel", False, _switch, "true: trace jobs with the program's OpenTelemetry"),
     Setting("log_level", "info", _one_of("debug", "info", "warning", "error"), "least severe log line shown"),
 )
@@ -178,7 +180,7 @@ def load_settings(
                 raw = setting.read(raw)
             except (ValueError, TypeError) as error:
                 raise ConfigError(
-                    f"{setting.name} ({origin}) makes no sense: {error}", hint=f"{setting.name}: {setting.help}"
+                    f"{setting.name} ({origin}) is invalid: {error}", hint=f"{setting.name}: {setting.help}"
                 ) from None
         values[setting.name], origins[setting.name] = raw, origin
     return Settings(MappingProxyType(values), MappingProxyType(origins))

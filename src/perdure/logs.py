@@ -1,7 +1,7 @@
-"""Log lines: readable or JSON, always on stderr, each with the ids of the attempt it was written in.
+"""Log lines: text or JSON, always on stderr, each with the ids of the attempt that wrote it.
 
-The library itself configures nothing. `configure_logs` is for programs that are ours (the command line) or that ask for it
-(`App.run_worker`). A program with a configuration of its own takes `add_attempt` or `AttemptFilter` into it.
+The library itself configures nothing. `configure_logs` is for the command line and for `App.run_worker`. A program with its own
+configuration adds `add_attempt` or `AttemptFilter` to it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def add_attempt(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mu
 
 
 class AttemptFilter(logging.Filter):
-    """A filter for a logging handler: gives every record job_id, kind, attempt and worker of the running attempt, None
-    outside of one, so that a format may name them: `%(job_id)s`. It lets every record pass."""
+    """A filter for a logging handler: it adds job_id, kind, attempt and worker of the running attempt to every record (None
+    outside of one), so that a format can use them: `%(job_id)s`. It drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See `logging.Filter.filter`."""
@@ -37,7 +37,7 @@ class AttemptFilter(logging.Filter):
 
 
 class _Stderr:
-    """Writes to whatever stderr is at that moment: a live view may have put itself in front of it."""
+    """Writes to the current `sys.stderr`: a live view may have replaced it."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -47,14 +47,14 @@ class _Stderr:
 
 
 class _RootHandler(logging.StreamHandler[Any]):
-    """The one handler that `configure_logs` puts on the root logger, known again by its class."""
+    """The handler that `configure_logs` adds to the root logger; its class tells it from others."""
 
 
-def configure_logs(*, level: str, format: str, colors: bool = False, everybody: bool = False) -> None:
-    """Send perdure's log lines, and all that are written through structlog, to stderr.
+def configure_logs(*, level: str, format: str, colors: bool = False, stdlib: bool = False) -> None:
+    """Send perdure's log lines, and all others of structlog, to stderr.
 
-    level: debug, info, warning or error. format: text or json. everybody: also what is written through the standard
-    library's logging and its warnings, in the same format, unless the program has given its root logger a handler.
+    level: debug, info, warning or error. format: text or json. stdlib: also the lines of the standard library's logging and its
+    warnings, in the same format, unless the program has given its root logger a handler.
     Tracebacks show code and never the values of variables.
     """
     last: list[Any]
@@ -80,7 +80,7 @@ def configure_logs(*, level: str, format: str, colors: bool = False, everybody: 
     for handler in [h for h in root.handlers if isinstance(h, _RootHandler)]:
         root.removeHandler(handler)
         logging.captureWarnings(False)
-    if everybody and not root.handlers:
+    if stdlib and not root.handlers:
         root.addHandler(_root_handler(stamp, last))
         root.setLevel(number)
         logging.captureWarnings(True)

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for tests of handlers. Whoever does not use them pays for this file alone."""
+"""The pytest plugin: fixtures for tests of handlers. Tests that do not use them import only this file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # the engine is imported by the first test that asks for a fixture
+if TYPE_CHECKING:  # the rest is imported by the first test that uses a fixture
     from perdure.app import App
     from perdure.testing import ManualClock, TestApp
 
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def perdure_clock() -> ManualClock:
-    """The clock of `perdure_app`: it stands still until the test moves it."""
+    """The clock of `perdure_app`: its time changes only when the test moves it."""
     from perdure.testing import ManualClock
 
     return ManualClock()
@@ -30,8 +30,8 @@ def perdure_clock() -> ManualClock:
 
 @pytest.fixture
 def perdure_app(pytestconfig: pytest.Config, perdure_clock: ManualClock) -> Iterator[TestApp]:
-    """A `perdure.testing.TestApp` for the App that `perdure_app` names in the configuration of pytest; for none, an App of its
-    own. Asynchronous tests await its calls, synchronous ones give them to `perdure_app.run`."""
+    """A `perdure.testing.TestApp` for the App that the setting `perdure_app` of pytest names; without it, for an App without
+    handlers. Asynchronous tests await its calls, synchronous ones pass them to `perdure_app.run`."""
     from perdure.testing import TestApp
 
     named = pytestconfig.getini("perdure_app")
@@ -40,14 +40,13 @@ def perdure_app(pytestconfig: pytest.Config, perdure_clock: ManualClock) -> Iter
 
 
 def _own_path() -> str:
-    """Where Python looks for modules that are not installed."""
+    """The directories where Python looks for modules that are not installed."""
     own = [str(Path(place).resolve()) for place in sys.path if not place.startswith((sys.prefix, sys.base_prefix))]
-    return ", ".join(dict.fromkeys(own)) or "no directory of yours"
+    return ", ".join(dict.fromkeys(own)) or "no directory"
 
 
 def _load(named: str) -> App:
     from perdure.app import App
-    from perdure.model.wording import a
 
     module, _, attribute = named.partition(":")
     try:
@@ -56,11 +55,11 @@ def _load(named: str) -> App:
         if not error.name or not f"{module}.".startswith(f"{error.name}."):
             raise pytest.UsageError(f"perdure_app = {named}: importing {module} failed: {error}") from error
         raise pytest.UsageError(
-            f"perdure_app = {named}: there is no module '{error.name}'; looked in {_own_path()} and the installed packages. "
-            "Put the directory that holds it on the path, in the configuration of pytest: pythonpath = ."
+            f"perdure_app = {named}: there is no module '{error.name}' in {_own_path()}, and none is installed. "
+            "Add the directory that has it to the path, in the configuration of pytest: pythonpath = ."
         ) from error
     except (ImportError, AttributeError, ValueError) as error:
-        raise pytest.UsageError(f"perdure_app = {named}: {error}; it is module:attribute") from error
+        raise pytest.UsageError(f"perdure_app = {named}: {error}; write it as module:attribute") from error
     if not isinstance(app, App):
-        raise pytest.UsageError(f"perdure_app = {named}: that is {a(type(app).__name__)}, not a perdure App")
+        raise pytest.UsageError(f"perdure_app = {named} is of type {type(app).__name__}, not a perdure App")
     return app

@@ -151,7 +151,7 @@ class TestPrune:
         assert len((place / "old.jsonl").read_text().splitlines()) == 21
         anywhere.ran("greet", "--input", '"zoe"')
         done = anywhere("db", "prune", "--older-than", "0s", "--export", "agents.py", "-y", code=2)
-        assert "agents.py exists and holds something else" in done.err
+        assert "agents.py exists and does not hold exported jobs" in done.err
         assert anywhere("jobs", "count", "--json").json == {"COMPLETED": 1}
 
     def test_logs_stay(self, anywhere: Perdure) -> None:
@@ -266,7 +266,7 @@ class TestConfig:
     def test_a_value_that_makes_no_sense(self, perdure: Perdure, place: Path, line: str, says: str) -> None:
         (place / "perdure.toml").write_text(line)
         told = " ".join(perdure("config", "ls", code=2).err.split())
-        assert f"{line.split(maxsplit=1)[0]} ({place / 'perdure.toml'}) makes no sense: {says}" in told
+        assert f"{line.split(maxsplit=1)[0]} ({place / 'perdure.toml'}) is invalid: {says}" in told
         assert "[perdure help malformed-setting]" in told
 
     @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ class TestConfig:
     ) -> None:
         monkeypatch.setenv(f"PERDURE_{name.upper()}", value)
         told = perdure("config", "ls", code=2).err
-        assert f"{name} (env PERDURE_{name.upper()}) makes no sense: a {name.removesuffix('s')}'s name is 1 to" in told
+        assert f"{name} (env PERDURE_{name.upper()}) is invalid: a {name.removesuffix('s')}'s name is 1 to" in told
         assert len(told) < 600
 
 

@@ -94,7 +94,7 @@ class TestDev:
         assert perdure("jobs", "ls", "-o", "id").lines == [id]
 
     def test_bad_options(self, perdure: Perdure) -> None:
-        assert "concurrency (flag) makes no sense" in perdure("dev", "--concurrency", "x", code=2).err
+        assert "concurrency (flag) is invalid" in perdure("dev", "--concurrency", "x", code=2).err
         assert "[perdure help app-not-found]" in perdure("dev", "--app", "nowhere:app", code=2).err
 
 

@@ -232,7 +232,7 @@ class TestDatabase:
     def test_a_setting_that_makes_no_sense(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PERDURE_CONCURRENCY", "many")
         done = perdure("jobs", "ls", code=2)
-        assert "concurrency (env PERDURE_CONCURRENCY) makes no sense" in done.err
+        assert "concurrency (env PERDURE_CONCURRENCY) is invalid" in done.err
 
     def test_an_output_that_is_none(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PERDURE_OUTPUT", "xml")

@@ -74,7 +74,7 @@ def test_backoff_sleep_and_failure(perdure: Perdure) -> None:
     assert "Retry 1 of 1 is due at" in page
     assert "  due at              in 59m" in page
     assert "It sleeps: timer 'nap' ends at" in perdure("jobs", "explain", naps).out
-    assert "It failed for good at" in perdure("jobs", "explain", fails).out
+    assert "It failed at" in perdure("jobs", "explain", fails).out
     assert moves(perdure, fails) == [f"perdure jobs rerun {fails[-8:]}"]
 
 

@@ -193,15 +193,15 @@ def test_a_port_that_one_of_several_processes_would_need(perdure: Perdure, place
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--metrics-port", "70000"), "metrics_port (flag) makes no sense: must be between 0"),
-        (("--metrics-port", "http"), "metrics_port (flag) makes no sense: 'http' is no whole number"),
+        (("--metrics-port", "70000"), "metrics_port (flag) is invalid: must be between 0"),
+        (("--metrics-port", "http"), "metrics_port (flag) is invalid: 'http' is no whole number"),
         (("--metrics-port", "65535", "--processes", "2"), "there is no port 65536"),
         (("--metrics-port", "0", "--metrics-host", "no such host"), "metrics_host no such host is no address"),
         (
             ("--metrics-port", "0", "--metrics-host", "192.0.2.1"),
             "metrics cannot be served on 192.0.2.1: this machine has no such address",
         ),
-        (("--log-format", "xml"), "log_format (flag) makes no sense: must be one of text, json"),
+        (("--log-format", "xml"), "log_format (flag) is invalid: must be one of text, json"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
 )

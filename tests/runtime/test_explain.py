@@ -314,7 +314,7 @@ async def test_asleep_while_its_worker_waits(app: App) -> None:
     lease = (await claim(store, job.id, worker_id=larch)).lease
     await store.leases.record(lease, [], effects=[open_wait(Wait("blink", "timer", await later(store, 60)))])
     await store.leases.set_waiting(lease, True)
-    await why(app, job, Why.SLEEPING, "timer 'blink' ends at", f"worker {larch} (process 7 on larch) waits with it")
+    await why(app, job, Why.SLEEPING, "timer 'blink' ends at", f"worker {larch} (process 7 on larch) keeps its lease")
 
 
 async def test_awake_and_waiting_for_a_worker(app: App) -> None:
@@ -365,7 +365,7 @@ async def test_waiting_for_a_person_and_a_timer(app: App) -> None:
     job = await app.enqueue(both)
     async with working(app):
         await reached(job, Status.WAITING_FOR_APPROVAL)
-        await why(app, job, Why.APPROVAL, "'One?'", "is to be decided. Beside that, timer 'nap' ends at")
+        await why(app, job, Why.APPROVAL, "'One?'", "is to be decided. At the same time timer 'nap' ends at")
 
 
 async def test_asked_what_happened(app: App) -> None:
@@ -534,7 +534,7 @@ async def test_how_it_ended(app: App) -> None:
     rerun = "perdure jobs rerun {}".format
     fork = "perdure jobs fork {}".format
     short = {how: job.id.hex[-8:] for how, job in jobs.items()}
-    failed = await why(app, jobs["fail"], Why.FAILED, "It failed for good at", "(fatal): no such account")
+    failed = await why(app, jobs["fail"], Why.FAILED, "It failed at", "(fatal): no such account")
     assert commands(failed) == [fork(short["fail"]), rerun(short["fail"])]
     dead = await why(
         app, jobs["break"], Why.DEADLETTER, "given up at", "0 of 0 retries used (exhausted): ValueError: a bug"

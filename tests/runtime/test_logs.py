@@ -338,7 +338,7 @@ def test_a_warning_is_a_line_like_the_others(tmp_path: Path) -> None:
         r"""
         import warnings
         from perdure.logs import configure_logs
-        configure_logs(level="info", format="json", everybody=True)
+        configure_logs(level="info", format="json", stdlib=True)
         warnings.warn("old\nways", FutureWarning)
         """,
     )
@@ -353,7 +353,7 @@ def test_configuring_twice_writes_once(tmp_path: Path) -> None:
         """
         from perdure.logs import configure_logs
         for _ in range(2):
-            configure_logs(level="info", format="json", everybody=True)
+            configure_logs(level="info", format="json", stdlib=True)
         logging.getLogger("mine").info("once")
         assert len(logging.getLogger().handlers) == 1
         configure_logs(level="info", format="json")

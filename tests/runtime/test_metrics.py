@@ -371,7 +371,7 @@ async def test_a_database_that_does_not_answer_leaves_the_rest(
         await asyncio.sleep(3600)
 
     for figures in (away, silent):
-        monkeypatch.setattr(snapshots, "PATIENCE", 0.05)
+        monkeypatch.setattr(snapshots, "SCRAPE_TIMEOUT", 0.05)
         monkeypatch.setattr(store.figures, "snapshot", figures)
         monkeypatch.setattr(shown, "_good_until", 0.0)
         await shown.refresh(store)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from perdure import App, JobContext
-from perdure.runtime.gc_tuning import devoted
+from perdure.runtime.gc_tuning import tuned_for_worker
 from perdure.sync import Client
 
 
@@ -17,7 +17,7 @@ def _as_it_is() -> tuple[tuple[int, int, int], float]:
 
 def test_a_worker_process_is_as_it_was_when_the_worker_has_ended() -> None:
     before = _as_it_is()
-    with devoted():
+    with tuned_for_worker():
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[0] > before[0][0]
         assert sys.getswitchinterval() < before[1]
@@ -42,7 +42,7 @@ def test_run_worker_devotes_the_process_to_it(tmp_path: Path) -> None:
 
 def test_two_workers_in_two_threads_leave_it_as_it_was() -> None:
     before = _as_it_is()
-    one, other = devoted(), devoted()
+    one, other = tuned_for_worker(), tuned_for_worker()
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)

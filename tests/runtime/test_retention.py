@@ -631,7 +631,7 @@ async def test_a_worker_of_an_app_with_retention(file_app: App, file_store_url: 
     [{"retention": "30s"}, {"retention": "soon"}, {"retention_status": "running"}, {"retention_keep_logs": "perhaps"}],
     ids=str,
 )
-async def test_a_retention_that_makes_no_sense(app: App, options: dict[str, Any]) -> None:
+async def test_an_invalid_retention(app: App, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="retention"):
         await app.worker(**options)
 

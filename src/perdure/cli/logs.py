@@ -19,4 +19,4 @@ def configure_logs(settings: Settings, flags: Flags, *, works: bool = False) -> 
     elif flags.quiet:
         level = "error"
     colors = wants_color(flags.color, sys.stderr)
-    logs.configure_logs(level=level, format=settings["log_format"], colors=colors, everybody=works)
+    logs.configure_logs(level=level, format=settings["log_format"], colors=colors, stdlib=works)

@@ -108,9 +108,9 @@ def start(
         options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
         check_ports(cli.app, processes)
         return run_async(Supervisor(cli, processes, options, once=once).run())
-    from perdure.runtime.gc_tuning import devoted
+    from perdure.runtime.gc_tuning import tuned_for_worker
 
-    with devoted():
+    with tuned_for_worker():
         return run_async(_work(cli, once=once, supervised=supervised), fast=True)
 
 

@@ -1,2 +1,1 @@
-"""Watching perdure at work: metrics for Prometheus, traces for OpenTelemetry. Both are extras, and nothing here is imported
-where neither is asked for."""
+"""Metrics for Prometheus and traces for OpenTelemetry. Both are extras; the modules are imported only if they are wanted."""

@@ -14,15 +14,15 @@ from perdure.store.protocol import Store
 T = TypeVar("T")
 
 
-def together(observers: Sequence[Observer]) -> Observer | None:
-    """One observer that stands for all of these; None where there is none."""
+def combined(observers: Sequence[Observer]) -> Observer | None:
+    """One observer that calls all of these; None for none."""
     if len(observers) < 2:
         return observers[0] if observers else None
-    return _Pair(observers[0], together(observers[1:]) or observers[1])
+    return _Pair(observers[0], combined(observers[1:]) or observers[1])
 
 
 class _Pair:
-    """Tells both; what they wrap is wrapped by the first around the second. See `Observer`."""
+    """Calls both observers; the first one's `call` is around the second one's. See `Observer`."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self._first = first

@@ -1,7 +1,7 @@
-"""The names in traces, in one place: messaging and GenAI conventions of OpenTelemetry, and our own.
+"""The names in traces: those of the messaging and GenAI conventions of OpenTelemetry, and perdure's own.
 
-The GenAI conventions are still in development (they live in open-telemetry/semantic-conventions-genai): when they move, move
-here, and raise SCHEMA. Content (payloads, arguments, results) is never an attribute.
+The GenAI conventions are still in development, in open-telemetry/semantic-conventions-genai: when they change, change this file
+and SCHEMA. Content (payloads, arguments, results) is never an attribute.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOOL_NAME = "gen_ai.tool.name"
 TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 
-# attributes: ours, and error.type of the general ones
+# attributes: perdure's own, and error.type of the general ones
 ERROR_TYPE = "error.type"
 JOB_ID = "perdure.job.id"
 JOB_KIND = "perdure.job.kind"

@@ -1,4 +1,4 @@
-"""Label values that cannot multiply without end: after so many different ones all others are called "other"."""
+"""Values of labels, limited in number: after the first ones all others become "other"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REPEAT = re.compile(r"#\d+$")
 
 
 class Labels:
-    """The values of one label. Those that are `known` never count against `most`."""
+    """The values of one label: at most `most`, and all that are `known`."""
 
     def __init__(self, most: int, known: Callable[[str], bool] = lambda _: False) -> None:
         self._most = most
@@ -28,7 +28,7 @@ class Labels:
 
 
 def call_name(key: str) -> str:
-    """The name of a step or tool, from the key it is recorded under: without `#2` and without the `[key]` of parallel ones."""
+    """The name of a step or tool, from its key in the log: without `#2`, and without the `[key]` of parallel ones."""
     name = _REPEAT.sub("", key)
     if name.endswith("]"):
         name = name.partition("[")[0] or OTHER

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: what this process does, counted as it happens.
+"""Metrics for Prometheus: what this process does.
 
-What only the database knows stands in `snapshot`, how long the database takes is measured by `observed_store`. No label is an
-id, a key or a text of a job, and none has values without end.
+`snapshot` has the metrics that are read from the database; `observed_store` measures how long the database takes. No label is an
+id, a key or a text of a job, and the number of values of each is limited.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from perdure.store.protocol import Store
 T = TypeVar("T")
 
 MOST_NAMES = 200
-"""So many step and tool names have series of their own."""
+"""At most this many names of steps and tools have their own series."""
 MOST_KINDS = 100
-"""So many kinds that have no handler here do."""
+"""At most this many kinds without a handler in this process have their own series."""
 
 _WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400)
 _RUNS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
@@ -36,7 +36,7 @@ _OPERATIONS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry for a worker's own endpoint, with the figures of its process."""
+    """A registry for a worker's own endpoint, with the metrics of its process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
@@ -70,7 +70,7 @@ class Metrics:
                 ("kind", "outcome"), (kind,), buckets=_RUNS,
             )  # fmt: skip
             self._retries = _Series(
-                Counter, registry, "job_retries", "Attempts that will be tried again.", ("kind", "reason"), (kind,)
+                Counter, registry, "job_retries", "Attempts that used a retry.", ("kind", "reason"), (kind,)
             )
             self._steps = _Series(Counter, registry, "steps", "Steps, by how they went.", ("name", "outcome"), (name,))
             self._step_ran = _Series(
@@ -80,15 +80,15 @@ class Metrics:
             self._tools = _Series(
                 Counter, registry, "tool_calls", "Calls of tools, by how they went.", ("name", "outcome"), (name,)
             )
-            self._renewals = _Series(Counter, registry, "lease_renewals", "Leases asked to be renewed.", ("outcome",))
+            self._renewals = _Series(Counter, registry, "lease_renewals", "Leases to be renewed.", ("outcome",))
             self._expired = _Series(
                 Counter, registry, "leases_expired", "Jobs this process took from lost workers.", ("outcome",)
             )
             self._conflicts = _Series(
                 Counter, registry, "event_append_conflicts", "Writes to a log that were refused.", ("outcome",)
             )
-            self._tokens = _Series(Counter, registry, "tokens", "Tokens told to ctx.usage.", ("kind",), (kind,))
-            self._cost = _Series(Counter, registry, "cost_usd", "Cost told to ctx.usage.", ("kind",), (kind,))
+            self._tokens = _Series(Counter, registry, "tokens", "Tokens reported by ctx.usage.", ("kind",), (kind,))
+            self._cost = _Series(Counter, registry, "cost_usd", "Cost reported by ctx.usage.", ("kind",), (kind,))
             self._operations = _Series(
                 Histogram, registry, "store_op_duration_seconds", "How long calls of the store took.",
                 ("op",), buckets=_OPERATIONS,
@@ -133,7 +133,7 @@ class Metrics:
 
     def attempt_ended(self, claimed: ClaimedJob, outcome: Outcome | None, status: Status | None) -> None:
         if outcome is None or status is None:
-            return  # somebody else's now; the renewals say so
+            return  # its lease was lost: counted by the renewals
         if status.terminal:
             self._done(claimed.kind, status).inc()
         elif status is Status.RETRY and outcome.uses_retry:
@@ -180,11 +180,11 @@ class Metrics:
     # -- what the store does -------------------------------------------------------------------------------------------
 
     def took(self, op: str, seconds: float) -> None:
-        """A call of the store ended, one way or the other."""
+        """A call of the store returned or raised."""
         self._operations(op).observe(seconds)
 
     def failed(self, op: str, error: str) -> None:
-        """It failed: the database's fault, not the caller's."""
+        """A call of the store failed, not because of its arguments."""
         self._errors(op, error).inc()
 
     def conflict(self, outcome: str) -> None:
@@ -192,12 +192,12 @@ class Metrics:
         self._conflicts(outcome).inc()
 
     def renewed(self, kept: int, lost: int) -> None:
-        """One heartbeat."""
+        """A heartbeat renewed some leases and found others lost."""
         self._renewals("renewed").inc(kept)
         self._renewals("lost").inc(lost)
 
     def reaped(self, kind: str, status: Status) -> None:
-        """A job was taken from a worker that is gone."""
+        """A job was taken from a lost worker."""
         self._expired(status).inc()
         if status.terminal:
             self._done(kind, status).inc()
@@ -206,7 +206,7 @@ class Metrics:
 
 
 class _Series:
-    """One metric; a call gives the child of its label values. Prometheus' own lookup takes a lock each time."""
+    """One metric; a call returns the child of these label values. It is kept here because Prometheus' own lookup takes a lock."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A store that says how long its calls take and how they end."""
+"""A store that measures how long its calls take, and counts how they end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perdure.observe.metrics import Metrics
 
 MetricsSource: TypeAlias = "Callable[[], Metrics | None]"
-"""The metrics, or None as long as nothing is measured."""
+"""The metrics, or None while nothing is measured."""
 
 ROLES: tuple[tuple[str, type], ...] = (
     ("schema", SchemaStore),
@@ -42,12 +42,12 @@ ROLES: tuple[tuple[str, type], ...] = (
 
 
 def operations(role: type) -> tuple[str, ...]:
-    """Every call of a role that is awaited: these are timed."""
+    """The async methods of a role, which are timed."""
     return tuple(name for name, member in inspect.getmembers(role) if inspect.iscoroutinefunction(member))
 
 
 def other_calls(role: type) -> tuple[str, ...]:
-    """Every other call of a role: these pass."""
+    """The other methods of a role, which are passed on."""
     return tuple(
         name
         for name, member in inspect.getmembers(role)
@@ -59,17 +59,17 @@ CONFLICTS = (VersionMismatch, JobLeased, LeaseLost)
 
 
 def observed(store: Store, metrics: MetricsSource) -> Store:
-    """The store, its calls timed and its errors counted where `metrics` gives some; results and errors stay as they are."""
+    """The store, its calls timed and its errors counted if there are metrics; results and errors do not change."""
     return store if isinstance(store, _Observed) else cast("Store", _Observed(store, metrics))
 
 
 class _Observed:
-    """What is not in the protocol is not passed on: it would be neither timed nor missed."""
+    """Passes on only what is in the protocol, so that no call is forgotten."""
 
     def __init__(self, store: Store, metrics: MetricsSource) -> None:
         self._store = store
         self._metrics = metrics
-        self.tenant_id, self.clock = store.tenant_id, store.clock  # asked for often
+        self.tenant_id, self.clock = store.tenant_id, store.clock  # read often
         for name, role in ROLES:
             setattr(self, name, _ObservedRole(getattr(store, name), role, metrics))
         own = _ObservedRole(store, Store, metrics)
@@ -96,7 +96,7 @@ class _ObservedRole:
         for name in other_calls(role):
             setattr(self, name, getattr(calls, name))
 
-    def _timed(self, op: str, call: Callable[..., Any], heard: Callable[..., None] | None) -> Callable[..., Any]:
+    def _timed(self, op: str, call: Callable[..., Any], count: Callable[..., None] | None) -> Callable[..., Any]:
         current = self._metrics
 
         async def timed(*args: Any, **kwargs: Any) -> Any:
@@ -113,14 +113,14 @@ class _ObservedRole:
                 metrics.failed(op, error.code)
                 raise
             except PerdureError:
-                raise  # an answer
+                raise  # refused for its arguments: no failure of the store
             except Exception as error:
                 metrics.failed(op, type(error).__name__)
                 raise
             finally:
                 metrics.took(op, time.perf_counter() - began)
-            if heard is not None:
-                heard(metrics, result, *args)
+            if count is not None:
+                count(metrics, result, *args)
             return result
 
         return timed

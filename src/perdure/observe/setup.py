@@ -1,4 +1,4 @@
-"""What watches one App: made from its settings, and importing the extras only where they are asked for."""
+"""The metrics and traces of one App, made from its settings. The extras are imported only if they are wanted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perdure.observe.tracing import Tracing
 
 
-class Watching:
+class Observability:
     """The metrics and traces of one App; neither exists before `begin`."""
 
     def __init__(self, registry: CollectorRegistry | None, provider: TracerProvider | None, kinds: Registry) -> None:
@@ -32,19 +32,19 @@ class Watching:
         self._metrics: Metrics | None = None
         self._tracing: Tracing | None = None
         self.observer: Observer | None = None
-        """What hears of all jobs, after `begin`; None where neither metrics nor traces are asked for."""
+        """The observer of all jobs, after `begin`; None if neither metrics nor traces are wanted."""
 
     def begin(self, settings: Settings) -> None:
-        """Make what is asked for and is not there yet. Raises ExtraMissing, ConfigError."""
+        """Make the wanted metrics and traces, unless they exist already. Raises ExtraMissing, ConfigError."""
         found: list[Observer] = []
         if self._registry is not None:
             found.append(self._begin_metrics(self._registry, settings))
         if self._provider is not None or settings["otel"]:
             found.append(self._begin_tracing())
         if found:
-            from perdure.observe.combined import together
+            from perdure.observe.combined import combined
 
-            self.observer = together(found)
+            self.observer = combined(found)
 
     def _begin_metrics(self, registry: CollectorRegistry, settings: Settings) -> Metrics:
         if self._metrics is None:
@@ -66,7 +66,7 @@ class Watching:
         return self._tracing
 
     def store(self, store: Store, settings: Settings) -> Store:
-        """The store as it is to be used. Where metrics are possible, its calls are timed as soon as there are metrics."""
+        """The store to use. If there may be metrics, its calls are timed as soon as there are."""
         if self._registry is None and settings["metrics_port"] is None:
             return store
         from perdure.observe.observed_store import observed
@@ -74,7 +74,7 @@ class Watching:
         return observed(store, lambda: self._metrics)
 
     def server(self, settings: Settings) -> StatusServer | None:
-        """A server for `metrics_port`, its port bound; None where none is asked for. Metrics begin with it, also those of
+        """A server for `metrics_port`, its port bound; None if that is not set. Metrics begin with it, also those of
         stores that are open already. Raises PortTaken, ExtraMissing, ConfigError.
         """
         if settings["metrics_port"] is None:
@@ -95,7 +95,7 @@ class Watching:
         return server
 
     def serving(self, server: StatusServer, worker: Worker, store: Store) -> AbstractAsyncContextManager[None]:
-        """Let the server answer for this worker while the context is open. Raises PerdureError."""
+        """The server answers for this worker while the context is open. Raises PerdureError."""
         assert self._metrics is not None
         return server.serving(worker, store, self._metrics)
 

@@ -1,7 +1,7 @@
-"""Metrics that only the database knows: what is unfinished, who is asked, which workers live.
+"""Metrics read from the database: unfinished jobs, pending approvals, workers.
 
-They are the same in every process that shows them (take the max, not the sum). They are read when somebody scrapes, at most
-every ten seconds, and less often where reading takes long.
+They are the same in every process that shows them (take the max, not the sum). A scrape reads them, at most every ten seconds,
+and less often if reading takes long.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from perdure.store.protocol import Store
 log = structlog.get_logger("perdure.metrics")
 
 KEPT = 10.0
-"""Seconds that what was read is shown again."""
-SHARE = 0.02
-"""Of the time, at most, is spent on reading."""
-AT_MOST = 60.0
-"""Seconds until it is asked again when it did not answer."""
-PATIENCE = 5.0
-"""Seconds a scrape waits for the database; after that it shows what this process knows by itself."""
+"""Seconds for which values are shown before they are read again."""
+MOST_SHARE = 0.02
+"""The share of time that is spent on reading, at most."""
+RETRY_AFTER = 60.0
+"""Seconds until the database is read again after it did not answer, at most."""
+SCRAPE_TIMEOUT = 5.0
+"""Seconds that a scrape waits for the database; after that it shows only the metrics of this process."""
 LOST_FOR = timedelta(hours=1)
-"""A worker that was not stopped and is not heard of is shown as LOST for this long."""
+"""A worker without a heartbeat that did not stop in order is shown as LOST for this long."""
 OVERLAP = timedelta(seconds=10)
-"""A decision may be committed this long after the time it bears."""
+"""A decision may be committed this long after its own time."""
 MOST_DECISIONS = 10_000
 LIVE = tuple(s for s in Status if not s.terminal)
 
@@ -46,7 +46,7 @@ _ASKED = (10, 30, 60, 300, 900, 3600, 14400, 43200, 86400, 259200, 604800)
 
 
 class Snapshot(Collector):
-    """What the database said last; `refresh` asks it again."""
+    """The values that were read last; `refresh` reads them again."""
 
     def __init__(self, registry: CollectorRegistry, kinds: Registry, kind: Labels) -> None:
         self._kinds = kinds
@@ -61,7 +61,7 @@ class Snapshot(Collector):
         self._counted: dict[UUID, datetime] = {}
         self._decisions = Counter(
             "perdure_approval_decisions",
-            "Answers to approvals, given by any way, since this process began to look.",
+            "Answers to approvals, by any process, since this process started.",
             ("decision", "channel"),
             registry=registry,
         )
@@ -75,21 +75,21 @@ class Snapshot(Collector):
         self._counted_from = await store.now()
 
     async def refresh(self, store: Store) -> None:
-        """Ask the database, unless it was asked a moment ago. If it does not answer, its figures are left out."""
+        """Read the values, unless they were read a moment ago. If the database does not answer, they are left out."""
         async with self._lock:
             began = time.monotonic()
             if began < self._good_until:
                 return
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(SCRAPE_TIMEOUT):
                     figures, workers = await store.figures.snapshot(), await store.workers.list_workers()
                     await self._count_decisions(store, figures.at)
                 self._figures, self._workers, longest = figures, workers, float("inf")
             except (PerdureError, TimeoutError) as error:
                 log.warning("the database's figures are left out", error=str(error) or "no answer")
-                self._figures, longest = None, AT_MOST
+                self._figures, longest = None, RETRY_AFTER
             took = time.monotonic() - began
-            self._good_until = began + max(KEPT, min(took / SHARE, longest))
+            self._good_until = began + max(KEPT, min(took / MOST_SHARE, longest))
 
     async def _count_decisions(self, store: Store, now: datetime) -> None:
         if self._counted_from is None:
@@ -111,7 +111,7 @@ class Snapshot(Collector):
         return self._families()
 
     def collect(self) -> Iterable[Metric]:
-        """What was read last; nothing before the first reading, or while the database is away."""
+        """The values that were read last; none before the first reading, or while the database does not answer."""
         return () if self._figures is None else self._filled(self._figures)
 
     def _families(self) -> tuple[GaugeMetricFamily, ...]:
@@ -122,14 +122,16 @@ class Snapshot(Collector):
                 "How long the job that has been due longest has waited for a worker.",
                 labels=("kind", "queue"),
             ),
-            GaugeMetricFamily("perdure_approvals_pending", "Approvals that nobody has answered."),
-            GaugeMetricFamily("perdure_oldest_pending_approval_age_seconds", "Since the oldest of them was asked for."),
+            GaugeMetricFamily("perdure_approvals_pending", "Approvals that are not decided."),
             GaugeMetricFamily(
-                "perdure_workers", "Workers that serve a queue; LOST: silent for up to an hour.",
+                "perdure_oldest_pending_approval_age_seconds", "Since the oldest of them was requested."
+            ),
+            GaugeMetricFamily(
+                "perdure_workers", "Workers that serve a queue; LOST: without a heartbeat for up to an hour.",
                 labels=("state", "queue"),
             ),
             GaugeMetricFamily(
-                "perdure_worker_heartbeat_age_seconds", "Since the most silent worker was heard of.", labels=("state",)
+                "perdure_worker_heartbeat_age_seconds", "Since the oldest last heartbeat of a worker.", labels=("state",)
             ),
         )  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""A worker's own little HTTP server: /metrics, /healthz (it lives) and /readyz (it takes jobs). GET and HEAD, one request per
-connection, nothing to configure but the address."""
+"""A worker's own small HTTP server: /metrics, /healthz (the process answers) and /readyz (it claims jobs). GET and HEAD, one
+request per connection; only the address is configurable."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ log = structlog.get_logger("perdure.metrics")
 
 READY_WITHIN = 2.0
 """Seconds within which the database has to answer a readiness probe."""
-PATIENCE = 10.0
-"""Seconds a client may take to say what it wants, and again to take the answer."""
+CLIENT_TIMEOUT = 10.0
+"""Seconds that a client may take to send its request, and again to receive the answer."""
 MOST_HEAD = 16 * 1024
 MOST_CONNECTIONS = 64
 
@@ -31,26 +31,26 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class StatusServer:
-    """Bound from the start, so that a taken port is known before anything else happens; answers within `serving`."""
+    """Its port is bound when it is made, so that a taken port is found early. It answers within `serving`."""
 
     def __init__(self, host: str, port: int) -> None:
-        """port 0: any free one. Raises PortTaken, ConfigError for an address that is none of this machine's."""
+        """port 0: any free one. Raises PortTaken, and ConfigError for an address that this machine does not have."""
         self._socket = _bound(host, port)
         self._connections: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the server."""
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._socket.close()
 
     @asynccontextmanager
     async def serving(self, worker: Worker, store: Store, metrics: Metrics) -> AsyncIterator[None]:
-        """Answer while the context is open; the port is given back at its end. Raises PerdureError."""
+        """Answer while the context is open; its end releases the port. Raises PerdureError."""
         self._worker, self._store, self._metrics = worker, store, metrics
         metrics.watch(worker)
         try:
@@ -76,16 +76,16 @@ class StatusServer:
             return
         self._connections.add(task)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CLIENT_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
             answer = await self._answer(head.decode("latin-1"))
             writer.write(answer)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CLIENT_TIMEOUT):
                 await writer.drain()
         except asyncio.LimitOverrunError:
             writer.write(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, b""))
         except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
-            pass  # it went away, or says nothing
+            pass  # the client closed the connection, or sends nothing
         finally:
             self._connections.discard(task)
             with suppress(ConnectionError):
@@ -106,7 +106,7 @@ class StatusServer:
                 encode, type = choose_encoder(_header(lines, "accept"))
                 body = encode(self._metrics.registry)
             case "/healthz":
-                pass  # that it answers is the answer
+                pass  # it answers: that is all this probe asks
             case "/readyz":
                 if reason := await self._unready():
                     status, body = HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode()
@@ -116,7 +116,7 @@ class StatusServer:
 
     async def _unready(self) -> str | None:
         if self._worker.stopping or not self._worker.working:
-            return "the worker takes no jobs"
+            return "the worker claims no jobs"
         try:
             async with asyncio.timeout(READY_WITHIN):
                 await self._store.now()
@@ -144,20 +144,20 @@ def _header(lines: list[str], name: str) -> str:
 
 def _bound(host: str, port: int) -> socket.socket:
     if port > 65535:
-        raise ConfigError(f"there is no port {port} to serve metrics on: they end at 65535")
+        raise ConfigError(f"metrics cannot be served on port {port}: ports end at 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         both = host == "::" and socket.has_dualstack_ipv6()
         return socket.create_server(address[:2], family=family, dualstack_ipv6=both)
     except OSError as error:
         if isinstance(error, socket.gaierror):
-            raise ConfigError(f"metrics_host {host} is no address: {error.strerror}") from None
+            raise ConfigError(f"metrics_host {host} is not an address: {error.strerror}") from None
         if error.errno == errno.EADDRNOTAVAIL:
             raise ConfigError(
                 f"metrics cannot be served on {host}: this machine has no such address",
-                hint="name one that it has with --metrics-host; 0.0.0.0 means all of them, 127.0.0.1 this machine alone",
+                hint="give one of this machine's with --metrics-host; 0.0.0.0 means all of them, 127.0.0.1 only this machine",
             ) from None
         raise PortTaken(
             f"metrics cannot be served on {host}:{port}: {error.strerror}",
-            hint="choose another with --metrics-port, or 0 for any that is free",
+            hint="choose another with --metrics-port, or 0 for any free one",
         ) from None

@@ -1,8 +1,8 @@
-"""Traces for OpenTelemetry: `send` where a job is enqueued, one `process` for each attempt, `step` and `execute_tool` in it.
+"""Traces for OpenTelemetry: a span `send` for an enqueue, `process` for each attempt, and `step` and `execute_tool` in it.
 
-A job that waits has no open span. Its attempts find each other through the database: the context of `send` is kept in the note
-of `job_created`, that of an attempt that will go on later in an `attempt_traced` event. So all of them are in the trace of
-the producer, linked to it and to the attempt before, whatever was restarted meanwhile.
+A job that waits has no open span. The database connects the attempts: the note of `job_created` has the context of `send`, and an
+`attempt_traced` event that of an attempt that will be continued. So all attempts are in the trace of the producer, linked to it
+and to the attempt before, also after restarts.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Attributes = dict[str, str | int | float]
 log = structlog.get_logger("perdure.tracing")
 
 TRACED = "attempt_traced"
-PATIENCE = 2.0
-"""Seconds that an attempt waits for the database on behalf of its trace."""
+LOG_TIMEOUT = 2.0
+"""Seconds that an attempt waits for the database because of its trace."""
 
 _RESUMED = {"job_parked": "timer", "job_waiting_for_approval": "approval"}
 _REASONS = {"failed", "lease_expired", "worker_stopped", "worker_drained", "claimed_too_early", "store_unreachable"}
-_TELLING = ("job_created", "job_retrying", *_RESUMED, TRACED)
+_RELEVANT = ("job_created", "job_retrying", *_RESUMED, TRACED)
 _PAGE = 1000
 _W3C = TraceContextTextMapPropagator()
 
 
 @dataclass(slots=True)
 class _Segment:
-    """An attempt that is being traced."""
+    """The trace of a running attempt."""
 
     span: Span
     calls: int = 0
@@ -55,14 +55,14 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Past:
-    """What the log says about the traces of a job: those of its producer (or first traced attempt) and of the last attempt."""
+    """What the log has of a job's traces: that of its producer (or first traced attempt) and of the last attempt."""
 
     root: SpanContext | None = None
     previous: SpanContext | None = None
     reason: str | None = None
 
     def read(self, event: Event) -> None:
-        """Take in one event, in order."""
+        """Read the next event."""
         payload = event.payload if isinstance(event.payload, dict) else {}
         if event.type == TRACED:
             self.previous = _context_in(payload) or self.previous
@@ -80,7 +80,7 @@ class Tracing:
     """An observer that traces; see `runtime.observer.Observer` for its methods."""
 
     def __init__(self, provider: TracerProvider | None, version: str) -> None:
-        """provider None: the program's own, whenever it is set."""
+        """provider None: the program's own, also if it is set later."""
         self._tracer = trace.get_tracer(names.SCOPE, version, provider, names.SCHEMA)
         self._segments: dict[Lease, _Segment] = {}
 
@@ -139,14 +139,14 @@ class Tracing:
 
     async def attempt_ending(self, claimed: ClaimedJob, outcome: Outcome, store: Store) -> None:
         segment = self._segments.get(claimed.lease)
-        goes_on = outcome.started and not outcome.status.terminal
-        if segment is None or not goes_on or not segment.span.get_span_context().trace_flags.sampled:
+        continued = outcome.started and not outcome.status.terminal
+        if segment is None or not continued or not segment.span.get_span_context().trace_flags.sampled:
             return
         event = NewEvent(TRACED, json.dumps(_carrier(segment.span)))
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(LOG_TIMEOUT):
                 await store.leases.record(claimed.lease, [event])
-        except (PerdureError, TimeoutError) as error:  # the end of the attempt will find out
+        except (PerdureError, TimeoutError) as error:  # writing the end of the attempt will raise it again
             log.warning("the next attempt will not be linked to this one", error=str(error) or "no answer")
 
     def attempt_ended(self, claimed: ClaimedJob, outcome: Outcome | None, status: Status | None) -> None:
@@ -199,7 +199,7 @@ class Tracing:
         self._note(claimed, names.APPROVAL_DECIDED, facts)
 
     def usage(self, claimed: ClaimedJob, tokens: int, cost: float) -> None:
-        pass  # the span of the model call knows it better
+        pass  # the span of the model call has it
 
     # -- spans ---------------------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Tracing:
     ) -> Span:
         try:
             return self._tracer.start_span(name, context, kind, attributes, links)
-        except Exception as error:  # noqa: BLE001  somebody's span processor; the job must not suffer
+        except Exception as error:  # noqa: BLE001  the program's span processor raised: that must not fail the job
             log.warning("a span could not be started", span=name, error=repr(error))
             return trace.INVALID_SPAN
 
@@ -257,14 +257,14 @@ def _end(span: Span, error: BaseException | None = None) -> None:
 
 
 async def _past_of(claimed: ClaimedJob, store: Store) -> _Past:
-    """From the log; nothing where it cannot be read now."""
+    """Read from the log; empty if it cannot be read now."""
     past = _Past()
     first = claimed.lease.attempt == 1
     after = 0
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LOG_TIMEOUT):
             while True:
-                limit, types = (1, None) if first else (_PAGE, _TELLING)
+                limit, types = (1, None) if first else (_PAGE, _RELEVANT)
                 events = await store.jobs.list_events(claimed.id, after=after, limit=limit, types=types)
                 for event in events:
                     past.read(event)
@@ -272,7 +272,7 @@ async def _past_of(claimed: ClaimedJob, store: Store) -> _Past:
                 if first or len(events) < _PAGE:
                     return past
     except (PerdureError, TimeoutError) as error:
-        log.warning("the trace of this attempt begins anew", error=str(error) or "no answer")
+        log.warning("this attempt begins a new trace", error=str(error) or "no answer")
         return past
 
 

@@ -1,4 +1,4 @@
-"""A file of exported jobs that is safe on the disk before anything is deleted: JSON lines, gzipped where its name ends in .gz."""
+"""A file of exported jobs that is synced to the disk before they are deleted: JSON lines, gzipped if its name ends in .gz."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BLOCK = 1024 * 1024
 
 
 class Archive:
-    """Open for appending, by one process at a time; what is there already stays. Every call blocks.
+    """A file opened for appending, by one process at a time; what it has already stays. Every call blocks.
 
-    After a crash the end of the file may be torn off in the middle of a line; it was never `save`d, and opening cuts it away.
+    After a crash the file may end in the middle of a line, which was never saved; opening it removes that part.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises InvalidInput where the file cannot be written, is no file, holds something else, or is in use."""
+        """Raises InvalidInput if the file cannot be written, is no regular file, has other content, or is in use."""
         self.path = path
         self._zipped = path.suffix == ".gz"
         self._waiting: list[bytes] = []
@@ -41,7 +41,10 @@ class Archive:
 
     def _prepare(self) -> None:
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            raise InvalidInput(f"{self.path} is no file: what is exported before it is deleted must be safe on a disk")
+            raise InvalidInput(
+                f"{self.path} is no regular file: jobs that will be deleted must be exported to a disk",
+                hint="name a file",
+            )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -50,15 +53,13 @@ class Archive:
         if size:
             good = _whole_members(self._fd) if self._zipped else _whole_lines(self._fd)
             if not _is_ours(self._fd, zipped=self._zipped):
-                raise InvalidInput(
-                    f"{self.path} exists and holds something else than exported jobs", hint="name another file"
-                )
+                raise InvalidInput(f"{self.path} exists and does not hold exported jobs", hint="name another file")
             if good < size:
                 os.ftruncate(self._fd, good)
         _sync_directory(self.path)
 
     def add(self, line: str) -> None:
-        """Append a line. Raises OSError, for example where the disk is full."""
+        """Append a line. Raises OSError, for example if the disk is full."""
         self._begun = True
         data = line.encode() + b"\n"
         self._waiting.append(data if self._zip is None else self._zip.compress(data))
@@ -67,7 +68,7 @@ class Archive:
             self._write()
 
     def save(self) -> None:
-        """What was added is on the disk when this returns, and survives a power cut. Raises OSError."""
+        """Write what was added, and sync it to the disk. Raises OSError."""
         if self._zip is not None and self._begun:
             self._waiting.append(self._zip.flush())
             self._zip = _member()
@@ -107,7 +108,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _whole_lines(fd: int) -> int:
-    """Up to where the file is made of whole lines."""
+    """The length of the part that consists of whole lines."""
     end = os.fstat(fd).st_size
     while end > 0:
         start = max(0, end - BLOCK)
@@ -119,7 +120,7 @@ def _whole_lines(fd: int) -> int:
 
 
 def _whole_members(fd: int) -> int:
-    """Up to where the file is made of whole gzip members."""
+    """The length of the part that consists of whole gzip members."""
     good = position = 0
     member = zlib.decompressobj(wbits=31)
     try:

@@ -1,4 +1,5 @@
-"""Jobs as records for an export: JSON objects, one per line, each saying what it is. docs/retention.md describes the format."""
+"""The records of an export: JSON objects, one per line, with a `record` that names their type. docs/retention.md describes
+them."""
 
 from __future__ import annotations
 
@@ -16,19 +17,20 @@ from perdure.model.jobs import Job, RunRecord
 from perdure.store.protocol import Store
 
 FORMAT = 1
-"""The `v` of every record; it grows when a reader of the former version would misunderstand."""
+"""The `v` of every record. A change that would mislead a reader of the former version increases it."""
 
 Record = dict[str, Any]
-"""A JSON object: `v`, `record` (job, run, approval, event or end), `job_id`, and the fields of that thing."""
+"""A JSON object: `v`, `record` (job, run, approval, event or end), `job_id`, and the record's own fields."""
 
-# Line ends to some, and halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
-_AWKWARD = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
+# Characters that some programs read as line ends, and lone surrogates, which JSON can express and UTF-8 cannot.
+_ESCAPED = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 
-SOME_TEXT = 1_000_000
+PAGE_CHARACTERS = 1_000_000
+"""Pages of events are made larger or smaller to hold about this much text."""
 MOST_EVENTS = 1000
 HIDDEN = "[redacted]"
 
-# What is left to read of an event of perdure's own when the rest is hidden: how the job went, not what it was about.
+# The fields of perdure's own events that a redacted export shows: how the job went, not what it was about.
 _PLAIN_KEYS = frozenset(
     {
         "key",
@@ -70,10 +72,10 @@ _PRIVATE = {
 
 
 async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> AsyncIterator[Record]:
-    """Everything about one job, as it stands: the job, its runs, approvals, its events up to that version, and an end that
-    counts them. Holds a few events at a time. Raises JobNotFound, also where it is pruned meanwhile: then there is no end.
+    """The records of one job: the job, its runs, approvals, its events up to the job's version, and an end that counts them.
+    Holds a few events at a time. Raises JobNotFound, also if the job is pruned meanwhile; then there is no end.
 
-    redact: texts become `[redacted]`, numbers 0 and truths false wherever a payload, a result or a person shows; keys stay.
+    redact: in payloads, results and names of people, texts become `[redacted]`, numbers 0 and booleans false; keys stay.
     """
     job = await store.jobs.get_job(job_id)
     yield _shown("job", job, redact)
@@ -90,7 +92,7 @@ async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> Asy
         if (cursor := page.next_cursor) is None:
             break
     events = 0
-    async for event in _events(store, job):  # last: if they are there, nothing of the job was gone before
+    async for event in _events(store, job):  # last: if they are complete, the job was not pruned before
         events += 1
         yield _event(event, redact)
     if events < job.version:
@@ -101,7 +103,7 @@ async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> Asy
 
 
 async def _events(store: Store, job: Job) -> AsyncIterator[Event]:
-    """The job's log up to the version it was read at, in pages that are small where the events are large."""
+    """The job's log up to the job's version, read in pages that are small if the events are large."""
     after, limit = 0, 16
     while after < job.version:
         page = await store.jobs.list_events(job.id, after=after, limit=min(limit, job.version - after))
@@ -111,14 +113,17 @@ async def _events(store: Store, job: Job) -> AsyncIterator[Event]:
             yield event
         after = page[-1].version
         size = sum(len(json.dumps(event.payload)) for event in page)
-        limit = limit * 4 if size < SOME_TEXT / 4 else max(1, limit // 4) if size > SOME_TEXT else limit
+        if size < PAGE_CHARACTERS / 4:
+            limit *= 4
+        elif size > PAGE_CHARACTERS:
+            limit = max(1, limit // 4)
         limit = min(limit, MOST_EVENTS)
 
 
 def line_of(record: Record) -> str:
-    """A record as one line, without its end: whatever splits lines sees one, and it can be written as UTF-8."""
+    """A record as one line of UTF-8 text, without a line end: every program that splits lines reads it as one."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-    return text if text.isascii() else _AWKWARD.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    return text if text.isascii() else _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def _shown(what: str, thing: Job | RunRecord | Approval, redact: bool) -> Record:
@@ -152,19 +157,19 @@ def _event(event: Event, redact: bool) -> Record:
 
 
 def _hidden(value: Any) -> Any:
-    """The same shape, and nothing of what it said."""
+    """The value with its structure and without its content."""
     try:
-        return _shape(value)
+        return _masked(value)
     except RecursionError:
         return HIDDEN
 
 
-def _shape(value: Any) -> Any:
+def _masked(value: Any) -> Any:
     match value:
         case dict():
-            return {k: _shape(v) for k, v in value.items()}
+            return {k: _masked(v) for k, v in value.items()}
         case list():
-            return [_shape(v) for v in value]
+            return [_masked(v) for v in value]
         case str():
             return HIDDEN
         case bool():

@@ -1,4 +1,4 @@
-"""What a fork takes over from the job it is made of: pure functions of a log."""
+"""What a fork copies from the original job: pure functions of its log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MOST_NAMED = 20
 
 
 def step_named(job_id: UUID, events: Sequence[Event], from_step: str | int | None) -> Step | None:
-    """The step of a job that a caller means by its key, or by its number as `jobs steps` counts them; None means none.
+    """The step of a job with this key, or with this number as `jobs steps` counts them; None for None.
 
-    Raises StepNotFound, naming the steps there are; InvalidInput for what is neither.
+    Raises StepNotFound, which names the job's steps; InvalidInput for another type.
     """
     if from_step is None:
         return None
@@ -37,11 +37,11 @@ def step_named(job_id: UUID, events: Sequence[Event], from_step: str | int | Non
     return found
 
 
-def taken_over(events: Sequence[Event], *, before: int | None) -> list[Event]:
-    """The events of a fork's origin that the fork begins with: what was recorded before that version; None: all of it.
+def events_to_copy(events: Sequence[Event], *, before: int | None) -> list[Event]:
+    """The events of the original job that its fork begins with: those recorded before this version; None: all.
 
-    Finished steps, tool calls, answered waits and approvals, and the last checkpoint. A wait that was open at that moment is
-    opened again. A tool that was being called then keeps the outcome that the call had; one that had none stays unknown.
+    Finished steps, tool calls, answered waits and approvals, and the last checkpoint. A wait that was open at that version is
+    opened again. A tool call that ran at that version is copied with its outcome, if it got one later.
     """
     point = events[-1].version + 1 if before is None else before
     earlier = [e for e in events if e.version < point and e.type in FORK_TYPES and isinstance(e.payload, dict)]
@@ -62,14 +62,14 @@ def taken_over(events: Sequence[Event], *, before: int | None) -> list[Event]:
     for event in events:
         if event.version < point or event.type not in _CALLS or _key(event) not in called:
             continue
-        called.discard(_key(event))  # the next event says: its outcome, or a second call
+        called.discard(_key(event))  # only its next event counts: its outcome, or a second call
         if event.type == "tool_failed" or (event.type == "tool_returned" and not event.payload.get("answered")):
             kept.append(event)
     return kept
 
 
 def approvals_in(events: Sequence[Event]) -> list[UUID]:
-    """The approvals whose answers are among these events, and not written out in them yet."""
+    """The approvals whose answers are among these events without their content."""
     return [
         UUID(e.payload["approval"])
         for e in events
@@ -78,7 +78,7 @@ def approvals_in(events: Sequence[Event]) -> list[UUID]:
 
 
 def copied(event: Event, answers: Mapping[UUID, Approval]) -> NewEvent:
-    """An event as a fork writes it down: where it is from, and an approval's answer written out."""
+    """An event as a fork writes it: with where it is from, and with the content of an approval's answer."""
     payload = dict(event.payload)
     first = payload.pop(COPIED, None)
     if event.type == "wait_completed" and "approval" in payload and "recorded" not in payload:
@@ -109,9 +109,9 @@ def _not_found(job_id: UUID, steps: Sequence[Step], from_step: str | int) -> Ste
     near = difflib.get_close_matches(str(from_step), [s.key for s in steps], 1)
     message = f"job …{short_id(job_id)} has no step {wanted}" + (f"; did you mean '{near[0]}'?" if near else "")
     if not steps:
-        return StepNotFound(f"{message}: it has recorded nothing", hint="run it from the start: perdure jobs rerun")
+        return StepNotFound(f"{message}: it has no recorded step", hint="run it from the start: perdure jobs rerun")
     named = ", ".join(f"{s.number} {s.key}" for s in steps[:_MOST_NAMED])
     more = f" and {len(steps) - _MOST_NAMED} more" if len(steps) > _MOST_NAMED else ""
     return StepNotFound(
-        message, hint=f"its steps: {named}{more}\nwithout a step the fork goes on behind the last one that was recorded"
+        message, hint=f"its steps: {named}{more}\nwithout a step the fork continues after the last recorded one"
     )

@@ -1,4 +1,4 @@
-"""The interpreter of a process whose work is to be a worker."""
+"""Settings of the interpreter for a process that only runs a worker: garbage collection and thread switches."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ _SWITCH = 0.0001
 """Seconds after which a thread that waits for the interpreter gets it."""
 _lock = threading.Lock()
 _before: list[tuple[tuple[int, int, int], float]] = []
-"""How it was before each worker of this process, in threads of their own, that is at work."""
+"""The settings before each worker that runs in this process; workers in several threads have an entry each."""
 
 
 @contextlib.contextmanager
-def devoted() -> Iterator[None]:
-    """While this process is a worker and nothing else, collect garbage seldom and not among what is loaded by now, and let
-    threads take turns often.
+def tuned_for_worker() -> Iterator[None]:
+    """Collect garbage seldom, and not the objects that exist now; switch threads often. For a process that only runs a worker.
 
-    Attempts make many short-lived objects, and a collection looks at every one that lives: a sixth of a busy worker's time
-    went into that.
+    Attempts make many short-lived objects, and a collection visits every live object: it took a sixth of a busy worker's time.
 
-    The thread that writes to SQLite needs the interpreter for moments, and would else stand still for as long as the event loop
-    is busy; and the event loop for as long as a plain handler computes.
+    The thread that writes to SQLite needs the interpreter for short moments. With the default switch interval it would wait while
+    the event loop is busy, and the event loop while a plain handler computes.
 
-    Everything is as it was at the end, but that nothing is frozen any more: objects that others had frozen cannot be told apart.
+    At the end the settings are restored, and all objects are unfrozen, also those that other code had frozen.
     """
     with _lock:
         if not _before:
@@ -46,5 +44,5 @@ def devoted() -> Iterator[None]:
                 sys.setswitchinterval(interval)
                 gc.unfreeze()
                 _before.clear()
-            else:  # another worker of this process goes on; the first entry says how it was
+            else:  # another worker of this process goes on; the first entry has the settings to restore
                 _before.pop()

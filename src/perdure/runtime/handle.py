@@ -26,7 +26,7 @@ class JobCalls(Protocol):
 
 
 class Handle(Generic[O_co]):
-    """One job by id. `created` is False where an idempotency key found a job that was there before."""
+    """One job by id. `created` is False if a job with the same idempotency key existed."""
 
     def __init__(self, client: JobCalls, id: UUID, output_type: Any = None, *, created: bool = True) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class Handle(Generic[O_co]):
         return f"<Handle …{short_id(self.id)}>"
 
     async def get(self) -> Job:
-        """The job as it stands. Raises JobNotFound."""
+        """The job as it is now. Raises JobNotFound."""
         return await self._client.get(self.id)
 
     async def status(self) -> Status:
@@ -48,8 +48,8 @@ class Handle(Generic[O_co]):
     async def result(self, timeout: Duration | None = None) -> O_co:
         """Wait for the end and return what the handler returned, typed as it is annotated.
 
-        timeout: seconds or text; None waits for ever. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout, and InvalidInput
-        where the result does not fit its type; a timeout does not touch the job.
+        timeout: seconds or text; None waits without a limit. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout, and
+        InvalidInput if the result does not fit its type. A timeout does not change the job.
         """
         value: O_co = await self._client.result(self.id, timeout=timeout, output_type=self._output_type)
         return value
@@ -59,9 +59,9 @@ class Handle(Generic[O_co]):
         return await self._client.events(self.id, after=after)
 
     def watch(self, *, from_version: int = 0) -> AsyncIterator[Event]:
-        """See `Client.watch`."""
+        """See `Jobs.watch`."""
         return self._client.watch(self.id, from_version)
 
     async def cancel(self, reason: str | None = None, *, force: bool = False) -> Status:
-        """See `Client.cancel`."""
+        """See `Jobs.cancel`."""
         return await self._client.cancel(self.id, reason, force=force)

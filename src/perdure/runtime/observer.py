@@ -1,7 +1,6 @@
 """What the runtime reports to an observer, such as metrics and traces.
 
-Without an observer it is None, and every place that reports checks only that. An observer never raises, blocks or decides
-anything: what it cannot do it logs.
+Without metrics and traces the observer is None. An observer never raises, blocks or decides anything: if it fails, it logs that.
 """
 
 from __future__ import annotations
@@ -18,64 +17,64 @@ T = TypeVar("T")
 
 Call: TypeAlias = Literal["step", "tool"]
 Sent: TypeAlias = Callable[[Sequence[Enqueued] | BaseException], None]
-"""To be called with the acknowledgements of what was sent, in order, or with what was raised instead."""
+"""To be called with the acknowledgements of the sent jobs, in order, or with what was raised instead."""
 
 
 class Observer(Protocol):
-    """Hears of jobs, attempts and calls as they happen in this process."""
+    """Is called for jobs, attempts and calls of steps and tools, when they happen in this process."""
 
     def sending(self, jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], Sent]:
-        """These jobs are about to be enqueued: the same jobs, something added to their notes perhaps, and whom to tell how it
-        went."""
+        """Called before jobs are enqueued. Returns the jobs, whose notes it may have changed, and a function that is then called
+        with the outcome."""
         ...
 
     async def attempt_started(self, claimed: ClaimedJob, store: Store, *, waited: float) -> None:
-        """In the task of the attempt, before any code of the handler. waited: seconds from due to here."""
+        """Called in the task of the attempt, before any code of the handler. waited: seconds since the job was due."""
         ...
 
     async def attempt_ending(self, claimed: ClaimedJob, outcome: Outcome, store: Store) -> None:
-        """The lease is still held, the outcome not yet written. Also for claims that never started."""
+        """Called before the outcome is written, while the lease is held; also for attempts whose code never started."""
         ...
 
     def attempt_ended(self, claimed: ClaimedJob, outcome: Outcome | None, status: Status | None) -> None:
-        """The attempt is over. outcome None: its lease was lost. status: what was committed, None if nothing was."""
+        """Called when the attempt has ended. outcome None: its lease was lost. status: the committed one, None if none was."""
         ...
 
     async def call(self, claimed: ClaimedJob, what: Call, key: str, work: Awaitable[T]) -> T:
-        """Await the work of a step or tool, which runs in this very context, and return or raise what it does."""
+        """Await the work of a step or tool, in the current context, and return or raise what it does."""
         ...
 
     def replayed(self, claimed: ClaimedJob, what: Call, key: str) -> None:
-        """A step or tool was answered from the log."""
+        """The result of a step or tool was read from the log."""
         ...
 
     def approval_requested(self, claimed: ClaimedJob, approval: Approval) -> None:
-        """The attempt asked a person."""
+        """The attempt requested an approval."""
         ...
 
     def approval_decided(self, claimed: ClaimedJob, approval: Approval) -> None:
-        """The attempt got its answer and recorded it."""
+        """The attempt recorded the answer to an approval."""
         ...
 
     def usage(self, claimed: ClaimedJob, tokens: int, cost: float) -> None:
-        """The handler reported what it used."""
+        """The handler reported usage."""
         ...
 
 
 class Sending:
-    """Jobs on their way into the store, and the observer that is told how it went, if there is one. As a context it tells
-    what is raised."""
+    """Jobs that are being enqueued, and the observer to be called with the outcome, if there is one. As a context manager it
+    reports what is raised."""
 
     def __init__(self, observer: Observer | None, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
-        """What is to be stored."""
+        """The jobs to store."""
         self._sent: Sent | None = None
         if observer is not None:
             self.jobs, self._sent = observer.sending(jobs)
 
     def stored(self, acknowledged: Sequence[Enqueued]) -> Sequence[Enqueued]:
-        """They are in the store; returns the acknowledgements."""
-        self._tell(acknowledged)
+        """Report that they are stored; return the acknowledgements."""
+        self._report(acknowledged)
         return acknowledged
 
     def __enter__(self) -> Self:
@@ -83,9 +82,9 @@ class Sending:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
-            self._tell(error)
+            self._report(error)
 
-    def _tell(self, how: Sequence[Enqueued] | BaseException) -> None:
+    def _report(self, outcome: Sequence[Enqueued] | BaseException) -> None:
         sent, self._sent = self._sent, None
         if sent is not None:
-            sent(how)
+            sent(outcome)

@@ -1,4 +1,4 @@
-"""How an attempt ends: the one place where an exception becomes an Outcome."""
+"""Turns what a handler raised into the outcome of its attempt."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MAX_ERROR_CHARS = 4000
 _PERDURE, _STDLIB = Path(__file__).parents[1], Path(asyncio.__file__).parents[1]
 _INTERNAL_FILES = (
     *(f"{_PERDURE / part}{os.sep}" for part in ("runtime", "testing")),
-    f"{_STDLIB / 'concurrent' / 'futures'}{os.sep}",  # where a plain handler waits for its steps
+    f"{_STDLIB / 'concurrent' / 'futures'}{os.sep}",  # plain handlers wait there for their steps
     str(_STDLIB / "unittest" / "mock.py"),
 )
-"""Files whose lines do not say where an error comes from: those between a handler and what it calls, or a mock of that."""
+"""Files that are not shown as the place of an error: those between a handler and what it calls, or a mock of that."""
 
 
 class AttemptTimeout(Exception):
@@ -44,14 +44,14 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
     """Classify what a handler raised.
 
     Fail, Denied, changed steps, unknown outcomes and results that are no JSON fail the job. Snooze uses no retry. Retry and
-    what the policy says is retryable use one, after the server's Retry-After or the policy's backoff.
+    errors that the policy retries use one, after the error's Retry-After or the policy's backoff.
     """
     match error:
         case BaseExceptionGroup():
             # parallel branches: an error that fails the job has precedence over one that may be retried
             ends = [outcome_of(e, policy, retry_count) for e in error.exceptions]
             return next((e for e in ends if e.status is Status.FAILED), ends[0])
-        case StoreError():  # the database did not answer, which is not the job's fault: no retry of its own is used
+        case StoreError():  # the database did not answer, which is not the job's fault: no retry is used
             delay = policy.backoff.delay(retry_count)
             return Outcome(Status.RETRY, error=describe(error), delay=delay, reason="store_unreachable")
         case Snooze():
@@ -85,13 +85,13 @@ def input_refused(error: InvalidInput) -> Outcome:
 
 
 def outcome_of_exit(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
-    """The handler ended by something that is no Exception: a cancellation that it made itself, `sys.exit`, KeyboardInterrupt."""
+    """The handler raised something that is no Exception: its own cancellation, `sys.exit`, KeyboardInterrupt."""
     return _retry(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: empty source list (at agents.py:42 in search)`: one line, without NUL, at most 4000 characters. The place is
-    the last one outside of perdure; where what was called has no lines, that is the line that called it."""
+    """`ValueError: empty source list (at agents.py:42 in search)`: without NUL, at most 4000 characters. The place is the last
+    line outside of perdure that was reached; for a function without Python code it is the line that called it."""
     text = _text(error)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_INTERNAL_FILES)]
     if frames:
@@ -101,12 +101,12 @@ def describe(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """As text, for the log: one that is given the exception and shows local variables would show their secrets."""
+    """As text, for the log: loggers that get the exception itself may show local variables, and secrets in them."""
     return "".join(traceback.format_exception(error))
 
 
 def clean(text: str) -> str:
-    """Text fit for every database: no NUL, no lone surrogates, bounded."""
+    """Text that every database can hold: no NUL, no lone surrogates, at most 4000 characters."""
     return text.replace("\x00", "\\0").encode(errors="replace").decode()[:MAX_ERROR_CHARS]
 
 

@@ -1,4 +1,4 @@
-"""Retention: finished jobs leave the database, batch by batch; and the chore by which workers see to it."""
+"""Deleting finished jobs, batch by batch, and the chore of workers that does so."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ log = structlog.get_logger("perdure.retention")
 BATCH = 500
 FIRST_BATCH = 50
 MOST_EVENTS = 20_000
-"""Events that go in one transaction, unless a single job has more."""
+"""Events that one transaction deletes, unless a single job has more."""
 
 SHORT, LONG = 0.03, 0.12
-"""Seconds: transactions grow while they take less than the one, and shrink when they take more than the other."""
+"""Seconds: batches grow if a transaction takes less than SHORT, and shrink if it takes more than LONG."""
 
-FORGOTTEN = 86400.0
-"""A worker is remembered for at least so many seconds after it was last heard of."""
+WORKERS_KEPT = 86400.0
+"""The row of a worker is kept for at least that many seconds after its last heartbeat."""
 
 BUDGET = 1.0
-"""Seconds that the chore works at a stretch; workers come round to it every few seconds."""
+"""Seconds of one portion of the chore, of which each round of chores does one."""
 
 
 class Pruning:
-    """One pass over the finished jobs that match, a batch to a transaction. Stopped anywhere, by whatever means, it leaves
-    whole jobs or none; another pass goes on with what is left.
+    """One pass over the finished jobs that match, one transaction per batch. However it is stopped, each job is either whole or
+    deleted; another pass continues with the rest.
 
-    batch: most jobs of one transaction; it takes fewer where they are large, so that its locks are short.
-    archive: a file to which every job is written, and synced, before the transaction that deletes it. between: only ids
+    batch: most jobs of one transaction; fewer if they are large, so that locks are short.
+    archive: a file to which every job is written and synced before the transaction that deletes it. between: only ids
     in these open ranges, oldest first.
     """
 
@@ -70,19 +70,19 @@ class Pruning:
         self._path = archive
         self._archive: Archive | None = None
         self._between = list(between)
-        self._hurried = False
+        self._cancelled = False
 
     async def step(self) -> bool:
-        """Prune the next batch; False once all is looked through. Cancelled, it brings what it has begun to its end first.
+        """Prune the next batch; False after the last. If it is cancelled, it first finishes the batch that it has begun.
 
-        Raises InvalidInput where the archive cannot be used, StoreError where it cannot be written; then nothing more goes.
+        Raises InvalidInput if the archive cannot be used, StoreError if it cannot be written; then nothing is deleted.
         """
         task = asyncio.ensure_future(self._step())
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._hurried = True
-            while not task.done():  # it has a file and a transaction open: it ends soon, or the store's timeout ends it
+            self._cancelled = True
+            while not task.done():  # a file and a transaction are open; the store's timeout limits how long that takes
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait({task})
             task.exception()
@@ -93,14 +93,14 @@ class Pruning:
             return False
         after, before = self._between[0]
         page = await self._store.retention.list_prunable(self._wanted, after=after, before=before, limit=self._size)
-        jobs = _affordable(page.jobs)
-        safe = jobs if self._path is None else await self._export(jobs)
-        if safe:
+        jobs = _first_jobs(page.jobs)
+        exported = jobs if self._path is None else await self._export(jobs)
+        if exported:
             began = time.monotonic()
-            self.pruned += await self._store.retention.prune([job.id for job in safe], keep_logs=self._keep_logs)
+            self.pruned += await self._store.retention.prune([job.id for job in exported], keep_logs=self._keep_logs)
             self._resize(time.monotonic() - began)
         next_after = jobs[-1].id if len(jobs) < len(page.jobs) else page.next_after
-        if self._hurried:
+        if self._cancelled:
             return True
         if next_after is None:
             self._between.pop(0)
@@ -115,33 +115,33 @@ class Pruning:
             self._size = min(self._batch, self._size * 2)
 
     async def _export(self, jobs: Sequence[Prunable]) -> list[Prunable]:
-        """Those that are safe in the archive now; not those that another process has pruned meanwhile."""
+        """Write jobs to the archive; return those that are synced, without those that another process has pruned meanwhile."""
         if not jobs:
             return []
         assert self._path is not None
-        safe = []
+        exported = []
         try:
             if self._archive is None:
                 self._archive = await asyncio.to_thread(Archive, self._path)
             for job in jobs:
-                if self._hurried:
+                if self._cancelled:
                     break
                 try:
                     async for record in records_of(self._store, job.id):
                         self._archive.add(line_of(record))
                 except JobNotFound:
                     continue
-                safe.append(job)
+                exported.append(job)
             await asyncio.to_thread(self._archive.save)
         except OSError as error:
             raise StoreError(
-                f"cannot write {self._path}: {error.strerror}; what is not safe in it was not deleted",
-                hint="free some space, then run it again, with the same file or another",
+                f"cannot write {self._path}: {error.strerror}; jobs that are not exported were not deleted",
+                hint="free some space, then prune again, with the same file or another",
             ) from error
-        return safe
+        return exported
 
     def close(self) -> None:
-        """Close the archive. Calling it twice is fine."""
+        """Close the archive. A second call does nothing."""
         if self._archive is not None:
             self._archive.close()
             self._archive = None
@@ -156,7 +156,7 @@ class Pruning:
 
 
 async def count(store: Store, wanted: PruneFilter) -> int:
-    """How many jobs a pruning would take now, in bounded looks."""
+    """How many jobs a prune would delete now, counted page by page."""
     found = 0
     after: UUID | None = None
     while True:
@@ -166,8 +166,8 @@ async def count(store: Store, wanted: PruneFilter) -> int:
             return found
 
 
-def _affordable(jobs: Sequence[Prunable]) -> Sequence[Prunable]:
-    """As many from the front as are deleted in one go."""
+def _first_jobs(jobs: Sequence[Prunable]) -> Sequence[Prunable]:
+    """The first jobs, with at most MOST_EVENTS events together; at least one job."""
     events = 0
     for number, job in enumerate(jobs):
         events += job.events
@@ -178,7 +178,7 @@ def _affordable(jobs: Sequence[Prunable]) -> Sequence[Prunable]:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What workers prune by themselves: jobs that ended more than `older_than` seconds ago in one of `statuses`."""
+    """Which jobs workers prune: those that ended more than `older_than` seconds ago in one of `statuses`."""
 
     older_than: float
     statuses: tuple[Status, ...] = ENDS
@@ -200,21 +200,21 @@ class PrunePass:
         self._pruning: Pruning | None = None
 
     async def __call__(self) -> bool:
-        """Go on for about a second; True when all is looked through. Raises StoreError; the next call then goes on."""
+        """Go on for about a second; True after the last batch. Raises StoreError; the next call then goes on."""
         if self._pruning is None:
             self._pruning = await self._begin()
         until = time.monotonic() + BUDGET
         while await self._pruning.step():
             if time.monotonic() >= until:
                 return False
-        forgotten = await self._store.retention.forget_workers(max(self._retention.older_than, FORGOTTEN))
+        forgotten = await self._store.retention.forget_workers(max(self._retention.older_than, WORKERS_KEPT))
         if self._pruning.pruned or forgotten:
             log.info("pruned", worker=self._worker_id, jobs=self._pruning.pruned, workers=forgotten)
         return True
 
     async def _begin(self) -> Pruning:
-        """Ids tell their age, so the young jobs between are not looked at. Ids of other makers lie anywhere, nearly all of them
-        beyond today; and one whose maker's clock was wrong is found when its time has come."""
+        """Ids of perdure hold their time, so newer jobs are not read. Ids that other programs made up may have any time, nearly
+        all of them a later one than today's."""
         kept = self._retention
         now = await self._store.now()
         ranges = (

@@ -1,4 +1,4 @@
-"""Checks of what callers hand in: each returns the clean value or raises a clear error before anything is written."""
+"""Checks of arguments: each returns the value in its normal form, or raises before anything is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.model.timing import Backoff, seconds
 from perdure.runtime import codec
 
 MOST_USAGE = 10**15
-"""Of one call: so much that a job's account overflows only after thousands of them."""
+"""Of one call: a job's sums overflow only after thousands of such calls."""
 
 
 def check_priority(value: object) -> int:
@@ -84,21 +84,21 @@ def check_moment(value: object, name: str) -> datetime | None:
 
 
 def check_names(value: object, name: str) -> tuple[str, ...]:
-    """A list or tuple of texts as a tuple; raises InvalidInput for anything else, above all for one bare text."""
+    """A list or tuple of texts as a tuple. Raises InvalidInput for anything else, also for a single text."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v and "\x00" not in v for v in value):
         raise InvalidInput(f"{name} is a list of names, got {value!r}", hint='for example ["ann", "bob"]')
     return tuple(value)
 
 
 def check_backoff(value: object) -> Backoff:
-    """The default for None. Raise InvalidInput for anything else than a Backoff: it would show when an attempt fails."""
+    """The default for None. Raise InvalidInput for anything but a Backoff: else the error would come when an attempt fails."""
     if value is not None and not isinstance(value, Backoff):
         raise InvalidInput(f"backoff must be a Backoff, got {value!r:.120}", hint='for example Backoff(base="30s")')
     return value or Backoff()
 
 
 def check_title(value: object) -> str:
-    """Raise InvalidInput unless it is text that says something and that every database can hold. Raises NotJson, TooLarge."""
+    """Raise InvalidInput unless it is text that is not blank and that every database can hold. Raises NotJson, TooLarge."""
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise InvalidInput(
             f"title must be text that is not blank and has no NUL, got {value!r}", hint='for example "Publish this?"'
@@ -108,8 +108,7 @@ def check_title(value: object) -> str:
 
 
 def check_usage(tokens: object, cost: object) -> None:
-    """Raise InvalidInput unless the tokens are a whole number and the cost is a number, none of them negative or so large that
-    their sum over a job fits no database."""
+    """Raise InvalidInput unless the tokens are a whole number and the cost is a number, both from 0 to MOST_USAGE."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_USAGE:
         raise InvalidInput(f"usage: tokens is a whole number from 0 to 10^15, got {tokens!r}")
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= MOST_USAGE:
@@ -127,4 +126,4 @@ def check_event_type(type: str) -> None:
     if not type or len(type) > 100 or not type.replace("_", "").replace(".", "").replace("-", "").isalnum():
         raise InvalidInput(f"an event type is 1 to 100 letters, digits, '_', '-' or '.', got {type!r}")
     if type in RESERVED_TYPES:
-        raise InvalidInput(f"event type '{type}' is written by perdure alone", hint="choose a name of your own")
+        raise InvalidInput(f"only perdure itself writes events of type '{type}'", hint="choose another name")

@@ -195,7 +195,7 @@ class Waits:
                 await self._suspend()
             except LeaseLost:
                 self._run.lose()
-            except StoreError:  # tried again; if the lease expires meanwhile, the attempt is stopped for that
+            except StoreError:  # it is repeated; if the lease expires meanwhile, the attempt is stopped for that
                 await asyncio.sleep(1)
 
     async def _suspend(self) -> None:

@@ -1,4 +1,4 @@
-"""The row of a worker: written when it starts, renewed while it runs, and read for what an operator asks of it."""
+"""The row of a worker: written when it starts and renewed while it runs; an operator's commands are read from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WorkerRow:
         self._id = worker_id
 
     async def register(self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int) -> None:
-        """Write it. Raises StoreUnreachable."""
+        """Write the row. Raises StoreUnreachable."""
         now = await self._store.now()
         info = WorkerInfo(
             id=self._id,
@@ -44,7 +44,7 @@ class WorkerRow:
         await self._store.workers.register_worker(info)
 
     async def beat_forever(self, stopping: Callable[[], bool], obey: Callable[[WorkerCommand], None]) -> None:
-        """Renew it until cancelled, and pass its column `command` on."""
+        """Renew the row until cancelled, and call `obey` with its column `command`."""
         while True:
             await asyncio.sleep(INTERVAL)
             state = WorkerState.DRAINING if stopping() else WorkerState.RUNNING
@@ -57,8 +57,8 @@ class WorkerRow:
                 obey(command)
 
     async def mark_stopped(self) -> None:
-        """Say in it that the worker has stopped."""
+        """Write that the worker has stopped."""
         try:
             await self._store.workers.beat_worker(self._id, state=WorkerState.STOPPED)
         except PerdureError as error:
-            log.warning("stopped, and the worker's row does not say so", worker=self._id, error=str(error))
+            log.warning("the worker's row could not be marked as stopped", worker=self._id, error=str(error))

@@ -15,7 +15,7 @@ from perdure.model.timing import Duration
 from perdure.runtime.client.base import ClientPart
 from perdure.runtime.client.fsck import Fsck
 from perdure.runtime.client.queries import job_filter
-from perdure.runtime.retention import BATCH, FORGOTTEN, Pruning, count
+from perdure.runtime.retention import BATCH, WORKERS_KEPT, Pruning, count
 from perdure.runtime.validation import check_seconds
 from perdure.store.protocol import Migration, SchemaStatus
 
@@ -99,7 +99,7 @@ class Database(ClientPart):
                         reported = pruning.pruned
                         on_batch(reported)
         if not (status or kind or queue):
-            await store.retention.forget_workers(max(wanted.older_than, FORGOTTEN))
+            await store.retention.forget_workers(max(wanted.older_than, WORKERS_KEPT))
         return pruning.pruned
 
 

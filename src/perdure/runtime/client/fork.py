@@ -8,7 +8,7 @@ from perdure.model.errors import JobPruned
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.enqueue import JobEnqueue, again, payload_of
-from perdure.runtime.fork import approvals_in, checkpoint_in, copied, step_named, taken_over
+from perdure.runtime.fork import approvals_in, checkpoint_in, copied, events_to_copy, step_named
 from perdure.runtime.handle import Handle
 
 
@@ -34,7 +34,7 @@ class JobFork(JobEnqueue):
         payload = codec.encode(old.payload, "the payload") if input is ... else payload_of(old.kind, handler, input)
         events = await self.events(old.id)
         step = step_named(old.id, events, from_step)
-        kept = taken_over(events, before=step.version if step else None)
+        kept = events_to_copy(events, before=step.version if step else None)
         answers = {id: await store.approvals.get_approval(id) for id in approvals_in(kept)}
         origin = {"origin": str(old.id), **({"from_step": step.key} if step else {})}
         new = again(old, payload, "fork", self._scope.note(reason, **origin))

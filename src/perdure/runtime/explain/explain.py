@@ -1,4 +1,4 @@
-"""Why a job is not moving, and what would move it: from one snapshot, without further queries."""
+"""Explains from one snapshot why a job is not moving, and what would move it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from perdure.model.workers import WorkerState
 from perdure.runtime.explain.workers import SOON, Reason, able_workers, count, named, seconds, with_workers
 
 _PUT_ASIDE = timedelta(seconds=1)
-"""A queue row that is later than the job's own time by more than this was moved by a claim that failed."""
+"""A claim that failed has moved the queue row, if it is later than the job's own time by more than this."""
 
 _OVERDUE = timedelta(seconds=10)
 """A job that has been next in line for longer, with a slot free for it, should have started."""
 
 
 def explain(seen: Situation) -> Explanation:
-    """The reason why the job does not move at that moment, the facts, and what would move it."""
+    """The reason why the job is not moving, the facts, and what would move it."""
     job = seen.job
     if job.status.terminal:
         reason = _ended(seen)
@@ -43,7 +43,7 @@ def explain(seen: Situation) -> Explanation:
 def _without_lease(seen: Situation) -> Reason:
     job, now = seen.job, seen.now
     if job.status.leased:
-        return _damaged(seen, f"It is {job.status}, but no lease says who holds it")
+        return _damaged(seen, f"It is {job.status}, but has no lease")
     if job.deadline is not None and job.deadline <= now:
         who, moves = done_by_a_worker(seen, "fails it")
         sentence = f"Its deadline passed {when(job.deadline, now)}: {who}."
@@ -86,14 +86,14 @@ def _why_due(seen: Situation) -> str:
 def _not_yet(seen: Situation) -> Reason:
     job, now = seen.job, seen.now
     if job.due_at is None:
-        return _damaged(seen, f"It is {job.status}, but nothing in the queue would ever start it")
+        return _damaged(seen, f"It is {job.status}, but it is not in the queue, so it would never start")
     found = able_workers(seen)
     note, at = job.note, when(job.due_at, now)
     details: dict[str, Any] = {"due_at": job.due_at}
     moves = (Move("run it now", f"perdure jobs retry-now {job.short_id}"),)
     meant = job.run_at if job.status is Status.PENDING else job.next_retry_at
     if meant is not None and job.due_at > meant + _PUT_ASIDE:
-        sentence = f"A worker tried to claim it, and the database refused; it is put aside and tried again {at}."
+        sentence = f"A worker tried to claim it, and the database refused that; the next claim is {at}."
         look = Move("see what is wrong with its log", f"perdure jobs events {job.short_id}")
         return Reason(Why.PUT_ASIDE, sentence, details, (look, *moves))
     if job.status is Status.PENDING:
@@ -111,25 +111,27 @@ def _not_yet(seen: Situation) -> Reason:
         )
     elif found.code is Why.NO_HANDLER:  # handed back by a worker that does not know the kind
         details |= found.details
-        sentence = f"It was handed back, {found.sentence} It is offered again {at}."
+        sentence = f"It was handed back, {found.sentence} It can be claimed again {at}."
         return Reason(Why.NO_HANDLER, sentence, details, found.moves)
     else:
         why = str(note.get("reason") or "no reason is known")
         details["reason"] = why
         reason = Reason(
-            Why.PUT_OFF, f"Its last attempt was put off ({why}), at no retry; it is due {at}.", details, moves
+            Why.PUT_OFF, f"Its last attempt ended ({why}) without using a retry; the next is due {at}.", details, moves
         )
     return with_workers(reason, found)
 
 
 def _suspended(seen: Situation) -> Reason:
-    """Answers first, in the order in which they were asked for, then the earliest time."""
+    """First the waits for an answer, in the order in which they were opened, then the earliest time."""
     job = seen.job
     answers, times = _lines(seen)
     if not answers and not times:
-        return _damaged(seen, f"It is {job.status}, but it waits for nothing that could come")
+        return _damaged(seen, f"It is {job.status}, but it has no wait that could end")
     if not answers and job.due_at is None:
-        return _damaged(seen, f"It is {job.status}, but nothing in the queue would wake it when {times[0].short}")
+        return _damaged(
+            seen, f"It is {job.status}, but it is not in the queue, so it would not wake when {times[0].short}"
+        )
     details: dict[str, Any] = {"due_at": job.due_at}
     for line in (*times, *answers):
         details.setdefault(line.group, []).append(line.fact)
@@ -137,13 +139,13 @@ def _suspended(seen: Situation) -> Reason:
         return with_workers(Reason(times[0].code, f"It sleeps: {_first_of(times)}.", details), able_workers(seen))
     sentence = " ".join(line.sentence for line in answers)
     if times:
-        sentence += f" Beside that, {_first_of(times)}."
+        sentence += f" At the same time {_first_of(times)}."
     moves = tuple(move for line in answers for move in line.moves)
     return with_workers(Reason(answers[0].code, sentence, details, moves), able_workers(seen))
 
 
 def _lines(seen: Situation) -> tuple[list[WaitLine], list[WaitLine]]:
-    """What is said of the open waits: of those that something may answer, and of those that only time ends, earliest first."""
+    """The lines about the open waits, earliest first: those that can be answered, and those that only time ends."""
     answers, times = list[WaitLine](), list[WaitLine]()
     for wait in sorted(seen.job.waits, key=lambda w: w.until or seen.now):
         kind = kind_of(wait.kind)
@@ -190,11 +192,11 @@ def _leased(seen: Situation, lease: LeaseInfo) -> Reason:
         return Reason(Why.CANCELLING, sentence, details, (force, *moves))
     if holder is None or not holder.alive:
         details["takeover_at"] = lease.expires_at
-        heard = f"sent its last heartbeat {when(holder.heartbeat_at, now)}" if holder else "has no row"
+        last = f"sent its last heartbeat {when(holder.heartbeat_at, now)}" if holder else "has no row"
         if holder is not None and holder.state is WorkerState.STOPPED:
-            heard = f"stopped {when(holder.heartbeat_at, now)}"
+            last = f"stopped {when(holder.heartbeat_at, now)}"
         who, moves = done_by_a_worker(seen, "takes it over")
-        sentence = f"{name} holds it, but {heard}: it seems dead. When its lease ends, {expires}, {who}."
+        sentence = f"{name} holds it, but {last}: it seems lost. When its lease expires, {expires}, {who}."
         return Reason(Why.WORKER_SILENT, sentence[0].upper() + sentence[1:], details, (*moves, force))
     if job.status is Status.WAITING:
         answers, times = _lines(seen)
@@ -202,9 +204,9 @@ def _leased(seen: Situation, lease: LeaseInfo) -> Reason:
         for line in (*times, *answers):
             details.setdefault(line.group, []).append(line.fact)
         if answers and not times:
-            return Reason(answers[0].code, f"It waits: {answers[0].short}; {name} waits with it.", details)
+            return Reason(answers[0].code, f"It waits: {answers[0].short}; {name} keeps its lease.", details)
         slept = times[0].short if times else "for a moment"
-        return Reason(Why.SLEEPING, f"It sleeps: {slept}; {name} waits with it.", details)
+        return Reason(Why.SLEEPING, f"It sleeps: {slept}; {name} keeps its lease.", details)
     return _running(seen, name, details)
 
 
@@ -254,21 +256,22 @@ def _ended(seen: Situation) -> Reason:
         details |= {"error": job.error_message, "error_kind": job.error_kind}
         if job.state.cursor or steps_of(seen.events):
             go_on = Move(
-                "go on where it ended, as a new job that keeps what was recorded", f"perdure jobs fork {job.short_id}"
+                "continue where it ended, as a new job that keeps the recorded steps",
+                f"perdure jobs fork {job.short_id}",
             )
             moves.insert(0, go_on)
     elif job.state.cursor:
         again = f"perdure jobs fork {job.short_id} --from-step {shlex.quote(job.state.cursor)}"
-        moves.append(Move("run again from a step on, keeping those before it", again))
+        moves.append(Move("run it again from a step on, as a new job that keeps the steps before it", again))
     attempts = count(job.attempt, "attempt", "attempts")
     match job.status:
         case Status.COMPLETED:
             sentence = f"It completed {at}, after {attempts}."
         case Status.FAILED:
-            sentence = f"It failed for good {at} ({job.error_kind}): {job.error_message}"
+            sentence = f"It failed {at} ({job.error_kind}): {job.error_message}"
         case Status.DEADLETTER:
             used = f"{job.retry_count} of {count(job.max_retries, 'retry', 'retries')} used"
-            sentence = f"It was given up {at}, {used} ({job.error_kind}): {job.error_message}"
+            sentence = f"It became DEADLETTER {at}, {used} ({job.error_kind}): {job.error_message}"
         case _:
             details |= {"cancelled_by": job.note.get("actor"), "reason": job.note.get("reason")}
             why = f": {details['reason']}" if details["reason"] else ""
@@ -276,16 +279,18 @@ def _ended(seen: Situation) -> Reason:
             sentence = f"It was cancelled{by} {at}{why}"
     if job.pruned_at is not None:
         details["pruned_at"] = job.pruned_at
-        sentence = f"{sentence.rstrip('.')}. Its input was pruned {when(job.pruned_at, now)}: it cannot be run again as it was."
+        sentence = (
+            f"{sentence.rstrip('.')}. Its input was pruned {when(job.pruned_at, now)}: it cannot be run again with it."
+        )
         moves = []
     return Reason(Why(job.status.lower()), sentence, details, tuple(moves))
 
 
-# -- words ------------------------------------------------------------------------------------------------------------------
+# -- damaged ----------------------------------------------------------------------------------------------------------------
 
 
 def _damaged(seen: Situation, sentence: str) -> Reason:
     details = {"version": seen.job.version}
-    repair = Move("write again what its log says is missing", "perdure fsck --fix")
+    repair = Move("repair its rows from its log", "perdure fsck --fix")
     moves = (repair, Move("end it", f"perdure jobs cancel {seen.job.short_id}"))
     return Reason(Why.DAMAGED, f"{sentence}: its rows were changed by hand.", details, moves)

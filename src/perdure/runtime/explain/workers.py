@@ -1,4 +1,4 @@
-"""Which workers could run a job, as one snapshot shows it, and the sentences for that."""
+"""Which workers could run a job, read from one snapshot, and the sentences that say so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOON = "it should start in a moment."
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An explanation without the columns of the job."""
+    """The part of an explanation that is not the job's own fields."""
 
     code: Why
     sentence: str
@@ -32,23 +32,23 @@ def able_workers(seen: Situation) -> Reason:
     taking = [w for w in alive if w.state is WorkerState.RUNNING and w.command is None]
     able = [w for w in taking if job.kind in w.kinds]
     slots = sum(w.concurrency for w in able)
-    busy = sum(min(w.held, w.concurrency) for w in able)  # what is claimed ahead holds no slot
+    busy = sum(min(w.held, w.concurrency) for w in able)  # jobs that are claimed ahead use no slot
     facts: dict[str, Any] = {"workers": [w.id for w in able], "slots": slots, "busy": busy}
     start = start_worker(job)
     if not alive:
         sentence = f"and no live worker serves {queue}."
         if serving:
             last = max(serving, key=lambda w: w.heartbeat_at)
-            facts["last_worker"], facts["last_heard_of"] = last.id, last.heartbeat_at
-            heard = when(last.heartbeat_at, seen.now)
+            facts["last_worker"], facts["last_heartbeat_at"] = last.id, last.heartbeat_at
             sentence += (
-                f" The one that did, {named(last)}, sent its last heartbeat {heard}, and did not say that it stopped."
+                f" The last one, {named(last)}, sent its last heartbeat {when(last.heartbeat_at, seen.now)}, "
+                "and did not stop in order."
             )
         return Reason(Why.NO_WORKER, sentence, facts, (start,))
     if not taking:
         facts["draining"] = [w.id for w in alive]
         who = count(len(alive), "worker that serves", "workers that serve")
-        sentence = f"but the {who} {queue} {'is' if len(alive) == 1 else 'are'} draining and will take no more jobs."
+        sentence = f"but the {who} {queue} {'is' if len(alive) == 1 else 'are'} draining and will claim no more jobs."
         return Reason(Why.WORKERS_DRAINING, sentence, facts, (start,))
     if not able:
         known = sorted({kind for w in taking for kind in w.kinds})
@@ -56,16 +56,16 @@ def able_workers(seen: Situation) -> Reason:
         sentence = f"but no live worker of {queue} has a handler for kind '{job.kind}'. They have: {_listed(known)}."
         move = Move(f"start a worker whose App has the handler '{job.kind}'", start.command)
         return Reason(Why.NO_HANDLER, sentence, facts, (move,))
-    whom = count(len(able), "worker", "workers")
+    workers = count(len(able), "worker", "workers")
     if busy >= slots:
-        sentence = f"but all {count(slots, 'slot', 'slots')} of the {whom} for it are busy."
+        sentence = f"but all {count(slots, 'slot', 'slots')} of the {workers} for it are busy."
         return Reason(Why.WORKERS_BUSY, sentence, facts, (Move("start another worker", start.command),))
-    sentence = f"and {slots - busy} of {count(slots, 'slot', 'slots')} of {whom} for it are free: {SOON}"
+    sentence = f"and {slots - busy} of {count(slots, 'slot', 'slots')} of {workers} for it are free: {SOON}"
     return Reason(Why.QUEUED, sentence, facts)
 
 
 def with_workers(reason: Reason, found: Reason) -> Reason:
-    """The reason why a job is not due yet; and, where no worker could start it when it is due, that as well."""
+    """The reason why a job is not due yet; if no worker could start it when it is due, with that as well."""
     if found.code in (Why.QUEUED, Why.WORKERS_BUSY):
         return reason
     known = {k: v for k, v in found.details.items() if k not in ("slots", "busy")}
