@@ -61,5 +61,5 @@ def _load(named: str) -> App:
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(f"perdure_app = {named}: {error}; write it as module:attribute") from error
     if not isinstance(app, App):
-        raise pytest.UsageError(f"perdure_app = {named} is of type {type(app).__name__}, not a perdure App")
+        raise pytest.UsageError(f"perdure_app = {named}: it is of type {type(app).__name__}, not a perdure App")
     return app

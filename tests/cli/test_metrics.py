@@ -126,7 +126,7 @@ def test_it_says_whether_it_lives_and_is_ready(anywhere: Perdure) -> None:
         assert get(f"{base}/readyz")[::2] == (200, "ok\n")
         reaches(anywhere, id, "RUNNING")
         worker.send_signal(signal.SIGTERM)
-        until(lambda: get(f"{base}/readyz")[::2] == (503, "the worker takes no jobs\n"))
+        until(lambda: get(f"{base}/readyz")[::2] == (503, "the worker claims no jobs\n"))
         assert get(f"{base}/healthz")[0] == 200, "it drains, and lives"
         assert get(url)[0] == 200
         worker.send_signal(signal.SIGTERM)
@@ -195,8 +195,8 @@ def test_a_port_that_one_of_several_processes_would_need(perdure: Perdure, place
     [
         (("--metrics-port", "70000"), "metrics_port (flag) is invalid: must be between 0"),
         (("--metrics-port", "http"), "metrics_port (flag) is invalid: 'http' is no whole number"),
-        (("--metrics-port", "65535", "--processes", "2"), "there is no port 65536"),
-        (("--metrics-port", "0", "--metrics-host", "no such host"), "metrics_host no such host is no address"),
+        (("--metrics-port", "65535", "--processes", "2"), "metrics cannot be served on port 65536"),
+        (("--metrics-port", "0", "--metrics-host", "no such host"), "metrics_host no such host is not an address"),
         (
             ("--metrics-port", "0", "--metrics-host", "192.0.2.1"),
             "metrics cannot be served on 192.0.2.1: this machine has no such address",

@@ -116,8 +116,8 @@ async def test_a_lost_worker_of_the_queue_is_named(file_app: App) -> None:
     await store.workers.beat_worker(
         await employ(store, "birch"), state=WorkerState.STOPPED
     )  # a later one, which left in order
-    said = f"The one that did, worker {gone} (process 7 on larch), sent its last heartbeat at"
-    found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago), and did not say that it stopped.")
+    said = f"The last one, worker {gone} (process 7 on larch), sent its last heartbeat at"
+    found = await why(file_app, job, Why.NO_WORKER, said, "(24h ago), and did not stop in order.")
     assert found.details["last_worker"] == gone
 
 
@@ -250,7 +250,7 @@ async def test_put_off_at_no_retry(app: App) -> None:
     job = await app.enqueue(waits)
     async with working(app):
         await reached(job, Status.RETRY)
-        found = await why(app, job, Why.PUT_OFF, "put off (office hours only), at no retry; it is due at")
+        found = await why(app, job, Why.PUT_OFF, "ended (office hours only) without using a retry; the next is due at")
     assert found.details["reason"] == "office hours only"
 
 
@@ -272,7 +272,7 @@ async def test_put_aside_by_a_claim_that_failed(damaged: App) -> None:
     async with open_shell(damaged.settings["database_url"]) as shell:
         await shell.run(f"insert into job_events (job_id, version, type) values ({shell.id(job.id)}, 2, 'by hand')")
     assert await store.leases.claim(worker_id="w", queue="default", limit=1, ttl=30) == []
-    found = await why(damaged, job, Why.PUT_ASIDE, "it is put aside and tried again at")
+    found = await why(damaged, job, Why.PUT_ASIDE, "the database refused that; the next claim is at")
     assert commands(found)[0] == f"perdure jobs events {job.id.hex[-8:]}"
 
 
@@ -469,7 +469,7 @@ async def test_a_worker_that_seems_dead(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     lease = (await claim(store, job.id, worker_id="nobody", ttl=50 * HOUR)).lease
-    found = await why(app, job, Why.WORKER_SILENT, "Worker nobody holds it, but has no row: it seems dead", "(in 2d)")
+    found = await why(app, job, Why.WORKER_SILENT, "Worker nobody holds it, but has no row: it seems lost", "(in 2d)")
     assert found.details["takeover_at"] == found.details["lease_expires_at"]
     assert commands(found) == [START, f"perdure jobs cancel {job.id.hex[-8:]} --force"]
     birch = await employ(store, "birch")
@@ -497,7 +497,7 @@ async def test_a_silent_worker(file_app: App) -> None:
     await claim(store, job.id, worker_id=larch)
     async with open_shell(file_app.settings["database_url"]) as shell:
         await shell.run(f"update workers set heartbeat_at = {shell.ago(DAY)}")
-    await why(file_app, job, Why.WORKER_SILENT, "but sent its last heartbeat at", "(24h ago): it seems dead")
+    await why(file_app, job, Why.WORKER_SILENT, "but sent its last heartbeat at", "(24h ago): it seems lost")
 
 
 async def test_a_lost_lease_that_nobody_takes_over(app: App) -> None:
@@ -537,7 +537,11 @@ async def test_how_it_ended(app: App) -> None:
     failed = await why(app, jobs["fail"], Why.FAILED, "It failed at", "(fatal): no such account")
     assert commands(failed) == [fork(short["fail"]), rerun(short["fail"])]
     dead = await why(
-        app, jobs["break"], Why.DEADLETTER, "given up at", "0 of 0 retries used (exhausted): ValueError: a bug"
+        app,
+        jobs["break"],
+        Why.DEADLETTER,
+        "It became DEADLETTER at",
+        "0 of 0 retries used (exhausted): ValueError: a bug",
     )
     assert (dead.details["error_kind"], dead.details["attempts"]) == ("exhausted", 1)
     well = await why(app, jobs["well"], Why.COMPLETED, "It completed at", "after 1 attempt.")
@@ -561,10 +565,10 @@ async def test_rows_that_somebody_deleted(damaged: App) -> None:
     await store.leases.finish(lease, Outcome(Status.PARKED))
     async with open_shell(damaged.settings["database_url"]) as shell:
         await shell.run("delete from job_queue")
-    await why(damaged, forgotten, Why.DAMAGED, "It is PENDING, but nothing in the queue would ever start it")
-    await why(damaged, lost, Why.DAMAGED, "It is PARKED, but it waits for nothing that could come")
+    await why(damaged, forgotten, Why.DAMAGED, "It is PENDING, but it is not in the queue, so it would never start")
+    await why(damaged, lost, Why.DAMAGED, "It is PARKED, but it has no wait that could end")
     found = await why(
-        damaged, asleep, Why.DAMAGED, "It is PARKED, but nothing in the queue would wake it when timer 'nap'"
+        damaged, asleep, Why.DAMAGED, "It is PARKED, but it is not in the queue, so it would not wake when timer 'nap'"
     )
     assert commands(found) == ["perdure fsck --fix", f"perdure jobs cancel {asleep.id.hex[-8:]}"]
     assert all([finding.fixed async for finding in damaged.database.fsck(fix=True)])

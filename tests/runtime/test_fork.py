@@ -194,7 +194,7 @@ async def test_a_job_that_runs_is_taken_as_it_is_now(app: App, work: Work) -> No
 
 async def test_a_step_that_is_not_there(app: App, report: Any) -> None:
     job = await app.enqueue(report, {"topic": "tea"})
-    with pytest.raises(StepNotFound, match="it has recorded nothing"):
+    with pytest.raises(StepNotFound, match="it has no recorded step"):
         await app.jobs.fork(job.id, "search")
     await run(app, job)
     with pytest.raises(StepNotFound, match="has no step 'wirte'; did you mean 'write'") as caught:
@@ -302,10 +302,10 @@ async def test_a_job_whose_input_was_pruned_needs_another(app: App, report: Any,
     assert await app.database.prune(older_than=0, status="completed", keep_logs=True) == 1
     found = await app.jobs.explain(job.id)
     assert (found.code, found.moves) == ("completed", ())
-    assert "it cannot be run again as it was" in found.sentence
+    assert "it cannot be run again with it" in found.sentence
     with pytest.raises(JobPruned) as refused:
         await app.jobs.fork(job.id, "write")
-    assert "an input of its own: input=, or --input JSON" in (refused.value.hint or "")
+    assert "give the fork an input: input=, or --input JSON" in (refused.value.hint or "")
     assert await app.jobs.count() == {"COMPLETED": 1}
     work.since()
     assert await run(app, await fork_of(app, job, "write", input={"topic": "tea"})) == result

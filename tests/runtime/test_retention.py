@@ -106,13 +106,13 @@ async def test_pruning_takes_what_matches_batch_by_batch(app: App) -> None:
     [
         ({"older_than": "soon"}, "not a duration"),
         ({"older_than": -1}, "older_than"),
-        ({"older_than": 0, "status": "running"}, "RUNNING is no end"),
+        ({"older_than": 0, "status": "running"}, "jobs in RUNNING are not finished"),
         ({"older_than": 0, "status": ["completed", "nope"]}, "unknown status"),
         ({"older_than": 0, "batch": 0}, "batch"),
         ({"older_than": 0, "batch": True}, "batch"),
         ({"older_than": 0, "export": "."}, "cannot write"),
         ({"older_than": 0, "export": "no/such/place.jsonl"}, "cannot write"),
-        ({"older_than": 0, "export": "/dev/null"}, "is no file"),
+        ({"older_than": 0, "export": "/dev/null"}, "is no regular file"),
     ],
     ids=str,
 )
@@ -328,7 +328,7 @@ async def test_a_file_of_something_else_is_left_as_it_is(app: App, tmp_path: Pat
         b"\x1f\x8b",
     ):
         file.write_bytes(content)
-        with pytest.raises(InvalidInput, match="something else"):
+        with pytest.raises(InvalidInput, match="does not hold exported jobs"):
             await app.database.prune(older_than=0, export=file)
         assert file.read_bytes() == content
     assert await left(app) == ids

@@ -184,21 +184,17 @@ def test_without_an_app_named(session: Session) -> None:
     )
 
 
-def test_an_app_that_is_not_there_is_told(session: Session) -> None:
+def test_an_app_that_does_not_exist(session: Session) -> None:
     printed = session("def test_it(perdure_app): pass", passed=0, ini="perdure_app = agent:application")
-    assert (
-        "perdure_app = agent:application: module 'agent' has no attribute 'application'; it is module:attr" in printed
-    )
+    assert "perdure_app = agent:application: module 'agent' has no attribute 'application'; write it as" in printed
 
 
-def test_a_module_that_is_not_on_the_path_is_told_with_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_path_is_named_where_a_module_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(pytest.UsageError) as refused:
         pytest_plugin._load("agent:app")
     said = str(refused.value)
-    assert f"looked in {tmp_path}" in said
+    assert f"in {tmp_path}" in said
     assert "pythonpath = ." in said
     assert "site-packages" not in said
     (tmp_path / "helper.py").write_text("import nowhere_to_be_found")
@@ -209,12 +205,12 @@ def test_a_module_that_is_not_on_the_path_is_told_with_the_path(
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("no_such_module:app", "there is no module 'no_such_module'; looked in .* and the installed packages"),
+        ("no_such_module:app", "there is no module 'no_such_module' in .*, and none is installed"),
         ("json.nothing:app", "there is no module 'json.nothing'"),
-        ("sys:maxsize", "that is an int, not a perdure App"),
-        ("string:digits", "that is a str, not a perdure App"),
-        ("string", "it is module:attribute"),
-        (":app", "it is module:attribute"),
+        ("sys:maxsize", "it is of type int, not a perdure App"),
+        ("string:digits", "it is of type str, not a perdure App"),
+        ("string", "write it as module:attribute"),
+        (":app", "write it as module:attribute"),
     ],
 )
 def test_what_is_no_app_is_refused(named: str, said: str) -> None:
