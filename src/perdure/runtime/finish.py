@@ -47,9 +47,7 @@ async def _finish(store: Store, leased: LeasedJob, outcome: Outcome) -> Status |
         try:
             status = await store.leases.finish(lease, outcome)
         except LeaseLost:
-            log.warning(
-                "the lease was lost before the end was written", job_id=str(lease.job_id), worker=lease.worker_id
-            )
+            log_lost_lease(leased)
             return None
         except StoreError as error:
             if leased.valid_until <= store.clock.monotonic():  # heartbeats may have moved it
@@ -77,6 +75,12 @@ async def _finish(store: Store, leased: LeasedJob, outcome: Outcome) -> Status |
             if outcome.error is not None:
                 _log_failure(leased, outcome, status)
             return status
+
+
+def log_lost_lease(leased: LeasedJob) -> None:
+    """Another worker may have the job: what this attempt came to is not written."""
+    lease = leased.claimed.lease
+    log.warning("the lease was lost before the end was written", job_id=str(lease.job_id), worker=lease.worker_id)
 
 
 def _log_failure(leased: LeasedJob, outcome: Outcome, status: Status) -> None:

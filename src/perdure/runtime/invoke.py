@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Awaitable
 from typing import Any
 
 from perdure.runtime.context.blocking import BlockingContext
@@ -12,14 +13,18 @@ from perdure.runtime.registry import in_thread
 from perdure.runtime.run import Run
 
 
-async def invoke(run: Run, arguments: tuple[Any, ...]) -> Any:
-    """Call the run's handler and return what it returns.
+def invoke(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
+    """Call the run's handler; what it returns is to be awaited."""
+    if run.handler.is_async:
+        result: Awaitable[Any] = run.handler.fn(JobContext(run), *arguments)
+        return result
+    return _in_its_thread(run, arguments)
 
-    A plain handler's thread cannot be cancelled: when the run is stopped or times out its next call on the context raises
+
+async def _in_its_thread(run: Run, arguments: tuple[Any, ...]) -> Any:
+    """A thread cannot be cancelled: when the run is stopped or times out the handler's next call on the context raises
     Suspended, and the slot stays held until it returns, or until the process ends.
     """
-    if run.handler.is_async:
-        return await run.handler.fn(JobContext(run), *arguments)
     loop = asyncio.get_running_loop()
     context = BlockingContext(JobContext(run), loop)
     here = contextvars.copy_context()  # what marks log lines and spans as this attempt's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -51,17 +51,19 @@ class LeaseManager:
         self._ttl = ttl
         self.jobs: dict[UUID, LeasedJob] = {}
 
-    def add(self, claimed: ClaimedJob, asked_at: float, now: float) -> LeasedJob:
-        """Renew the lease of a claimed job from now on. `asked_at` is the time before the claim was sent, `now` when it was
+    def add_all(self, claimed: Sequence[ClaimedJob], asked_at: float, now: float) -> list[LeasedJob]:
+        """Renew the leases of claimed jobs from now on. `asked_at` is the time before the claim was sent, `now` when it was
         answered, by the store's clock."""
-        id = claimed.lease.job_id
-        before = self.jobs.get(id)
-        if (
-            before is not None
-        ):  # taken from this worker and claimed by it again: the former attempt must not go on beside this one
-            self._lost(before)
-        leased = self.jobs[id] = LeasedJob(claimed, asked_at + self._ttl, time.monotonic(), now)
-        return leased
+        jobs, valid_until, since = self.jobs, asked_at + self._ttl, time.monotonic()
+        added = []
+        for job in claimed:
+            id = job.lease.job_id
+            before = jobs.get(id)
+            if before is not None:  # claimed again by this worker, which lost it: the former attempt must not go on
+                self._lost(before)
+            leased = jobs[id] = LeasedJob(job, valid_until, since, now)
+            added.append(leased)
+        return added
 
     def remove(self, leased: LeasedJob) -> None:
         """The job is finished or handed back: renew its lease no more."""

@@ -33,7 +33,8 @@ class Observer(Protocol):
         ...
 
     async def attempt_ending(self, claimed: ClaimedJob, outcome: Outcome, store: Store) -> None:
-        """Called before the outcome is written, while the lease is held; also for attempts whose code never started."""
+        """Called before the outcome is written, while the lease is held, for attempts that failed or whose
+        job goes on."""
         ...
 
     def attempt_ended(self, claimed: ClaimedJob, outcome: Outcome | None, status: Status | None) -> None:

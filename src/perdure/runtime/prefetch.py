@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from perdure.runtime.lease import LeasedJob
 
@@ -64,23 +65,24 @@ class Buffer:
         self.number = 0
         """How many jobs it holds."""
 
-    def put(self, leased: LeasedJob) -> None:
-        """Add a job."""
-        priority = leased.claimed.priority
-        line = self._lines.get(priority)
-        if line is None:
-            self._lines[priority] = line = deque()
-            self._lines = dict(sorted(self._lines.items(), reverse=True))
-        line.append(leased)
-        self.number += 1
+    def put_all(self, jobs: Sequence[LeasedJob]) -> None:
+        """Add jobs, in this order."""
+        for leased in jobs:
+            priority = leased.claimed.priority
+            line = self._lines.get(priority)
+            if line is None:
+                self._lines[priority] = line = deque()
+                self._lines = dict(sorted(self._lines.items(), reverse=True))
+            line.append(leased)
+        self.number += len(jobs)
 
-    def take(self) -> LeasedJob:
-        """Remove and return the next one to start. Raises IndexError if there is none."""
+    def take(self) -> LeasedJob | None:
+        """Remove and return the next one to start; None if there is none."""
         for line in self._lines.values():
             if line:
                 self.number -= 1
                 return line.popleft()
-        raise IndexError("nothing is buffered")
+        return None
 
     def remove(self, leased: LeasedJob) -> bool:
         """Remove this one; False if it is not here."""

@@ -8,7 +8,6 @@ expire and other workers take the jobs over.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import random
 import secrets
 import time
@@ -25,7 +24,7 @@ from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand
 from perdure.runtime.chores import INTERVAL, Chores
-from perdure.runtime.finish import write_end
+from perdure.runtime.ends import Ends
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
@@ -34,6 +33,7 @@ from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.run import ANNOUNCE_AFTER, Invoke, Run, hand_back
+from perdure.runtime.slots import Slots
 from perdure.runtime.threads import DaemonThreads
 from perdure.runtime.worker_row import WorkerRow
 from perdure.store.protocol import Listener, Store
@@ -90,7 +90,6 @@ class Worker:
         self._store = store
         self._registry = registry
         self._observer = observer
-        self._context = contextvars.copy_context()
         self._invoke = invoke
         self._leases = LeaseManager(store, self.id, self.options.lease, self._cancel_buffered)
         self._prefetch = Prefetch(self.options.concurrency)
@@ -98,9 +97,11 @@ class Worker:
         self._threads = DaemonThreads(size, "perdure-step")
         self._handler_threads = DaemonThreads(size, "perdure-handler")
         self._buffer = Buffer()
-        self._running: dict[asyncio.Task[None], LeasedJob] = {}
-        self._committing: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
+        self._slots = Slots(
+            self.options.concurrency, self._buffer, self._attempt, may_start=self._may_start, changed=self._changed.set
+        )
+        self._ends = Ends(store, self._leases, observer, self._changed.set)
         self._stopping = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._until_idle = False
@@ -171,18 +172,18 @@ class Worker:
     @property
     def busy(self) -> int:
         """Jobs running at this moment."""
-        return len(self._running)
+        return len(self._slots.running)
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 
     async def _work(self, hints: Listener) -> None:
         queues = deque(self.options.queues)
         while not self._stopping.is_set():
-            self._start_buffered()
+            self._slots.fill()
             wanted = self._prefetch.wanted(
-                running=len(self._running), buffered=self._buffer.number, longest=self._longest()
+                running=len(self._slots.running), buffered=self._buffer.number, longest=self._longest()
             )
-            if wanted == 0 or len(self._committing) >= MAX_UNCOMMITTED:
+            if wanted == 0 or self._ends.unwritten >= MAX_UNCOMMITTED:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
@@ -194,7 +195,12 @@ class Worker:
                 if got >= wanted:
                     break
             if got == 0:
-                if self._until_idle and not self._running and not self._committing and not self._buffer.number:
+                if (
+                    self._until_idle
+                    and not self._slots.running
+                    and not self._ends.unwritten
+                    and not self._buffer.number
+                ):
                     return
                 await self._idle(hints)
 
@@ -233,14 +239,13 @@ class Worker:
             await asyncio.sleep(POLL)
             return 0
         now = self._store.clock.monotonic()
-        for job in claimed:
-            self._buffer.put(self._leases.add(job, asked_at, now))
-        self._start_buffered()
+        self._buffer.put_all(self._leases.add_all(claimed, asked_at, now))
+        self._slots.fill()
         return len(claimed)
 
     def _longest(self) -> float:
         # dicts keep their order: the first one started first
-        first = next(iter(self._running.values()), None)
+        first = next(iter(self._slots.running.values()), None)
         return 0.0 if first is None else time.monotonic() - first.since
 
     async def _announce_forever(self) -> None:
@@ -248,7 +253,7 @@ class Worker:
         while True:
             await asyncio.sleep(ANNOUNCE_AFTER)
             now = time.monotonic()
-            for leased in self._running.values():
+            for leased in self._slots.running.values():
                 if leased.run is not None and leased.run.steps:
                     leased.run.announce_steps(now)
 
@@ -256,36 +261,22 @@ class Worker:
         """Hand back jobs that were claimed ahead and find no slot: another worker may have one, or more urgent jobs wait here."""
         while True:
             await asyncio.sleep(MAX_BUFFERED / 2)
-            if len(self._running) >= self.options.concurrency:
+            if len(self._slots.running) >= self.options.concurrency:
                 for leased in self._buffer.take_all(older_than=time.monotonic() - MAX_BUFFERED):
-                    self._commit(leased, hand_back("claimed_too_early", started=False))
+                    self._ends.add(leased, hand_back("claimed_too_early", started=False))
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _start_buffered(self) -> None:
-        buffer, running, loop = self._buffer, self._running, asyncio.get_running_loop()
-        while buffer.number and len(running) < self.options.concurrency and not self._stopping.is_set():
-            leased = buffer.take()
-            if self._leases.jobs.get(leased.claimed.lease.job_id) is not leased:
-                continue  # its lease was lost while it was buffered
-            now = time.monotonic()
-            leased.seconds_buffered, leased.since = now - leased.since, now
-            # each task begins with a copy of the same context: what one handler sets in its own, no other one sees
-            task = loop.create_task(self._run_in_slot(leased), context=self._context.copy())
-            running[task] = leased
+    def _may_start(self, leased: LeasedJob) -> bool:
+        return self._leases.jobs.get(leased.claimed.lease.job_id) is leased  # else it was lost while it was buffered
 
-    async def _run_in_slot(self, leased: LeasedJob) -> None:
-        """The task of one job. What follows the job is done here: a callback of the task would cost three times as much."""
-        task = asyncio.current_task()
-        assert task is not None
+    async def _attempt(self, task: asyncio.Task[None], leased: LeasedJob) -> None:
+        """All that happens in the task and the context of one attempt."""
         try:
             await self._run_one(task, leased)
-        except Exception as error:  # noqa: BLE001  its lease expires, and it is taken over
+        except Exception as error:  # noqa: BLE001  its lease is no longer renewed, and the job is taken over
             log.error("an attempt failed in the worker itself", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see traceback_of
-        finally:
-            if self._running.pop(task, None) is not None:  # else its slot was free before its end was written
-                self._start_buffered()
-            self._changed.set()
+            self._lost(leased)
 
     async def _run_one(self, task: asyncio.Task[None], leased: LeasedJob) -> None:
         claimed = leased.claimed
@@ -295,7 +286,7 @@ class Worker:
             log.warning("no handler for this kind: handed back", **attempt_ids())
             reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
             delay = min(UNKNOWN_KIND_CAP, UNKNOWN_KIND_DELAY * 2 ** min(claimed.lease.attempt - 1, 10))
-            self._commit(leased, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
+            self._ends.add(leased, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
             return
         if self._observer is not None:
             await self._observer.attempt_started(claimed, self._store, waited=claimed.waited + leased.seconds_buffered)
@@ -326,7 +317,7 @@ class Worker:
             observer=self._observer,
         )
         if self._stopping.is_set():
-            self._commit(leased, hand_back("worker_stopped", started=False))
+            self._ends.add(leased, hand_back("worker_stopped", started=False))
             return
         try:
             outcome = await run.execute(task)
@@ -337,10 +328,7 @@ class Worker:
             self._lost(leased)
             return
         self._prefetch.observe(claimed.kind, outcome.ran)
-        if task.cancelling():  # by its handler: the cancellation must not reach the write of the end
-            self._commit(leased, outcome)
-        else:
-            await self._commit_here(task, leased, outcome)
+        self._ends.add(leased, outcome)
 
     def _lost(self, leased: LeasedJob) -> None:
         """There is nothing to write: the lease is gone."""
@@ -348,61 +336,33 @@ class Worker:
         if self._observer is not None:
             self._observer.attempt_ended(leased.claimed, None, None)
 
-    # -- ends ----------------------------------------------------------------------------------------------------------
-
-    def _commit(self, leased: LeasedJob, outcome: Outcome) -> None:
-        """Write how an attempt ended, in the background: the slot is free already, the lease is kept until it is written."""
-        task = asyncio.create_task(write_end(self._store, leased, outcome, self._observer))
-        self._committing.add(task)
-        task.add_done_callback(lambda _: self._leases.remove(leased))
-        task.add_done_callback(self._committed)
-
-    async def _commit_here(self, task: asyncio.Task[None], leased: LeasedJob, outcome: Outcome) -> None:
-        """As `_commit`, in the task that ran the job; its slot is free from here on."""
-        self._running.pop(task, None)
-        self._committing.add(task)
-        self._start_buffered()
-        self._changed.set()
-        try:
-            await write_end(self._store, leased, outcome, self._observer)
-        finally:
-            self._leases.remove(leased)
-            self._committing.discard(task)
-
-    def _committed(self, task: asyncio.Task[Any]) -> None:
-        self._committing.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the end of a job could not be written", worker=self.id, exception=traceback_of(error))
-        self._changed.set()
-
     def _cancel_buffered(self, leased: LeasedJob) -> None:
         if not self._buffer.remove(leased):
             return  # it is being started: the next poll finds it running
-        self._commit(leased, Outcome(Status.CANCELLED, reason="cancelled", started=False))
+        self._ends.add(leased, Outcome(Status.CANCELLED, reason="cancelled", started=False))
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
         for leased in self._buffer.take_all():
-            self._commit(leased, hand_back("worker_stopped", started=False))
-        for leased in list(self._running.values()):
+            self._ends.add(leased, hand_back("worker_stopped", started=False))
+        for leased in list(self._slots.running.values()):
             if leased.run is not None:
                 leased.run.drain()
         deadline = time.monotonic() + self.options.drain_timeout
-        while self._running and not self._stop_now.is_set() and time.monotonic() < deadline:
+        while self._slots.running and not self._stop_now.is_set() and time.monotonic() < deadline:
             await self._wait_for_change(min(0.2, deadline - time.monotonic()))
-        for leased in list(self._running.values()):
+        for leased in list(self._slots.running.values()):
             if leased.run is not None:
                 leased.run.stop("worker stopped", hand_back("worker_stopped"))
-        if self._running:
-            await asyncio.wait(self._running, timeout=THREADS_WAIT)
-            for leased in list(self._running.values()):
+        if self._slots.running:
+            await asyncio.wait(self._slots.running, timeout=THREADS_WAIT)
+            for leased in list(self._slots.running.values()):
                 if leased.run is not None:
                     leased.run.abandon_thread()
-        if self._running:
-            await asyncio.wait(self._running, timeout=LAST_WAIT)
-        while self._committing:
-            await asyncio.wait(set(self._committing))
+        if self._slots.running:
+            await asyncio.wait(self._slots.running, timeout=LAST_WAIT)
+        await self._ends.wait()
 
     async def _wait_for_change(self, timeout: float) -> None:
         self._changed.clear()
