@@ -10,8 +10,8 @@ import pytest
 
 from perdure.store.open import open_store
 from tests.cli.conftest import Perdure, program
-from tests.conformance.healthy import stronger
-from tests.conformance.shell import open_shell
+from tests.conformance.healthy_jobs import stronger
+from tests.conformance.sql_shell import open_shell
 from tests.postgres_server import run_apart
 
 

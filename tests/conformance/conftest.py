@@ -7,7 +7,7 @@ import pytest
 
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell, open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.postgres_server import PostgresServer
 
 tenants = itertools.count(1)

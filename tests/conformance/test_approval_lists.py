@@ -10,7 +10,7 @@ from perdure.model.errors import AlreadyDecided, AmbiguousId, ApprovalExpired, A
 from perdure.model.ids import hash_token, new_token
 from perdure.model.jobs import Lease, Outcome
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell, dump
+from tests.conformance.sql_shell import Shell, dump
 from tests.conformance.support import (
     S,
     approve,

@@ -7,7 +7,7 @@ import pytest
 from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.states import Status
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
     NOTE,

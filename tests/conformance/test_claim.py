@@ -13,7 +13,7 @@ from perdure.model.jobs import JobFilter, Lease, Outcome, Wait
 from perdure.model.states import CLAIMABLE, Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell, open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import (
     HOUR,
     NOTE,

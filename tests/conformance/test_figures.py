@@ -11,7 +11,7 @@ from perdure.model.figures import LiveJobs
 from perdure.model.jobs import Outcome
 from perdure.model.states import TERMINAL, Status
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
     NOTE,

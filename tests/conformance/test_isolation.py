@@ -15,7 +15,7 @@ from perdure.model.jobs import ClaimedJob, Outcome
 from perdure.store.group_commit.limits import chunks
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
     S,

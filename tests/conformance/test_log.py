@@ -9,7 +9,7 @@ import pytest
 from perdure.model.errors import IllegalTransition, JobLeased, JobNotFound, VersionMismatch
 from perdure.model.states import Status
 from perdure.store.protocol import Store
-from tests.conformance.shell import Refused, Shell
+from tests.conformance.sql_shell import Refused, Shell
 from tests.conformance.support import S, case, checked_log, claim, enqueue, event, lease_of, run_to, started
 
 TERMINAL = [s for s in Status if s.terminal]

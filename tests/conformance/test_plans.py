@@ -17,7 +17,7 @@ from perdure.store.postgres.engine.connections import POOLED
 from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.conformance.support import HOUR, NOTE, S, claim, enqueue, event, new_job, outcome, run_to, started
 from tests.postgres_server import PostgresServer
 

@@ -17,7 +17,7 @@ from perdure.store.postgres.retention import retention as postgres_retention
 from perdure.store.protocol import Store
 from perdure.store.sqlite.figures import figures as sqlite_figures
 from perdure.store.sqlite.retention import retention as sqlite_retention
-from tests.conformance.shell import Refused, Shell
+from tests.conformance.sql_shell import Refused, Shell
 from tests.conformance.support import (
     HOUR,
     OTHER,

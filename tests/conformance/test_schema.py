@@ -26,7 +26,7 @@ from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, Store
 from perdure.store.statements import load_migrations
-from tests.conformance.shell import Shell, open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import checked_log, enqueue
 from tests.postgres_server import PostgresServer
 

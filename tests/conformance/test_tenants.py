@@ -12,7 +12,7 @@ from perdure.model.jobs import Enqueued, JobFilter
 from perdure.store.open import open_store
 from perdure.store.postgres.engine.engine import POOL_SIZE
 from perdure.store.protocol import Store
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.conformance.support import S, checked_log, event, new_job, outcome, run_to, started
 
 T = TypeVar("T")

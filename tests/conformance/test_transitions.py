@@ -15,7 +15,7 @@ from perdure.model.jobs import Job, Lease, Outcome
 from perdure.model.states import FAILURES, TRANSITIONS, Status, transition_event
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Refused, Shell, open_shell
+from tests.conformance.sql_shell import Refused, Shell, open_shell
 from tests.conformance.support import (
     NOTE,
     OTHER,

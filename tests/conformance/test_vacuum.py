@@ -11,7 +11,7 @@ from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell, open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import enqueue
 
 VACUUMS = """select sum(vacuum_count)::int as n from pg_stat_user_tables where relname in ('job_queue', 'job_claims')"""

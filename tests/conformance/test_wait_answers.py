@@ -9,7 +9,7 @@ from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.states import Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell, open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import HOUR, S, approve, claimable, event, later, near, new_approval, started
 
 SUSPENDED = pytest.mark.parametrize("suspended", [S.PARKED, S.WAITING_FOR_APPROVAL])

@@ -7,7 +7,7 @@ import pytest
 from perdure.model.errors import AmbiguousId, WorkerNotFound
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.protocol import Store, Topic
-from tests.conformance.shell import Shell
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import claim, enqueue, event, near, passed, run_out, started
 
 

@@ -18,9 +18,9 @@ from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.context.options import OnUnknown
 from perdure.runtime.context.waits import wait_once
-from tests.crash import pruner, saboteur
-from tests.crash.orders import Orders
-from tests.crash.saboteur import here, is_open, leave
+from tests.crash import kill_points, pruner
+from tests.crash.child_config import ChildConfig
+from tests.crash.kill_points import at_point, is_open, write_mark
 from tests.signal_wait import SIGNAL
 
 TOGETHER = 7
@@ -82,16 +82,16 @@ async def errand(ctx: JobContext, errand: Errand) -> list[Any]:
     """Do it, and tell of every effect."""
     results: list[Any] = []
     for op in errand.ops:
-        here(f"before {op.name}")
+        at_point(f"before {op.name}")
         results.append(await _DOERS[op.do](ctx, op))
-        here(f"after {op.name}")
-    here("before return")
+        at_point(f"after {op.name}")
+    at_point("before return")
     return results
 
 
 def blocking(ctx: BlockingContext, gate: str) -> str:
     """A plain handler, deep in code of its own until its gate is opened."""
-    leave("effects", f"{ctx.job_id} {ctx.attempt} blocked")
+    write_mark("effects", f"{ctx.job_id} {ctx.attempt} blocked")
     while not is_open(f"{gate}-{ctx.attempt}"):
         time.sleep(0.02)
     return ctx.step("one", str, "one")
@@ -103,7 +103,7 @@ async def count(ctx: JobContext, number: int) -> int:
 
 
 def _counted(job_id: str, number: int) -> int:
-    leave("counted", f"{job_id} {number} {os.getpid()}")
+    write_mark("counted", f"{job_id} {number} {os.getpid()}")
     return number
 
 
@@ -112,7 +112,7 @@ async def _act(ctx: JobContext, op: Op, what: str = "") -> str:
     effect(ctx, name)
     await _at_gate(ctx, op)
     await asyncio.sleep(op.seconds)
-    here(f"inside {op.name}")
+    at_point(f"inside {op.name}")
     return name
 
 
@@ -123,7 +123,7 @@ async def _at_gate(ctx: JobContext, op: Op) -> None:
 
 def effect(ctx: JobContext, name: str) -> None:
     """Something happened out there."""
-    leave("effects", f"{ctx.job_id} {ctx.attempt} {name}")
+    write_mark("effects", f"{ctx.job_id} {ctx.attempt} {name}")
 
 
 async def _step(ctx: JobContext, op: Op) -> Any:
@@ -135,7 +135,7 @@ async def _thread(ctx: JobContext, op: Op) -> Any:
         effect(ctx, op.name)
         while op.gate is not None and not is_open(f"{op.gate}-{ctx.attempt}"):
             time.sleep(0.02)
-        here(f"inside {op.name}")
+        at_point(f"inside {op.name}")
         return op.name
 
     return await ctx.step(op.name, work)
@@ -157,8 +157,8 @@ async def _sleep(ctx: JobContext, op: Op) -> None:
 
 async def _approve(ctx: JobContext, op: Op) -> Any:
     def tell(request: ApprovalRequest) -> None:
-        leave(f"tokens-{request.id}", request.token)
-        here(f"inside notify {op.name}")
+        write_mark(f"tokens-{request.id}", request.token)
+        at_point(f"inside notify {op.name}")
 
     decision = await ctx.approve(op.name, title=f"May {op.name} be?", payload=op.name, notify=tell)
     return decision.payload
@@ -231,25 +231,25 @@ def make_app(url: str | None = None) -> App:
 # --- processes -----------------------------------------------------------------------------------------------------------
 
 
-async def work(orders: Orders) -> None:
+async def work(config: ChildConfig) -> None:
     """A worker, until it is told to stop or killed."""
-    async with make_app(orders.url) as app:
-        saboteur.sabotage(await app.open())
-        leave("ready", str(os.getpid()))
-        leave("clocks", str(datetime.now(UTC).timestamp()))
+    async with make_app(config.url) as app:
+        kill_points.add_kill_points(await app.open())
+        write_mark("ready", str(os.getpid()))
+        write_mark("clocks", str(datetime.now(UTC).timestamp()))
         await app.work(
-            queues=orders.queues,
-            concurrency=orders.concurrency,
-            lease=orders.lease,
-            linger=orders.linger,
-            drain_timeout=orders.drain_timeout,
-            chores=orders.chores,
+            queues=config.queues,
+            concurrency=config.concurrency,
+            lease=config.lease,
+            linger=config.linger,
+            drain_timeout=config.drain_timeout,
+            chores=config.chores,
         )
 
 
-async def produce(orders: Orders) -> None:
+async def produce(config: ChildConfig) -> None:
     """Enqueue until killed, and tell of a job only when it is acknowledged."""
-    async with make_app(orders.url) as app:
+    async with make_app(config.url) as app:
         numbers = itertools.count()
 
         async def singly() -> None:
@@ -267,15 +267,15 @@ async def produce(orders: Orders) -> None:
 
 
 def _tell(job_id: UUID) -> None:
-    leave("acknowledged", str(job_id))
+    write_mark("acknowledged", str(job_id))
 
 
-def obey(orders: Orders) -> None:
-    """Do what the orders say."""
-    saboteur.obey(orders)
+def run_child(config: ChildConfig) -> None:
+    """Run as this configuration says."""
+    kill_points.configure(config)
     structlog.configure(processors=[structlog.stdlib.add_log_level, structlog.processors.KeyValueRenderer()])
-    role = {"worker": work, "producer": produce, "migrator": saboteur.migrate, "pruner": pruner.prune}[orders.role]
-    run(role(orders))
+    role = {"worker": work, "producer": produce, "migrator": kill_points.migrate, "pruner": pruner.prune}[config.role]
+    run(role(config))
 
 
 app = make_app()

@@ -1,5 +1,4 @@
-"""What a child of the crash tests does: `obey`, in a fork of the nursery or, where it is to be fresh, in an interpreter of its
-own: `python -m tests.crash.child ORDERS`."""
+"""The entry of a child process of the crash tests, a fork or a new interpreter: `python -m tests.crash.child CONFIG`."""
 
 import contextlib
 import os
@@ -9,22 +8,22 @@ import perdure.store.postgres.store
 import perdure.store.sqlite.store  # noqa: F401  the stores are imported here, not in each child
 from perdure.chaos.fork_server import Say
 from tests.crash import apps
-from tests.crash.orders import Orders
+from tests.crash.child_config import ChildConfig
 
 
-def obey(text: str, say: Say) -> None:
-    """Do what the orders say."""
+def run_child(text: str, say: Say) -> None:
+    """Run as the configuration in this text says."""
     del say
-    orders = Orders.read(text)
-    os.chdir(orders.place)
-    if orders.fresh:
+    config = ChildConfig.read(text)
+    os.chdir(config.place)
+    if config.fresh:
         os.execv(sys.executable, [sys.executable, "-m", "tests.crash.child", text])
-    apps.obey(orders)
+    apps.run_child(config)
 
 
 def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        apps.obey(Orders.read(sys.argv[1]))
+        apps.run_child(ChildConfig.read(sys.argv[1]))
 
 
 if __name__ == "__main__":

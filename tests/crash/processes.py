@@ -14,7 +14,7 @@ from uuid import UUID
 from perdure import App, Approval
 from perdure.chaos.processes import PATIENCE, Nursery
 from perdure.model.errors import Conflict
-from tests.crash.orders import Orders
+from tests.crash.child_config import ChildConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,19 +35,19 @@ class Nurseries:
     def of(self, skew: float) -> Nursery:
         """The one whose clocks are wrong by so many seconds."""
         if skew not in self._by_skew:
-            nursery = Nursery("tests.crash.child:obey", skew=skew, paths=(str(ROOT),))
+            nursery = Nursery("tests.crash.child:run_child", skew=skew, paths=(str(ROOT),))
             self._by_skew[skew] = self._stack.enter_context(nursery)
         return self._by_skew[skew]
 
 
 class Child:
-    """One process, its orders and its log."""
+    """One process, its configuration and its log."""
 
-    def __init__(self, nursery: Nursery, orders: Orders, log: Path) -> None:
-        self.orders = orders
+    def __init__(self, nursery: Nursery, config: ChildConfig, log: Path) -> None:
+        self.config = config
         self._log = log
         log.touch()  # it may be killed before it says anything
-        self._process = nursery.start(log, orders.text())
+        self._process = nursery.start(log, config.text())
 
     @property
     def pid(self) -> int:
@@ -83,7 +83,7 @@ class Child:
     async def ended(self, patience: float = PATIENCE) -> int:
         """Wait for its end and return the exit code."""
         await until(
-            lambda: self.exit_code is not None, what=f"the end of {self.orders.role} {self.pid}", patience=patience
+            lambda: self.exit_code is not None, what=f"the end of {self.config.role} {self.pid}", patience=patience
         )
         assert self.exit_code is not None
         return self.exit_code
@@ -107,9 +107,9 @@ class Crew:
             child.kill()
         print(self.logs())  # pytest shows it where the test failed
 
-    def start(self, *, skew: float = 0.0, **orders: Any) -> Child:
+    def start(self, *, skew: float = 0.0, **config: Any) -> Child:
         """Start a process; by default a worker. skew: seconds by which its clocks are wrong."""
-        given = Orders(**{"role": "worker", "url": self.url, "place": str(self.place), **orders})
+        given = ChildConfig(**{"role": "worker", "url": self.url, "place": str(self.place), **config})
         child = Child(self._nurseries.of(skew), given, self.place / f"log-{len(self.children)}")
         self.children.append(child)
         return child
@@ -137,8 +137,8 @@ class Crew:
         """What everybody said, for whoever has to find out what went wrong."""
         said = [f"{name}: {self.lines(name)}" for name in ("refusals", "deaths")]
         for child in self.children:
-            orders = f"{child.orders.role} {child.pid} {child.orders.kill_at or ''}"
-            said.append(f"--- {orders} exit {child.exit_code}\n{child.log[-3000:]}")
+            config = f"{child.config.role} {child.pid} {child.config.kill_at or ''}"
+            said.append(f"--- {config} exit {child.exit_code}\n{child.log[-3000:]}")
         return "\n".join(said)
 
     async def dismiss(self, *children: Child) -> None:

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from perdure import App
 from perdure.runtime.export_file import Archive
-from tests.crash.orders import Orders
-from tests.crash.saboteur import die, here, leave
+from tests.crash.child_config import ChildConfig
+from tests.crash.kill_points import at_point, kill_self, write_mark
 
 BATCH = 3
 FILE = "old.jsonl.gz"
@@ -23,7 +23,7 @@ POINTS = (
 )
 
 
-async def prune(orders: Orders) -> None:
+async def prune(config: ChildConfig) -> None:
     """Prune everything that is finished into the file, in small batches."""
     count = dict.fromkeys(("add", "save", "prune"), 0)
     add, save = Archive.add, Archive.save
@@ -31,33 +31,33 @@ async def prune(orders: Orders) -> None:
     def adding(archive: Archive, line: str) -> None:
         if '"record":"job"' in line:
             count["add"] += 1
-            here(f"before add {count['add']}")
+            at_point(f"before add {count['add']}")
         add(archive, line)
 
     def saving(archive: Archive) -> None:
         count["save"] += 1
-        here(f"before save {count['save']}")
+        at_point(f"before save {count['save']}")
         save(archive)
-        here(f"after save {count['save']}")
+        at_point(f"after save {count['save']}")
 
     setattr(Archive, "add", adding)  # noqa: B010  bent, so untyped
     setattr(Archive, "save", saving)  # noqa: B010  as above
-    async with App(orders.url) as app:
+    async with App(config.url) as app:
         store = await app.open()
         original = store.retention.prune
 
         async def pruning(ids: list[UUID], **more: Any) -> int:
             count["prune"] += 1
             number = count["prune"]
-            here(f"before prune {number}")
-            if orders.kill_at == f"during prune {number}":
+            at_point(f"before prune {number}")
+            if config.kill_at == f"during prune {number}":
                 write = asyncio.ensure_future(original(ids, **more))
                 await asyncio.wait({write}, timeout=0.002)
-                die()
+                kill_self()
             pruned = await original(ids, **more)
-            here(f"after prune {number}")
+            at_point(f"after prune {number}")
             return pruned
 
         store.retention.prune = pruning  # type: ignore[method-assign,assignment]  # bent
-        leave("ready", "pruner")
-        await app.database.prune(older_than=0, batch=BATCH, export=Path(orders.place, FILE))
+        write_mark("ready", "pruner")
+        await app.database.prune(older_than=0, batch=BATCH, export=Path(config.place, FILE))

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perdure import App, JobContext, Status
-from tests.callers import make_orders, names
 from tests.runtime.support import PATIENCE, working
+from tests.tx_callers import make_orders, names
 
 pytestmark = pytest.mark.crash
 

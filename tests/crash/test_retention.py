@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from perdure import App
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.crash.invariants import check
 from tests.crash.processes import Crew, until
 from tests.crash.pruner import FILE, POINTS

@@ -13,7 +13,7 @@ import pytest
 
 from perdure.chaos.processes import PATIENCE
 from perdure.store.open import open_store
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.crash.apps import make_app
 from tests.crash.invariants import check
 from tests.crash.processes import ROOT, Crew, Nurseries, all_ended

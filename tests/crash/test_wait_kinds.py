@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.crash.apps import Errand, Op, make_app, result_of
 from tests.crash.invariants import check
 from tests.crash.processes import Crew, all_ended

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from perdure import App
-from tests.callers import make_orders, names
 from tests.docs.pages import ROOT, blocks
 from tests.docs.support import ENVIRONMENT, a_worker, run_program, write_programs
 from tests.postgres_server import run_apart
 from tests.runtime.support import PATIENCE, check_every_job, working
+from tests.tx_callers import make_orders, names
 
 PAGE = ROOT / "docs" / "transactions.md"
 POSTGRES_SQL, GRANTS, SQLITE_SQL, SQLITE_ONCE = (block.text for block in blocks(PAGE, "sql"))

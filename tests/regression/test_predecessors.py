@@ -12,7 +12,7 @@ from perdure.model.errors import IllegalTransition, LeaseLost
 from perdure.model.jobs import JobFilter, Outcome, Wait
 from perdure.store.follow import follow
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
     NOTE,

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from perdure import App, ApprovalRequest, ApprovalStatus, BlockingContext, Decision, Denied, JobContext, Status
 from perdure.model.errors import AlreadyDecided, ApprovalChanged, ApprovalExpired, InvalidInput, NotAssigned, WrongToken
 from perdure.runtime import waits
-from tests.conformance.shell import dump, open_shell
+from tests.conformance.sql_shell import dump, open_shell
 from tests.runtime.support import (
     LONG,
     NOW,

@@ -13,7 +13,7 @@ from perdure import App
 from perdure.model.errors import StoreError
 from perdure.runtime import chores
 from perdure.runtime.chores import CHORES, Chore, ChoreContext, Chores, RunBy
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 
 HOUR = 3600.0
 

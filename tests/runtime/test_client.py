@@ -41,7 +41,7 @@ from perdure.model.errors import (
 )
 from perdure.model.ids import uuid7
 from perdure.model.jobs import MAX_JSON_BYTES
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.runtime.support import LONG, NOW, PATIENCE, ended, only, reached, soon, types, working
 
 

@@ -18,7 +18,7 @@ from perdure.model.jobs import Outcome, Wait
 from perdure.model.timing import when
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.protocol import Store
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.conformance.support import HOUR, claim, later, new_approval, new_job, passed, run_out
 from tests.runtime.support import PATIENCE, chores, ended, lease_of, pending, reached, until, working
 

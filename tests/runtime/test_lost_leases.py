@@ -11,7 +11,7 @@ from perdure.model.errors import LeaseLost
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Outcome
 from perdure.testing import TestApp
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.runtime.support import (
     NOW,
     PATIENCE,

@@ -24,7 +24,7 @@ from perdure.runtime.export_file import Archive
 from perdure.runtime.export_records import line_of
 from perdure.runtime.retention import Pruning, Retention
 from perdure.store.protocol import Store
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.conformance.support import event, new_job, passed, started
 from tests.runtime.support import NOW, PATIENCE, ended, pending, soon, until, working
 

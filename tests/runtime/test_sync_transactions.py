@@ -13,9 +13,9 @@ import pytest
 from perdure import App, JobContext, Request
 from perdure.model.errors import IdempotencyConflict, InvalidPriority, JobNotFound, UnsupportedTransaction
 from perdure.sync import Client
-from tests.callers import ASYNC, BLOCKING, EVERY, make_orders, names, path
 from tests.postgres_server import run_apart
 from tests.runtime.support import PATIENCE
+from tests.tx_callers import ASYNC, BLOCKING, EVERY, make_orders, names, path
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from perdure import App, Request
 from perdure.model.errors import NoTransaction, OtherDatabase, PerdureError, UnsupportedTransaction
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.tx_enqueue.tx_enqueue import Place
-from tests.callers import ASYNC, EVERY, make_orders, names, path, toolkit_url
 from tests.postgres_server import PostgresServer
 from tests.runtime.support import PATIENCE, check_every_job, until
+from tests.tx_callers import ASYNC, EVERY, make_orders, names, path, toolkit_url
 
 SOME = ["psycopg", "asyncpg pool", "session psycopg", "session asyncpg", "sqlite3", "aiosqlite", "session aiosqlite"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from perdure import App, JobContext, Request, Status
 from perdure.model.errors import IdempotencyConflict, InvalidInput, JobNotFound
-from tests.callers import EVERY, Caller, make_orders, names
 from tests.conformance.support import near
 from tests.runtime.support import PATIENCE, check_every_job, until, working
+from tests.tx_callers import EVERY, Caller, make_orders, names
 
 KEYED: Any = {"idempotency_key": "order:42"}
 FEW = pytest.mark.parametrize("kind", ["psycopg", "asyncpg", "sqlite3", "aiosqlite"])

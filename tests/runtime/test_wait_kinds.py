@@ -12,7 +12,7 @@ from perdure import App, Handle, Job, JobContext, Status
 from perdure.model.explanation import Why
 from perdure.model.waits import kind_of, register
 from perdure.runtime.context.waits import wait_once
-from tests.conformance.shell import Shell, open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import S
 from tests.runtime.support import LONG, PATIENCE, ended, keys, only, pending, reached, types, until, working
 from tests.signal_wait import SIGNAL, SignalWait

@@ -17,9 +17,9 @@ from perdure.model.jobs import DEFAULT_TENANT
 from perdure.store.fsck import runner as checking
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.harms import HARMS, Harm
-from tests.conformance.healthy import fill, fsck, stronger, told
-from tests.conformance.shell import dump, open_shell
+from tests.conformance.damage import HARMS, Harm
+from tests.conformance.healthy_jobs import fill, fsck, stronger, told
+from tests.conformance.sql_shell import dump, open_shell
 from tests.conformance.support import HOUR
 from tests.postgres_server import PostgresServer, run_apart
 

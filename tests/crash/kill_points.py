@@ -1,4 +1,4 @@
-"""Inside a child: the points at which it kills itself, what it leaves behind for the test, and the bent parts of perdure."""
+"""In a child process: the points at which it kills itself, the files that it writes for the test, and changes of perdure."""
 
 import asyncio
 import json
@@ -18,45 +18,45 @@ from perdure.store.postgres.schema import schema as postgres_schema
 from perdure.store.protocol import Migration, Store
 from perdure.store.sqlite.schema import schema as sqlite_schema
 from perdure.store.statements import load_migrations
-from tests.crash.orders import Orders
+from tests.crash.child_config import ChildConfig
 
-_SABOTAGED = {
+_WRITES = {
     "leases": ("claim", "record", "finish", "set_waiting"),
     "approvals": ("request_approval", "replace_token"),
 }
-_orders = Orders("worker", "memory:", ".")
+_config = ChildConfig("worker", "memory:", ".")
 Method = Callable[..., Coroutine[Any, Any, Any]]
 
 
-def obey(orders: Orders) -> None:
-    """Take these orders and bend what they want bent."""
-    global _orders  # noqa: PLW0603  one process, one set of orders
-    _orders = orders
-    if orders.stubborn:
+def configure(config: ChildConfig) -> None:
+    """Use this configuration, and change the parts of perdure that it says."""
+    global _config  # noqa: PLW0603  one process has one configuration
+    _config = config
+    if config.stubborn:
         LeaseManager._lost = lambda *_: None  # type: ignore[method-assign]
         LeaseManager._give_up_expired = lambda *_: None  # type: ignore[method-assign]
-    if orders.extra_migrations:
-        ship_more_migrations(orders.extra_migrations)
-    if orders.role == "migrator":
-        sabotage_migrations()
+    if config.extra_migrations:
+        ship_more_migrations(config.extra_migrations)
+    if config.role == "migrator":
+        add_migration_kill_points()
 
 
-def here(point: str) -> None:
-    """The process has reached this point; it may be its last."""
-    if point == _orders.kill_at:
-        die()
+def at_point(point: str) -> None:
+    """The process has reached this point, and kills itself if its configuration says so."""
+    if point == _config.kill_at:
+        kill_self()
 
 
-def die() -> NoReturn:
-    """As the kernel's OOM killer would do it."""
-    leave("deaths", str(os.getpid()))
+def kill_self() -> NoReturn:
+    """End this process by SIGKILL."""
+    write_mark("deaths", str(os.getpid()))
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
 
 
-def leave(name: str, line: str) -> None:
-    """Append a line to a file in the place where the test looks; a kill right after it does not undo it."""
-    file = os.open(Path(_orders.place, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+def write_mark(name: str, line: str) -> None:
+    """Append a line to a file that the test reads; it is there also if the process is killed right after."""
+    file = os.open(Path(_config.place, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, line.encode() + b"\n")
     finally:
@@ -65,12 +65,12 @@ def leave(name: str, line: str) -> None:
 
 def is_open(gate: str) -> bool:
     """Whether the test has opened a gate."""
-    return Path(_orders.place, gate).exists()
+    return Path(_config.place, gate).exists()
 
 
-def sabotage(store: Store) -> None:
-    """Put points before, during and after every write of a worker, and note the writes that are refused."""
-    for role, names in _SABOTAGED.items():
+def add_kill_points(store: Store) -> None:
+    """Add points before, during and after every write of a worker, and mark the writes that are refused."""
+    for role, names in _WRITES.items():
         methods = getattr(store, role)
         for name in names:
             setattr(methods, name, _watched(name, getattr(methods, name)))
@@ -79,25 +79,25 @@ def sabotage(store: Store) -> None:
 def _watched(name: str, original: Method) -> Method:
     async def watched(*args: Any, **kwargs: Any) -> Any:
         point = " ".join([name, *_details(args)])
-        here(f"before {point}")
-        if _orders.kill_at == f"during {point}":
+        at_point(f"before {point}")
+        if _config.kill_at == f"during {point}":
             write = asyncio.ensure_future(original(*args, **kwargs))
             await asyncio.wait({write}, timeout=zlib.crc32(point.encode()) % 4 / 1000)
-            die()
+            kill_self()
         try:
             result = await original(*args, **kwargs)
         except LeaseLost:
-            leave("refusals", f"{os.getpid()} {point}")
+            write_mark("refusals", f"{os.getpid()} {point}")
             raise
         if name != "claim" or result:
-            here(f"after {point}")
+            at_point(f"after {point}")
         return result
 
     return watched
 
 
 def _details(args: tuple[Any, ...]) -> Iterator[str]:
-    """What tells one write from another: the type and key of its first event, how an attempt ends, and the like."""
+    """What identifies a write: the type and key of its first event, the status that an attempt ends in."""
     what: Any = args[1] if len(args) > 1 else None
     if isinstance(what, Outcome):
         yield what.status.value
@@ -117,7 +117,7 @@ def _details(args: tuple[Any, ...]) -> Iterator[str]:
 
 
 def ship_more_migrations(scripts: tuple[str, ...]) -> None:
-    """This perdure is a newer one: it ships these migrations after the real ones."""
+    """Make this perdure a newer one, with these migrations after the real ones."""
 
     def shipped(package: str) -> list[Migration]:
         real = load_migrations(package)
@@ -128,8 +128,8 @@ def ship_more_migrations(scripts: tuple[str, ...]) -> None:
     postgres_schema.load_migrations = shipped  # type: ignore[attr-defined]
 
 
-def sabotage_migrations() -> None:
-    """Points `inside migration N` (its last statement is at work) and `after migration N`."""
+def add_migration_kill_points() -> None:
+    """Add the points `inside migration N` (its last statement runs) and `after migration N`."""
     numbers = iter(range(1, 100))
     plain = sqlite_schema._statements
 
@@ -138,37 +138,37 @@ def sabotage_migrations() -> None:
         found = list(plain(script))
         for count, statement in enumerate(found, 1):
             if count == len(found):
-                here(f"inside migration {number}")
+                at_point(f"inside migration {number}")
             yield statement
 
     sqlite_schema._statements = statements
     once = sqlite_schema.SqliteSchema._migrate_once
 
     def migrate_once(self: Any, conn: Any, now: int) -> Any:
-        here(f"after migration {max(sqlite_schema._applied(conn), default=0)}")
+        at_point(f"after migration {max(sqlite_schema._applied(conn), default=0)}")
         return once(self, conn, now)
 
     sqlite_schema.SqliteSchema._migrate_once = migrate_once  # type: ignore[method-assign]
     apply = postgres_schema.PostgresSchema._apply
 
     async def slow_apply(self: Any, connection: Any, migration: Migration) -> Migration:
-        if _orders.kill_at == f"inside migration {migration.number}":
+        if _config.kill_at == f"inside migration {migration.number}":
             slow = replace(migration, sql=f"{migration.sql};\nselect pg_sleep(1)")
             write = asyncio.ensure_future(apply(self, connection, slow))
             await asyncio.wait({write}, timeout=0.5)
-            die()
+            kill_self()
         applied = await apply(self, connection, migration)
-        here(f"after migration {migration.number}")
+        at_point(f"after migration {migration.number}")
         return applied
 
     postgres_schema.PostgresSchema._apply = slow_apply  # type: ignore[method-assign]
 
 
-async def migrate(orders: Orders) -> None:
+async def migrate(config: ChildConfig) -> None:
     """Migrate, and say what was applied."""
-    store = await open_store(orders.url)
+    store = await open_store(config.url)
     try:
         for migration in await store.schema.migrate():
-            leave("applied", str(migration.number))
+            write_mark("applied", str(migration.number))
     finally:
         await store.close()

@@ -18,7 +18,7 @@ from perdure.model.jobs import Job, Outcome, Wait
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.machine_model import ModelJob
+from tests.conformance.store_model import ModelJob
 from tests.conformance.support import (
     HOUR,
     NOTE,

@@ -14,7 +14,7 @@ from perdure.model.fsck_faults import Finding
 from perdure.model.jobs import Wait
 from perdure.runtime.client.fsck import Fsck
 from perdure.store.protocol import Store
-from tests.conformance.shell import PostgresShell, Shell, SqliteShell
+from tests.conformance.sql_shell import PostgresShell, Shell, SqliteShell
 from tests.conformance.support import HOUR, NOTE, S, enqueue, later, run_out, run_to, started
 
 PATIENCE = 30.0

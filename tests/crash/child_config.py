@@ -1,4 +1,4 @@
-"""What a child of the crash tests is told."""
+"""The configuration of a child process of the crash tests."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Orders:
+class ChildConfig:
     """What a child is to do.
 
-    place: the directory for its marks and effects. chores: seconds between two reapings, None as ever. kill_at: the point at
-    which it kills itself. stubborn: it never notices that a lease is lost, only the database does. fresh: an interpreter of
-    its own rather than a fork. extra_migrations: SQL of migrations that come after the real ones.
+    place: the directory for the files it writes. chores: seconds between two rounds of chores, None for the default. kill_at: the
+    point at which it kills itself. stubborn: it ignores that a lease is lost; only the database refuses its writes. fresh: a new
+    interpreter instead of a fork. extra_migrations: SQL of migrations after the real ones.
     """
 
     role: Literal["worker", "producer", "migrator", "pruner"]
@@ -29,13 +29,13 @@ class Orders:
     extra_migrations: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """As one text."""
+        """As JSON text."""
         return json.dumps(asdict(self))
 
     @staticmethod
-    def read(text: str) -> "Orders":
-        """What `text` gave."""
+    def read(text: str) -> "ChildConfig":
+        """The configuration that `text` wrote."""
         given: dict[str, Any] = {}
         for name, value in json.loads(text).items():
             given[name] = tuple(value) if isinstance(value, list) else value
-        return Orders(**given)
+        return ChildConfig(**given)

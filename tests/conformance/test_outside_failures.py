@@ -12,7 +12,7 @@ from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from tests.conformance.shell import Shell
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     NOTE,
     S,

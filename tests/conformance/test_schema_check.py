@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.store.postgres.schema.schema_check import expected
-from tests.conformance.shell import open_shell
+from tests.conformance.sql_shell import open_shell
 from tests.schema_catalog import FILE, as_text, catalog_of
 
 

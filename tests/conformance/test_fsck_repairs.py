@@ -17,8 +17,8 @@ from perdure.model.states import TRANSITIONS
 from perdure.store.open import open_store
 from perdure.store.postgres.engine import connections, database
 from perdure.store.protocol import Store
-from tests.conformance.healthy import fsck, stronger
-from tests.conformance.shell import Shell
+from tests.conformance.healthy_jobs import fsck, stronger
+from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
     S,
