@@ -228,30 +228,46 @@ begin
 end;
 
 create trigger jobs_born after insert on jobs
+when new.run_at <> 0 and new.created_at <> 0 and new.updated_at <> 0 and new.lane <> ''
+begin
+  insert into job_events (job_id, version, created_at, type, to_status, payload)
+    values (new.id, 1, new.created_at, 'job_created', 'PENDING', new.note);
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    values (new.id, new.lane, new.priority, new.run_at, new.deadline);
+end;
+
+-- An INSERT by ad-hoc SQL, which leaves some of them to us.
+create trigger jobs_born_ad_hoc after insert on jobs
+when new.run_at = 0 or new.created_at = 0 or new.updated_at = 0 or new.lane = ''
 begin
   update jobs set
     run_at = case run_at when 0 then (select now from clock) else run_at end,
     created_at = case created_at when 0 then (select now from clock) else created_at end,
     updated_at = case updated_at when 0 then (select now from clock) else updated_at end,
     lane = case when lane <> '' then lane when tenant_id = 'default' then queue else tenant_id || ':' || queue end
-  where (new.run_at = 0 or new.created_at = 0 or new.updated_at = 0 or new.lane = '') and id = new.id;
+  where id = new.id;
   insert into job_events (job_id, version, created_at, type, to_status, payload)
-    values (new.id, 1, case new.created_at when 0 then (select now from clock) else new.created_at end, 'job_created',
-      'PENDING', new.note);
+    select id, 1, created_at, 'job_created', 'PENDING', note from jobs where id = new.id;
   insert into job_queue (job_id, lane, priority, run_at, deadline)
-    values (new.id, case when new.lane <> '' then new.lane when new.tenant_id = 'default' then new.queue
-      else new.tenant_id || ':' || new.queue end, new.priority,
-      case new.run_at when 0 then (select now from clock) else new.run_at end, new.deadline);
+    select id, lane, priority, run_at, deadline from jobs where id = new.id;
 end;
 
 -- The transition table: the only pairs that pass -------------------------------------------------------------------------
 
-create trigger jobs_guard before update on jobs
+create trigger jobs_identity before update of id, tenant_id, kind, created_at on jobs
 when old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind
   or (old.created_at <> new.created_at and old.created_at <> 0)
-  or new.version < old.version or new.attempt < old.attempt
+begin
+  select raise(abort, 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay');
+end;
+
+create trigger jobs_guard
+before update of status, version, attempt, next_retry_at, finished_at, error_message, idempotency_key on jobs
+when new.version < old.version or new.attempt < old.attempt
   or case when old.status = new.status then
-      (new.status = 'RETRY') <> (new.next_retry_at is not null)
+      (new.version <> old.version
+        and not exists (select 1 from job_events e where e.job_id = new.id and e.version = new.version))
+      or (new.status = 'RETRY') <> (new.next_retry_at is not null)
       or (new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'CANCELLED' or new.status = 'DEADLETTER')
         <> (new.finished_at is not null)
       or (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
@@ -273,18 +289,19 @@ when old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind
     end
 begin
   select case
-    when old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind or old.created_at <> new.created_at
-      then raise(abort, 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay')
     when new.version < old.version or new.attempt < old.attempt
       then raise(abort, 'version and attempt of a job cannot be rewritten')
     when old.status = new.status and (new.status = 'RETRY') <> (new.next_retry_at is not null)
       then raise(abort, 'CHECK constraint failed: jobs_next_retry_at (it is set exactly in RETRY)')
     when old.status = new.status and (new.status in ('FAILED', 'DEADLETTER')) <> (new.error_message is not null)
       then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
-    when old.status = new.status and new.idempotency_key is not old.idempotency_key
-      then raise(abort, 'UNIQUE constraint failed: idempotency_key belongs to another job of this kind')
-    when old.status = new.status
+    when old.status = new.status and (new.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER'))
+        <> (new.finished_at is not null)
       then raise(abort, 'CHECK constraint failed: jobs_finished_at (it is set exactly in the terminal states)')
+    when old.status = new.status and new.idempotency_key is not old.idempotency_key and exists (select 1 from jobs j
+        where j.tenant_id = new.tenant_id and j.kind = new.kind and j.idempotency_key = new.idempotency_key and j.id <> new.id)
+      then raise(abort, 'UNIQUE constraint failed: idempotency_key belongs to another job of this kind')
+    when old.status = new.status then raise(abort, 'jobs.version moved without an event')
     when old.status = 'PENDING' then raise(abort, 'illegal transition from PENDING')
     when old.status = 'RUNNING' then raise(abort, 'illegal transition from RUNNING')
     when old.status = 'RETRY' then raise(abort, 'illegal transition from RETRY')
@@ -294,54 +311,9 @@ begin
     else raise(abort, 'illegal transition from a terminal state') end;
 end;
 
--- What follows from a transition: its event, and the transient tables kept in step. A view with INSTEAD OF triggers is
--- SQLite's way to write a procedure; jobs_moved and jobs_repaired call it. Three triggers, so that a claim runs one of them.
-create view job_moves (id, version, from_status, to_status, at, attempt, ran, note, lane, priority, next_retry_at, deadline) as
-  select id, version, prev_status, status, updated_at, attempt, ran, note, lane, priority, next_retry_at, deadline from jobs;
+-- What follows from a transition: its event, and the transient tables kept in step ------------------------------------------
 
-create trigger job_moves_logged instead of insert on job_moves
-begin
-  insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, ran, payload)
-    values (new.id, new.version, new.at, case new.to_status
-        when 'RUNNING' then case new.from_status when 'WAITING' then 'job_resumed' else 'run_started' end
-        when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
-        when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
-        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
-      new.from_status, new.to_status, new.attempt, case when new.to_status = 'COMPLETED' then new.ran end, new.note);
-end;
-
-create trigger job_moves_put_off instead of insert on job_moves
-when new.to_status = 'RETRY' or new.to_status = 'PARKED' or new.to_status = 'WAITING_FOR_APPROVAL'
-begin
-  select raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
-    where exists (select 1 from job_claims k where k.job_id = new.id);
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select new.id, new.lane, new.priority, new.next_retry_at, new.deadline where new.to_status = 'RETRY'
-    on conflict (job_id) do update set run_at = excluded.run_at;
-  -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select new.id, new.lane, new.priority, w.wake_at, new.deadline from (
-      select case when count(*) = 0 or count(answered_at) > 0 then new.at
-        else min(coalesce(min(until), new.deadline), coalesce(new.deadline, min(until))) end as wake_at
-      from job_waits where job_id = new.id) w
-    where new.to_status <> 'RETRY' and w.wake_at is not null
-    on conflict (job_id) do update set run_at = excluded.run_at;
-end;
-
-create trigger job_moves_ended instead of insert on job_moves
-when new.to_status = 'COMPLETED' or new.to_status = 'FAILED' or new.to_status = 'CANCELLED' or new.to_status = 'DEADLETTER'
-begin
-  select raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
-    where exists (select 1 from job_claims k where k.job_id = new.id);
-  delete from job_queue where new.from_status <> 'RUNNING' and new.from_status <> 'WAITING' and job_id = new.id;
-  delete from job_waits where job_id = new.id;
-  update approvals set status = 'CANCELLED', decided_at = new.at, decided_via = 'system', comment = 'its job ended'
-    where job_id = new.id and status = 'PENDING';
-  insert into job_failures (job_id, status, finished_at)
-    select new.id, new.to_status, new.at where new.to_status = 'FAILED' or new.to_status = 'DEADLETTER';
-end;
-
--- A statement of perdure's own: it raised the version and said which status it found. Such a row must be whole.
+-- A statement of perdure's own: it raised the version and named the status it found. Such a row must be whole.
 create trigger jobs_moved after update of status on jobs
 when old.status <> new.status and new.version > old.version and new.prev_status = old.status
 begin
@@ -353,13 +325,60 @@ begin
       then raise(abort, 'CHECK constraint failed: jobs_finished_at (it is set exactly in the terminal states)')
     when (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
       then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
+    when new.status <> 'RUNNING' and new.status <> 'WAITING' and exists (select 1 from job_claims k where k.job_id = new.id)
+      then raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
     end;
-  insert into job_moves values (new.id, new.version, old.status, new.status, new.updated_at, new.attempt, new.ran, new.note,
-    new.lane, new.priority, new.next_retry_at, new.deadline);
+  insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, ran, payload)
+    values (new.id, new.version, new.updated_at, case new.status
+        when 'RUNNING' then case old.status when 'WAITING' then 'job_resumed' else 'run_started' end
+        when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
+        when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
+        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
+      old.status, new.status, new.attempt, case when new.status = 'COMPLETED' then new.ran end, new.note);
 end;
 
--- Ad-hoc SQL: somebody changed a status by hand and left the rest to us. The inner UPDATE does not name `status`, so it
--- fires neither this trigger nor jobs_moved, whatever recursive_triggers says. The event comes first: jobs_kept looks for it.
+-- The end of a job, also one by ad-hoc SQL: finished_at is set exactly then.
+create trigger jobs_ended after update of finished_at on jobs
+when old.finished_at is null and new.finished_at is not null
+begin
+  delete from job_queue where old.status <> 'RUNNING' and old.status <> 'WAITING' and job_id = new.id;
+  delete from job_waits where job_id = new.id;
+  update approvals set status = 'CANCELLED', decided_at = new.finished_at, decided_via = 'system', comment = 'its job ended'
+    where job_id = new.id and status = 'PENDING';
+  insert into job_failures (job_id, status, finished_at)
+    select new.id, new.status, new.finished_at where new.status = 'FAILED' or new.status = 'DEADLETTER'
+    on conflict (job_id) do nothing;
+end;
+
+-- When an unleased job is due again. A view with an INSTEAD OF trigger is SQLite's way to write a procedure: jobs_requeued and
+-- jobs_repaired call it.
+create view job_requeues (id, status, at, lane, priority, next_retry_at, deadline) as
+  select id, status, updated_at, lane, priority, next_retry_at, deadline from jobs;
+
+create trigger job_requeues_call instead of insert on job_requeues
+begin
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    select new.id, new.lane, new.priority, new.next_retry_at, new.deadline where new.status = 'RETRY'
+    on conflict (job_id) do update set run_at = excluded.run_at;
+  -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all
+  insert into job_queue (job_id, lane, priority, run_at, deadline)
+    select new.id, new.lane, new.priority, w.wake_at, new.deadline from (
+      select case when count(*) = 0 or count(answered_at) > 0 then new.at
+        else min(coalesce(min(until), new.deadline), coalesce(new.deadline, min(until))) end as wake_at
+      from job_waits where job_id = new.id) w
+    where new.status <> 'RETRY' and w.wake_at is not null
+    on conflict (job_id) do update set run_at = excluded.run_at;
+end;
+
+create trigger jobs_requeued after update of status on jobs
+when old.status <> new.status and new.version > old.version and new.prev_status = old.status
+  and (new.status = 'RETRY' or new.status = 'PARKED' or new.status = 'WAITING_FOR_APPROVAL')
+begin
+  insert into job_requeues values (new.id, new.status, new.updated_at, new.lane, new.priority, new.next_retry_at, new.deadline);
+end;
+
+-- Ad-hoc SQL changed a status and nothing else. The inner UPDATE does not name `status`, so it fires neither this trigger nor
+-- jobs_moved, whatever recursive_triggers says. The event comes first: jobs_guard looks for it.
 create trigger jobs_repaired after update of status on jobs
 when old.status <> new.status and (new.version <= old.version or new.prev_status <> old.status)
 begin
@@ -367,7 +386,7 @@ begin
   delete from job_claims where job_id = new.id and new.status <> 'RUNNING' and new.status <> 'WAITING';
   update job_claims set version = version + 1
     where job_id = new.id and old.status in ('RUNNING', 'WAITING') and new.status in ('RUNNING', 'WAITING');
-  -- nobody runs it: an expired claim lets a reaper hand it to a worker that does
+  -- no worker runs it: an expired claim lets a reaper hand it to one
   delete from job_queue where job_id = new.id and new.status = 'RUNNING' and old.status <> 'WAITING';
   insert into job_claims (job_id, tenant_id, attempt, version, worker_id, claimed_at, expires_at)
     select new.id, old.tenant_id, old.attempt + 1, old.version + 1, 'sql', (select now from clock), (select now from clock)
@@ -375,14 +394,16 @@ begin
     on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version,
       worker_id = excluded.worker_id, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
       cancel_requested_at = null, cancel_note = null;
-  insert into job_moves values (new.id, (select max(version) + 1 from job_events where job_id = new.id), old.status,
-    new.status, (select now from clock),
-    case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
-    new.ran,
-    case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end,
-    case when new.queue = old.queue or new.lane <> old.lane then new.lane when new.tenant_id = 'default' then new.queue
-      else new.tenant_id || ':' || new.queue end,
-    new.priority, coalesce(new.next_retry_at, (select now from clock)), new.deadline);
+  insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, ran, payload)
+    values (new.id, (select max(version) + 1 from job_events where job_id = new.id), (select now from clock), case new.status
+        when 'RUNNING' then case old.status when 'WAITING' then 'job_resumed' else 'run_started' end
+        when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
+        when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
+        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
+      old.status, new.status,
+      case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
+      case when new.status = 'COMPLETED' then new.ran end,
+      case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end);
   update jobs set
     version = (select max(version) from job_events where job_id = new.id),
     prev_status = old.status,
@@ -399,18 +420,18 @@ begin
       else new.error_kind end,
     note = case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end
   where id = new.id;
+  insert into job_requeues select id, status, updated_at, lane, priority, next_retry_at, deadline from jobs
+    where id = new.id and status in ('RETRY', 'PARKED', 'WAITING_FOR_APPROVAL');
 end;
 
--- A row that kept its status: its version may only move together with an event, and its queue row follows.
-create trigger jobs_kept after update on jobs
-when old.status = new.status and (old.version <> new.version or old.priority <> new.priority or old.lane <> new.lane
-  or old.queue <> new.queue or old.deadline is not new.deadline)
+-- What a queue row repeats of its job follows it.
+create trigger jobs_queue_row after update of priority, lane, queue, deadline on jobs
+when old.status = new.status and (old.priority <> new.priority or old.lane <> new.lane or old.queue <> new.queue
+  or old.deadline is not new.deadline)
 begin
   -- ad-hoc SQL names the queue and leaves the lane to us
   update jobs set lane = case when new.tenant_id = 'default' then new.queue else new.tenant_id || ':' || new.queue end
     where old.queue <> new.queue and old.lane = new.lane and id = new.id;
-  select raise(abort, 'jobs.version moved without an event') where old.version <> new.version
-    and not exists (select 1 from job_events e where e.job_id = new.id and e.version = new.version);
   update job_queue set priority = new.priority, lane = (select j.lane from jobs j where j.id = new.id), deadline = new.deadline
     where old.version = new.version and job_id = new.id;
 end;
