@@ -22,7 +22,7 @@ class TestLook:
     """approvals ls and get."""
 
     def test_ls(self, anywhere: Perdure) -> None:
-        assert "nothing waits for a decision" in anywhere("approvals", "ls").err
+        assert "no approval is pending" in anywhere("approvals", "ls").err
         job, approval = asked(anywhere)
         done = anywhere("approvals", "ls")
         assert done.lines[0].split() == ["STATUS", "APPROVAL", "JOB", "CREATED", "EXPIRES", "ASSIGNEES"]
@@ -127,15 +127,15 @@ class TestDecide:
     @pytest.mark.parametrize(
         ("args", "says"),
         [
-            ((), "which one? Name an approval"),
+            ((), "no id is given. Give an approval"),
             (("aaaaaaaa", "--edit", "x"), "--edit: that is not JSON"),
             (("aaaaaaaa", "--outcome", "maybe"), "--outcome is happened or retry"),
-            (("aaaaaaaa", "--outcome", "retry", "--edit", "1"), "leave --edit out"),
+            (("aaaaaaaa", "--outcome", "retry", "--edit", "1"), "--outcome and --edit exclude each other"),
             (("aaaaaaaa", "--result", "1"), "--result goes with --outcome happened"),
             (("aaaaaaaa", "--outcome", "happened"), "--outcome happened needs what it returned"),
             (("aaaaaaaa", "--token", "env:T"), "not both"),
             (("--token", "pdt_secret"), "takes a reference, not the secret itself"),
-            (("--token", "env:NOWHERE"), "there is nothing in it"),
+            (("--token", "env:NOWHERE"), "it is empty"),
             (("--token", "@nowhere"), "cannot read 'nowhere'"),
         ],
         ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
@@ -162,7 +162,7 @@ class TestToken:
         job, approval = asked(perdure)
         done = perdure("approvals", "token", approval)
         token = done.out.strip()
-        assert "shown this once" in done.err
+        assert "shown only now" in done.err
         everything = (
             perdure("jobs", "get", job, "--json", "--show", "all").out
             + perdure("approvals", "get", approval, "--json").out

@@ -20,7 +20,7 @@ def test_a_run_and_its_summary(perdure: Perdure, place: Path) -> None:
     assert lines["faults"] == "0"
     assert "COMPLETED" in lines["jobs"]
     assert lines["note"] == "a SQLite file has no connections to cut and no server to restart"
-    assert "seed 7: 3 kills on a SQLite file to throw away" in done.err
+    assert "seed 7: 3 kills on a temporary SQLite file" in done.err
     assert not (place / "perdure.db").exists()
     assert "\x1b" not in done.out + done.err
 
@@ -90,7 +90,7 @@ def test_a_restart_command_that_fails_is_told(perdure: Perdure, postgres_url: st
     done = perdure("chaos", "--url", postgres_url, *args, code=1)
     assert "the restart command ended with exit code 1: no such server" in done.err
     assert command in done.err
-    assert f"witness and logs in {tmp_path.resolve()}/perdure-chaos-" in done.err
+    assert f"effects and logs in {tmp_path.resolve()}/perdure-chaos-" in done.err
 
 
 def test_a_restart_command_is_run(perdure: Perdure, postgres_url: str, place: Path) -> None:

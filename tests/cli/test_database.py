@@ -186,7 +186,7 @@ class TestPrune:
             running.send_signal(signal.SIGINT)
             out, err = running.communicate(timeout=60)
         assert (running.returncode, out) == (130, "")
-        told = re.search(rf"stopped: (\d+) of {jobs} jobs deleted; run it again to go on", err)
+        told = re.search(rf"stopped: (\d+) of {jobs} jobs deleted; run it again to continue", err)
         assert told is not None, err
         assert "Traceback" not in err
         left = perdure("jobs", "count", "--json").json["CANCELLED"]
@@ -197,7 +197,7 @@ class TestPrune:
         assert "--older-than" in perdure("db", "prune", code=2).err
         assert "'soon' is not a duration" in perdure("db", "prune", "--older-than", "soon", code=2).err
         for more, says in (
-            (("--status", "running"), "RUNNING is no end of a job"),
+            (("--status", "running"), "RUNNING is not a final status"),
             (("--status", "nope"), "unknown status"),
             (("--batch-size", "0"), "--batch-size"),
             (("--export", "-"), "--export needs a file"),
@@ -292,7 +292,7 @@ class TestDoctor:
             assert worker.stderr is not None
             worker.stderr.readline()
             done = anywhere("doctor", *APP)
-            assert "everything is well" in done.out
+            assert "no problems" in done.out
             for name in ("perdure", "python", "app", "database", "server", "schema", "clock", "workers", "jobs"):
                 assert f"✓ {name} " in done.out
             facts = anywhere("doctor", "--json").json

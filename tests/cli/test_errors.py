@@ -194,7 +194,7 @@ def test_help_says_what_a_fault_means_and_what_becomes_of_it(perdure: Perdure, c
     kind = FAULTS[code]
     assert (facts["code"], facts["means"], facts["repair"]) == (code, kind.says, kind.repair)
     assert kind.says[1:] in page
-    assert f"`perdure fsck --fix` {'repairs it' if kind.repair else 'leaves it as it is'}" in page
+    assert f"`perdure fsck --fix` {'repairs it' if kind.repair else 'does not repair it'}" in page
     assert kind.advice[1:] in page
 
 
@@ -239,7 +239,7 @@ class TestDatabase:
         assert "PERDURE_OUTPUT is 'xml'" in perdure("jobs", "ls", code=2).err
 
     def test_memory_says_that_it_forgets(self, perdure: Perdure) -> None:
-        assert "forgotten at its end" in perdure("jobs", "ls", "--db", "memory:").err
+        assert "lost at its end" in perdure("jobs", "ls", "--db", "memory:").err
 
     def test_looking_makes_no_database(self, perdure: Perdure) -> None:
         done = perdure("jobs", "ls")

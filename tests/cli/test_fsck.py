@@ -36,7 +36,7 @@ def test_a_database_in_order(anywhere: Perdure) -> None:
         anywhere.ran(kind, *(["--input", '"ann"'] if kind != "naps" else []))
     done = anywhere("fsck")
     assert done.out == ""
-    assert "3 jobs examined: all is well" in done.err
+    assert "3 jobs examined: no faults" in done.err
     assert anywhere("fsck", "--fix", "-q").err == ""
     assert anywhere("fsck", "--json").json == {"ok": True, "jobs": 3, "faults": 0, "fixed": 0, "items": []}
     assert anywhere("fsck", "-o", "jsonl").out == anywhere("fsck", "-o", "id").out == ""
@@ -49,8 +49,8 @@ def test_each_fault_is_one_line(anywhere: Perdure, hurt: tuple[str, str]) -> Non
         f"fault queue-missing    {queued[-8:]}  it is PENDING and not in the queue: it would never start",
         f"fault row-version      {ended[-8:]}  the row is at version 9, its log at 3",
     ]
-    assert "2 jobs examined: 2 faults, 0 repaired" in done.err
-    assert "1 can be repaired: perdure fsck --fix" in done.err
+    assert "2 jobs examined: 2 faults, 0 fixed" in done.err
+    assert "1 can be fixed: perdure fsck --fix" in done.err
     assert re.search(r"row-version: Nothing of this job is changed.*perdure jobs events ID", done.err)
     assert "queue-missing: " not in done.err, "that one is repaired"
 
@@ -62,7 +62,7 @@ def test_what_is_safe_is_repaired(anywhere: Perdure, hurt: tuple[str, str]) -> N
         f"fixed queue-missing    {queued[-8:]}  it is"[:37],
         f"fault row-version      {ended[-8:]}  the "[:37],
     ]
-    assert "2 faults, 1 repaired" in done.err
+    assert "2 faults, 1 fixed" in done.err
     assert "can be repaired" not in done.err
     assert anywhere("fsck", code=1).lines == done.lines[1:]
     anywhere("jobs", "retry-now", queued)
@@ -108,7 +108,7 @@ def test_a_note_is_no_fault(anywhere: Perdure, file_store_url: str) -> None:
     done = anywhere("fsck")
     assert re.fullmatch(rf"note  lease-overdue    {id[-8:]}  the lease of gone ran out .* UTC\n", done.out)
     assert "lease-overdue: Start a worker" in done.err
-    assert "1 job examined: all is well" in done.err
+    assert "1 job examined: no faults" in done.err
     assert anywhere("fsck", "--json").json["ok"] is True
 
 

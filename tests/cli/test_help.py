@@ -95,8 +95,8 @@ def test_show_is_get(perdure: Perdure) -> None:
         (("jobs", "ls", "--stauts", "x"), "no such option: --stauts"),
         (("jobs", "events"), "missing argument"),
         (("jobs", "events", "a", "b"), "got unexpected extra argument"),
-        (("jobs", "ls", "-o", "xml"), "'xml' is none of table, wide, json, jsonl, id, none"),
-        (("--color", "red", "jobs", "ls"), "'red' is none of auto, always, never"),
+        (("jobs", "ls", "-o", "xml"), "'xml' is not one of table, wide, json, jsonl, id, none"),
+        (("--color", "red", "jobs", "ls"), "'red' is not one of auto, always, never"),
         (("jobs", "ls", "--limit", "0"), "greater than or equal to 1"),
     ],
 )

@@ -60,7 +60,7 @@ class TestStart:
             (("--delay", "-5m"), "delay cannot be negative"),
             (("--delay", "1h", "--run-at", "2h"), "give either delay or run_at"),
             (("--run-at", "soon"), "--run-at: 'soon' is neither a time nor a duration"),
-            (("--deadline", "25:00"), "--deadline: '25:00' is no time"),
+            (("--deadline", "25:00"), "--deadline: '25:00' is not a time"),
             (("--queue", "a b"), "a queue's name"),
             (("--wait=soon",), "--wait: 'soon' is not a duration"),
             (("--stop-on-approval",), "--stop-on-approval goes with --wait or --follow"),
@@ -199,7 +199,7 @@ class TestList:
         assert "starts in 59m" in table
         assert "hello ann" in table
         assert "asks: Publish this?, expires in 59m" in table
-        assert "next try in 59m: ValueError: empty source list" in table
+        assert "next attempt in 59m: ValueError: empty source list" in table
         assert "no such account" in table
 
     def test_all_pages(self, perdure: Perdure) -> None:
@@ -258,7 +258,7 @@ class TestGet:
 
     def test_when_it_will_try_again(self, perdure: Perdure) -> None:
         done = perdure("jobs", "get", perdure.ran("breaks"), "--time-format", "relative")
-        assert "next try      in 59m" in done.out
+        assert "next attempt  in 59m" in done.out
         assert "because       ValueError: empty source list (at agents.py:" in done.out
         assert "perdure jobs retry-now" in done.err
 

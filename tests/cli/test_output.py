@@ -25,7 +25,7 @@ class TestModes:
 
     def test_table(self, perdure: Perdure, ids: list[str]) -> None:
         lines = perdure("jobs", "ls").lines
-        assert lines[0].split() == ["STATUS", "JOB", "KIND", "TRY", "CREATED", "LAST"]
+        assert lines[0].split() == ["STATUS", "JOB", "KIND", "ATTEMPTS", "CREATED", "LAST"]
         assert [line.split()[2] for line in lines[1:]] == ["…" + id[-8:] for id in ids]
         assert "○ PENDING" in lines[1]
         assert all(line == line.rstrip() for line in lines)
@@ -123,7 +123,7 @@ class TestMessages:
         assert perdure("jobs", "start", "x", "--json").err == ""
         assert perdure("jobs", "ls", "-o", "jsonl", "--limit", "1").err == ""
         warning = perdure("jobs", "ls", "--json", "--db", "memory:").err
-        assert "forgotten" in json.loads(warning)["warning"]
+        assert "lost at its end" in json.loads(warning)["warning"]
 
     def test_next_commands_stay_on_the_same_database(self, perdure: Perdure) -> None:
         done = perdure("jobs", "start", "x", "--db", "sqlite:///an other.db", "--tenant", "acme")

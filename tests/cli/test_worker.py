@@ -62,7 +62,7 @@ class TestStart:
     @pytest.mark.parametrize(
         ("args", "says"),
         [
-            ((), "which handlers? Name the App"),
+            ((), "no App is given"),
             (("--app", "empty:app"), "the App empty:app has no handlers"),
             (("--app", "nowhere:app"), "there is no module 'nowhere'"),
             ((*APP, "--concurrency", "0"), "concurrency (flag) is invalid: must be at least 1"),
@@ -159,7 +159,7 @@ class TestProcesses:
     def test_what_cannot_start_is_not_started_for_ever(self, place: Path) -> None:
         done = program("worker", "start", *APP, "--processes", "2", "--db", "mysql://x")
         assert done.code == 2
-        assert "starting it again would not help" in done.err
+        assert "it is not started again" in done.err
 
     def test_once(self, perdure: Perdure) -> None:
         perdure.start("greet", "--input", '"ann"')

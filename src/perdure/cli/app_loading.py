@@ -34,7 +34,7 @@ def load_app(where: str) -> App:
         if error.name and (module_name + ".").startswith(error.name + "."):
             raise AppNotFound(
                 f"--app {where}: there is no module '{error.name}'",
-                hint=f"looked in {here} and the installed packages; go to the directory that holds it, or set PYTHONPATH",
+                hint=f"looked in {here} and the installed packages; change to the directory that contains it, or set PYTHONPATH",
             ) from None
         raise _broken(where, error) from error
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The page of `approvals get`: whatever is decided on is shown whole."""
+"""The page of `approvals get`: the payload is shown whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.model.approvals import Approval
 
 
 def approval_page(approval: Approval, times: Times) -> Text:
-    """An approval for people. Its payload is never cut: one approves what one has seen."""
+    """An approval for people. Its payload is never cut: a person must see all that they approve."""
     text = Text()
     word, style = approval_cell(approval)
     text.append(word, f"bold {style}")
@@ -22,7 +22,7 @@ def approval_page(approval: Approval, times: Times) -> Text:
         "asked by": approval.requester,
         "asked": times.show(approval.requested_at),
         "expires": _expiry(approval, times),
-        "if denied": "the job fails" if approval.on_deny == "fail" else "the job goes on and is told",
+        "if denied": "the job fails" if approval.on_deny == "fail" else "the job continues and learns of it",
         "may decide": ", ".join(approval.assignees) or "anyone",
         "digest": approval.payload_digest,
         "decided": times.show(approval.decided_at),
@@ -52,5 +52,5 @@ def _value(text: Text, heading: str, value: object) -> None:
 def _expiry(approval: Approval, times: Times) -> str:
     if approval.expires_at is None:
         return ""
-    then = {"fail": "the job fails", "deny": "it counts as denied", "continue": "the job goes on without an answer"}
+    then = {"fail": "the job fails", "deny": "it counts as denied", "continue": "the job continues without an answer"}
     return f"{times.show(approval.expires_at)}, then {then[approval.on_expiry]}"

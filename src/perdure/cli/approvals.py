@@ -1,4 +1,4 @@
-"""`perdure approvals`: decide what jobs ask."""
+"""`perdure approvals`: read and decide approvals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from perdure.cli import inputs
 from perdure.cli.context import Cli
 from perdure.cli.flags import Paging
-from perdure.cli.format import Times, approving, bare, one_line, short
+from perdure.cli.format import Times, approve_command, bare, one_line, short
 from perdure.cli.options import command, group
 from perdure.cli.output import Column, Mode, approval_cell
 from perdure.cli.usage_error import Usage
@@ -19,9 +19,9 @@ from perdure.model.approvals import Approval, ApprovalStatus
 from perdure.model.jobs import Page
 from perdure.operations import approvals as operations
 
-app = group("Decide what jobs ask.", "perdure approvals ls")
+app = group("Read and decide approvals.", "perdure approvals ls")
 
-_IDS = typer.Argument(metavar="ID", help="Approvals, or jobs with one open approval; - reads ids from stdin")
+_IDS = typer.Argument(metavar="ID", help="Approvals, or jobs with one pending approval; - reads ids from stdin")
 Ids = Annotated[list[str], _IDS]
 SomeIds = Annotated[list[str] | None, _IDS]
 Comment = Annotated[
@@ -63,7 +63,7 @@ async def ls(
         str | None, typer.Option("--assignee", metavar="NAME", help="Only what this person may decide")
     ] = None,
 ) -> None:
-    """List approvals, newest first; by default those that wait for somebody."""
+    """List approvals, newest first; by default those that are pending."""
     words = inputs.names(status) or ["pending"]
     wanted = () if "all" in words else tuple(words)
     async with cli.client() as client:
@@ -73,17 +73,17 @@ async def ls(
                 client, status=wanted, job_id=job, assignee=assignee, mine=mine, limit=limit, cursor=cursor
             )
 
-        nothing = "nothing waits for a decision" if words == ["pending"] else "no approval matches"
+        nothing = "no approval is pending" if words == ["pending"] else "no approval matches"
         shown = await cli.list(page, fetch, columns(cli.out.times), id=lambda a: a.id, nothing=nothing)
     pending = [a for a in shown if a.status is ApprovalStatus.PENDING]
     if pending and cli.out.for_people and not cli.out.fields:
         cli.out.note(f"look:   {cli.next(f'approvals get {pending[0].short_id}')}")
-        cli.out.note(f"decide: {cli.next(approving(pending[0]))}   (or deny)")
+        cli.out.note(f"decide: {cli.next(approve_command(pending[0]))}   (or deny)")
 
 
 @command(app, "get", example="perdure approvals get 9a8b7c6d")
 async def get(cli: Cli, ids: Ids) -> int:
-    """Show what a job asks, with everything that would be approved."""
+    """Show an approval: what the job asks, and everything that would be approved."""
     from perdure.cli.approval_page import approval_page
 
     chosen = inputs.ids_given(ids, "an approval")
@@ -107,16 +107,16 @@ async def get(cli: Cli, ids: Ids) -> int:
 
 
 def next_commands(approval: Approval) -> list[tuple[str, str]]:
-    """What one would type next, each with what it does."""
+    """Commands to type next, each with what it does."""
     id = approval.short_id
     if approval.kind == "question":
         return [
-            ("it happened:   ", approving(approval)),
+            ("it happened:   ", approve_command(approval)),
             ("run it again:  ", f"approvals approve {id} --outcome retry"),
             ("fail the job:  ", f"approvals deny {id} --reason TEXT"),
         ]
     return [
-        ("yes:         ", approving(approval)),
+        ("yes:         ", approve_command(approval)),
         ("yes, but:    ", f"approvals approve {id} --edit JSON --comment TEXT"),
         ("no:          ", f"approvals deny {id} --reason TEXT"),
     ]
@@ -140,14 +140,18 @@ async def approve(
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option("--outcome", metavar="happened|retry", help="Answer what became of a cut-off side effect"),
+        typer.Option(
+            "--outcome",
+            metavar="happened|retry",
+            help="Answer a question about a side effect",
+        ),
     ] = None,
     result: Annotated[
         str | None, typer.Option("--result", metavar="JSON", help="With --outcome happened: what it returned")
     ] = None,
     digest: Annotated[
         str | None,
-        typer.Option("--digest", metavar="SHA256", help="Refuse if the payload is not the one you looked at"),
+        typer.Option("--digest", metavar="SHA256", help="Refuse if the payload is no longer the one with this digest"),
     ] = None,
     by: By = None,
     token: Token = None,
@@ -158,7 +162,7 @@ async def approve(
         if outcome not in ("happened", "retry"):
             raise Usage(f"--outcome is happened or retry, not '{outcome}'")
         if edit is not None:
-            raise Usage("--outcome is an answer of its own: leave --edit out")
+            raise Usage("--outcome and --edit exclude each other")
         answer["edited"] = {"outcome": outcome}
         if outcome == "happened":
             if result is None:
@@ -183,15 +187,15 @@ async def deny(
     by: By = None,
     token: Token = None,
 ) -> int:
-    """Deny. The job fails, or goes on knowing it was denied, as it asked for."""
+    """Deny. The job fails, or continues and learns that it was denied, as it asked for."""
     return await _decide(cli, "deny", ids or [], token, {"by": by, "comment": comment})
 
 
 @command(app, "token", example="perdure approvals token 9a8b7c6d")
 async def token(
-    cli: Cli, id: Annotated[str, typer.Argument(metavar="ID", help="An approval, or a job with one open approval")]
+    cli: Cli, id: Annotated[str, typer.Argument(metavar="ID", help="An approval, or a job with one pending approval")]
 ) -> None:
-    """Make a fresh token for the link of an open approval. It is shown this once; the former one stops working."""
+    """Make a new token for the link of a pending approval. It is shown only now; the former one stops working."""
     async with cli.client() as client:
         new = await operations.new_token(client, id)
     if cli.out.for_programs:
@@ -200,7 +204,7 @@ async def token(
     elif cli.out.mode is not Mode.NONE:
         print(new.token)
     cli.out.note(
-        f"whoever holds this may decide {short(new.approval_id)}; it is shown this once, former tokens stopped working"
+        f"this token decides approval {short(new.approval_id)}; it is shown only now, and former tokens no longer work"
     )
 
 
@@ -226,7 +230,7 @@ async def _decide(cli: Cli, verdict: str, ids: Sequence[str], token: str | None,
     if not cli.out.for_people:
         cli.out.rows(done, [], id=lambda a: a.id)
     for decided in done if cli.out.for_people else ():
-        cli.out.note(f"watch what it does with it: {cli.next(f'jobs watch {bare(decided.job_id)}')}")
+        cli.out.note(f"watch the job: {cli.next(f'jobs watch {bare(decided.job_id)}')}")
     return code
 
 
@@ -239,5 +243,5 @@ def read_token(reference: str) -> str:
     else:
         raise Usage("--token takes a reference, not the secret itself", hint="write @file, - for stdin, or env:NAME")
     if not value.strip():
-        raise Usage(f"--token {reference}: there is nothing in it")
+        raise Usage(f"--token {reference}: it is empty")
     return value.strip()

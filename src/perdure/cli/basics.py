@@ -54,10 +54,10 @@ def demo(
         typer.Option("--directory", metavar="DIR", help="Where to keep what it writes; default: a new temporary one"),
     ] = None,
     auto_approve: Annotated[
-        bool, typer.Option("--auto-approve", help="Say yes where the job asks (also with --yes)")
+        bool, typer.Option("--auto-approve", help="Approve without asking (also with --yes)")
     ] = False,
 ) -> int:
-    """Watch a job crash, wait for a person and resume: a tour in one minute."""
+    """Watch a job lose its worker, wait for your approval and finish: one minute."""
     from perdure.cli.demo import run_demo
 
     return run_demo(repository, directory=directory, auto_approve=auto_approve or cli.flags.yes)

@@ -1,4 +1,4 @@
-"""`perdure chaos`: kill workers by the hundred, and prove from the database that nothing was lost or doubled."""
+"""`perdure chaos`: kill worker processes, and check in the database that no job was lost or ran wrongly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perdure.chaos.harness import Plan
     from perdure.chaos.report import Report
 
-app = group("Kill workers by the hundred, and prove that nothing is lost.", "perdure chaos --kills 200")
+app = group("Kill worker processes, and check that no job is lost or runs wrongly.", "perdure chaos --kills 200")
 
 LARGEST_SEED = 1_000_000
 MOST_FAULTS = 200
@@ -41,39 +41,40 @@ perdure chaos --url postgresql://localhost/scratch --kills 2000 --restart-comman
 )
 def chaos(
     cli: Cli,
-    kills: Annotated[int, typer.Option("--kills", metavar="N", help="So many SIGKILLs; default 200", min=1)] = 200,
+    kills: Annotated[int, typer.Option("--kills", metavar="N", help="Number of SIGKILLs; default 200", min=1)] = 200,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="S", help="Decides what happens; default: any, and it is told", min=0),
+        typer.Option(
+            "--seed", metavar="S", help="Decides what happens; default: a random one, which is printed", min=0
+        ),
     ] = None,
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", help="Worker processes at a time; default 4", min=1, max=64)
     ] = 4,
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="At least so many jobs, even if the kills are done before", min=0)
+        int,
+        typer.Option("--jobs", metavar="N", help="Run at least this many jobs, also after the last kill", min=0),
     ] = 0,
     restart_command: Annotated[
         str | None,
-        typer.Option("--restart-command", metavar="COMMAND", help="What restarts the database server, for the shell"),
+        typer.Option("--restart-command", metavar="COMMAND", help="Shell command that restarts the database server"),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the jobs in the database, and the logs")] = False,
     directory: Annotated[
         str | None,
-        typer.Option(
-            "--directory", metavar="DIR", help="Where the logs are, while they are needed; default: a temporary one"
-        ),
+        typer.Option("--directory", metavar="DIR", help="Where the logs are written; default: a temporary directory"),
     ] = None,
     allow_real_jobs: Annotated[
         bool,
         typer.Option(
-            "--allow-real-jobs", help="Also in a database that holds jobs or tables of others; it leaves them alone"
+            "--allow-real-jobs", help="Also use a database that has other jobs or tables; they are not touched"
         ),
     ] = False,
 ) -> int:
-    """Kill, stop, cut off and mislead real workers while every kind of job runs; then prove that nothing was lost.
+    """Kill and stop worker processes, cut their connections and set their clocks wrong while jobs run; then check every job.
 
-    Without --url and a configured database it uses a SQLite file that is thrown away. Exit code 1 if a single promise was
-    broken, each told in a line. Its jobs live in a tenant of their own and are deleted at the end if all is well.
+    Without --url and a configured database it uses a temporary SQLite file. Exit code 1 if there are faults, with a line for
+    each. Its jobs are in a tenant of their own and are deleted at the end, unless there are faults.
     """
     if cli.flags.tenant:
         raise Usage("chaos makes a tenant of its own", hint="leave --tenant out")
@@ -107,9 +108,9 @@ async def _run(cli: Cli, plan: Plan) -> int:
         if live:
             _say("")
         if isinstance(error, asyncio.CancelledError):
-            cli.out.note("stopped; no worker is left")
+            cli.out.note("stopped; no worker runs any more")
         if harness.report.place:
-            cli.out.note(f"what it left: {_left(harness.report)}")
+            cli.out.note(f"kept: {_left(harness.report)}")
         raise
     if live:
         _say("")
@@ -128,13 +129,13 @@ def _restarter(shell: str | None) -> Restart | None:
             shell, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=pipe
         )
         try:
-            said = (await running.communicate())[1].decode(errors="replace")
+            stderr = (await running.communicate())[1].decode(errors="replace")
         except asyncio.CancelledError:
             running.kill()
             raise
         if running.returncode:
             raise ChaosFailed(
-                f"the restart command ended with exit code {running.returncode}: {one_line(said)[-300:] or 'no message'}",
+                f"the restart command ended with exit code {running.returncode}: {one_line(stderr)[-300:] or 'no message'}",
                 hint=f"it was: {shell}",
             )
 
@@ -144,22 +145,22 @@ def _restarter(shell: str | None) -> Restart | None:
 def _where(plan: Plan) -> str:
     from perdure.config import BY_NAME, shown
 
-    return "a SQLite file to throw away" if plan.url is None else shown(BY_NAME["database_url"], plan.url)
+    return "a temporary SQLite file" if plan.url is None else shown(BY_NAME["database_url"], plan.url)
 
 
 def _say(line: str) -> None:
-    width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be taken back
+    width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be overwritten
     print(f"\r\x1b[2K{line[:width]}", end="", file=sys.stderr, flush=True)
 
 
 def _left(report: Report) -> str:
-    return f"jobs of tenant {report.tenant}; witness and logs in {report.place}"
+    return f"jobs of tenant {report.tenant}; effects and logs in {report.place}"
 
 
 def _line(report: Report, plan: Plan) -> str:
-    """How far it is."""
+    """The progress."""
     if report.phase == "proof":
-        return f"proof: {report.checked} of {report.enqueued} jobs looked through, {_faults(report)}"
+        return f"proof: {report.checked} of {report.enqueued} jobs checked, {_faults(report)}"
     done = report.done
     return (
         f"{report.phase}: {report.kills} of {plan.kills} kills, {done['stops']} stops, {done['terms']} terms, "
@@ -194,7 +195,7 @@ def _facts(report: Report, plan: Plan) -> dict[str, Any]:
 
 DONE = (
     "workers", "kills", "stops", "leases lost", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels",
-    "hurries", "refused", "checks",
+    "made due", "refused", "checks",
 )  # fmt: skip
 FOUND = ("attempts", "taken over", "steps", "tool calls", "approvals decided", "approvals expired", "events")
 
@@ -214,17 +215,17 @@ def page(report: Report, plan: Plan) -> Text:
         "time": f"{span(report.took)}, {report.kill_rate:.1f} kills a second",
         "workers": f"{plan.workers} at a time, {done['workers']} in all",
         "kills": f"{report.kills} by SIGKILL",
-        "stops": f"{done['stops']} by SIGSTOP, most past their lease; {done['leases lost']} times a worker lived on without one",
+        "stops": f"{done['stops']} by SIGSTOP, most past their lease; {done['leases lost']} times a worker outlived its lease",
         "terms": f"{done['terms']} by SIGTERM",
         "drops": f"{_drops(report)}: {dropped}",
         "restarts": f"{done['restarts']} of the server",
-        "by people": f"{done['cancels']} jobs cancelled, {done['hurries']} hurried; {done['refused']} calls refused",
+        "by people": f"{done['cancels']} jobs cancelled, {done['made due']} made due; {done['refused']} calls failed",
         "jobs": f"{sum(report.jobs.values())}: {statuses}",
         "attempts": f"{found['attempts']}, {found['taken over']} of them cut off and taken over",
         "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls",
         "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired",
         "events": f"{found['events']}",
-        "checks": f"{done['checks']} by fsck meanwhile, and one of everything at the end",
+        "checks": f"{done['checks']} by fsck during the run, and a complete one at the end",
         "faults": f"{len(report.faults)}",
     }
     text = Text()

@@ -1,7 +1,7 @@
 """Completion: what may come next on a command line, also ids, kinds and queues from the database.
 
 The scripts of `shells` call the program with `_PERDURE_COMPLETE` set. It answers a value per line (zsh and fish: with a word on
-what it is), or with exit code 3 where a file is wanted. Whatever goes wrong, it says nothing.
+what it is), or with exit code 3 where a file is wanted. It prints nothing on any error.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FILES = 3
 """The exit code that asks the shell to complete a file."""
 
 BUDGET = 0.5
-"""Seconds for the database; a person is waiting."""
+"""Seconds that reading the database may take."""
 
 LATEST = 50
 
-# What a shell takes as it is, so that nobody's data can become a command.
+# Text that a shell takes literally: no data from the database can become a command.
 _SAFE = re.compile(r"[\w.,:/=@%+-]+", re.ASCII)
 
 Found = tuple[str, str]
@@ -39,12 +39,13 @@ Found = tuple[str, str]
 
 
 class WantsFile(Exception):
-    """A file belongs here: shells know best."""
+    """A file name is to be completed: the shell does that."""
 
 
 @dataclass(slots=True)
 class Place:
-    """Where on the command line somebody is: the command so far, the option that wants a value, and the options' values."""
+    """The place on the command line that is to be completed: the command so far, the option that needs a value, and the values
+    of options."""
 
     root: Any
     node: Any
@@ -62,7 +63,7 @@ def answer(root: Any, shell: str, args: list[str]) -> int:
         found = list(candidates(root, words))
     except WantsFile:
         return FILES
-    except Exception:  # noqa: BLE001  a TAB must never spill an error over a command line
+    except Exception:  # noqa: BLE001  an error must not be printed into a command line
         return 0
     # bash counts what follows one of these as a word of its own
     done = max(words[-1].rfind(mark) for mark in "=:") + 1 if shell == "bash" else 0
@@ -102,7 +103,7 @@ def candidates(root: Any, words: Sequence[str]) -> Iterator[Found]:
 
 
 def _walk(root: Any, words: Sequence[str]) -> Place | None:
-    """Follow the words; None where they lead nowhere."""
+    """The place after these words; None if there is no such command."""
     place = Place(root, root, [], given={})
     assert place.given is not None
     for word in words:
@@ -165,7 +166,7 @@ def _starting(start: str, found: Iterable[Found]) -> Iterator[Found]:
 
 
 def _values(place: Place, param: Any, start: str) -> Iterator[Found]:
-    """What a parameter may be, told by what stands for it in the help: STATUS, ID, a|b|c, ..."""
+    """What a parameter may be, told by its placeholder in the help: STATUS, ID, a|b|c, ..."""
     metavar = param.metavar or ""
     if metavar in ("FILE", "DIR", "REPOSITORY"):
         raise WantsFile
@@ -246,7 +247,7 @@ def _from_database(place: Place, param: Any, metavar: str) -> list[Found]:
 
 
 def _read(place: Place, reader: Callable[[Client], Any]) -> list[Found]:
-    """Ask the database the command would use, if it is there and fits; it is not changed by a TAB."""
+    """Ask the database the command would use, if it is there and fits; completion changes nothing."""
     import asyncio
 
     from perdure.cli.app_loading import plain_app
@@ -275,7 +276,7 @@ def _is_file(path: str) -> bool:
     from pathlib import Path
 
     file = Path(path)
-    return file.is_file() and file.stat().st_size > 0  # to open an empty one makes a database of it
+    return file.is_file() and file.stat().st_size > 0  # opening an empty file would make a database of it
 
 
 _OF_COMMAND = {
@@ -284,7 +285,7 @@ _OF_COMMAND = {
     "retry-now": ("RETRY", "PENDING"),
     "rerun": ("COMPLETED", "FAILED", "CANCELLED", "DEADLETTER"),
 }
-"""The jobs a command can do something with; the others take any."""
+"""The states of jobs that a command applies to; other commands take any job."""
 
 
 async def _jobs(client: Client, command: str) -> list[Found]:

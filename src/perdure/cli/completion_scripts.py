@@ -1,4 +1,4 @@
-"""The completion scripts of the shells. Each asks the program itself; see `completing`."""
+"""The completion scripts of the shells. Each calls the program itself; see `completion`."""
 
 from __future__ import annotations
 

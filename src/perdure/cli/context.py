@@ -42,13 +42,13 @@ class Page(Protocol[T_co]):
 
 
 class Cli:
-    """What a command is given: flags, output, and the way to the database."""
+    """What a command is given: flags, output, and clients of the database."""
 
     def __init__(self, flags: Flags) -> None:
         self.flags = flags
         mode = "json" if flags.json else flags.output or os.environ.get("PERDURE_OUTPUT") or "table"
         if mode not in OUTPUTS:
-            raise Usage(f"PERDURE_OUTPUT is '{mode}', which is none of {', '.join(OUTPUTS)}")
+            raise Usage(f"PERDURE_OUTPUT is '{mode}', not one of {', '.join(OUTPUTS)}")
         self.out = Output(
             mode=Mode(mode),
             fields=flags.fields,
@@ -120,7 +120,7 @@ class Cli:
     @asynccontextmanager
     async def client(self, *, creates: bool = False, works: bool = False) -> AsyncIterator[Client]:
         """A client of the App, open. An embedded database that does not exist is made only by a command that `creates` something;
-        to the others it is an empty one. What `works` tells so in its log. Raises what `App.open` raises."""
+        to the others it is an empty one. works: the command runs a worker, so more of its log is shown. Raises as `App.open`."""
         from perdure.cli.logs import configure_logs
 
         configure_logs(self.settings, self.flags, works=works)
@@ -146,15 +146,15 @@ class Cli:
     def _note_about_place(self, creates: bool) -> None:
         url = self.settings["database_url"].strip()
         if url == "memory:":
-            self.out.warn("memory: is empty at the start of every command and forgotten at its end")
+            self.out.warn("memory: is empty at the start of every command and lost at its end")
         elif not creates and (missing := self.missing_file()):
             self.out.warn(
-                f"there is no database at {missing} yet; perdure dev, worker start or jobs start make it, --db names another"
+                f"there is no database at {missing} yet; perdure dev, worker start or jobs start create it; --db names another"
             )
             self.use("memory:")
 
     def use(self, url: str) -> None:
-        """Go on with another database."""
+        """Continue with another database."""
         self._settings = replace(self.settings, values={**self.settings.values, "database_url": url})
 
     def missing_file(self) -> Path | None:
@@ -193,7 +193,7 @@ class Cli:
         return int(result or 0)
 
     async def each(self, ids: Sequence[str], act: Callable[[str], Awaitable[R]]) -> tuple[list[R], int]:
-        """Do something with every id. An id that fails is told and the others go on; the exit code is the first failure's."""
+        """Do something with every id. An error is printed and the other ids continue; the exit code is that of the first."""
         from perdure.model.errors import PerdureError
 
         done: list[R] = []
@@ -208,7 +208,7 @@ class Cli:
         return done, code
 
     def failed(self, error: Exception) -> int:
-        """Tell an error without ending the command; return its exit code."""
+        """Print an error without ending the command; return its exit code."""
         sys.stdout.flush()
         as_json = self.out.for_programs
         return report(error, as_json=as_json, verbose=self.flags.verbose, color=self.out.error_color)
@@ -247,7 +247,7 @@ class Cli:
             out.note(f"more with --all, or --cursor {cursor}")
         return shown
 
-    # -- asking ------------------------------------------------------------------------------------------------------------
+    # -- confirmation ------------------------------------------------------------------------------------------------------------
 
     @property
     def may_ask(self) -> bool:
@@ -256,11 +256,13 @@ class Cli:
         return not silenced and sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str) -> None:
-        """Go on only after a yes. Raises NotConfirmed where nobody can be asked, Declined."""
+        """Continue only after a yes. Raises NotConfirmed where no person can be asked, Declined."""
         if self.flags.yes:
             return
         if not self.may_ask:
-            raise NotConfirmed(f"{question} This needs a yes, and nobody can be asked here", hint="add --yes (-y)")
+            raise NotConfirmed(
+                f"{question} This needs a yes, and there is no terminal to ask on", hint="add --yes (-y)"
+            )
         sys.stdout.flush()
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

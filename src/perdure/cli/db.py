@@ -1,4 +1,4 @@
-"""`perdure db`: look after the database."""
+"""`perdure db`: migrate, inspect and prune the database."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from perdure.operations.database import (
     schema_script,
 )
 
-app = group("Look after the database.", "perdure db status")
+app = group("Migrate, inspect and prune the database.", "perdure db status")
 
 
 @command(app, "status", example="perdure db status --db postgresql://localhost/jobs")
 async def status(cli: Cli) -> int:
-    """Show what the database is, whether its schema fits, and how much room its tables take. Exit code 1 if it does not fit.
+    """Show what the database is, whether its schema fits, and how large its tables are. Exit code 1 if it does not fit.
 
-    Nothing is counted that would take long: rows are estimates (~), or counted up to a bound (+). -o wide shows each index.
+    Numbers of rows are estimates (~), or counted up to a limit (+). -o wide shows each index.
     """
     missing = cli.missing_file()
     if missing is not None:
-        cli.out.warn(f"there is no database at {missing} yet; perdure db migrate makes it")
+        cli.out.warn(f"there is no database at {missing} yet; perdure db migrate creates it")
         cli.use("memory:")
     async with cli.unopened() as client:
         found = await database_status(client)
@@ -87,7 +87,7 @@ async def migrate(
         typer.Option("--dump-sql", help="Print the SQL of every migration instead; needs no database, only its kind"),
     ] = False,
 ) -> None:
-    """Create or upgrade the schema. One migrator at a time; what is applied already is left alone."""
+    """Create or upgrade the schema. One migrator at a time; applied migrations are skipped."""
     url = cli.settings["database_url"].strip()
     if dump_sql:
         _dump(cli, url)
@@ -129,7 +129,9 @@ async def prune(
     status: Annotated[
         list[str] | None,
         typer.Option(
-            "--status", metavar="STATUS", help="Only these ends; default: completed, failed, cancelled, deadletter"
+            "--status",
+            metavar="STATUS",
+            help="Only with these final statuses; default: completed, failed, cancelled, deadletter",
         ),
     ] = None,
     kind: Annotated[
@@ -152,15 +154,13 @@ async def prune(
     ] = 500,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them")] = False,
 ) -> None:
-    """Delete finished jobs with their events, attempts and approvals, for good, in small transactions.
+    """Delete finished jobs with their events, attempts and approvals, permanently, in small transactions.
 
-    What is not finished is never touched. Stopped at any moment it leaves whole jobs; run it again to go on.
-    With --export each job is safe in the file before it is deleted.
+    Unfinished jobs are never touched. Stopped at any moment it leaves whole jobs; run it again to continue.
+    With --export each job is written and synced to the file before it is deleted.
     """
     if export in ("", "-"):
-        raise Usage(
-            "--export needs a file: what goes to stdout is not safe on a disk", hint="perdure jobs export prints"
-        )
+        raise Usage("--export needs a file: stdout cannot be synced to a disk", hint="perdure jobs export prints")
     age = duration(older_than, "--older-than")
     wanted: dict[str, Any] = {
         "older_than": age,
@@ -178,8 +178,8 @@ async def prune(
         progress.matching = await prune_jobs(client, **wanted, dry_run=True)
         if progress.matching and not dry_run:
             what = "payload, result and checkpoint of " if keep_logs else ""
-            cli.confirm(f"Delete {what}{jobs(progress.matching)} that ended more than {span(age)} ago, for good?")
-            await progress.told(
+            cli.confirm(f"Delete {what}{jobs(progress.matching)} that ended more than {span(age)} ago, permanently?")
+            await progress.wait(
                 prune_jobs(client, **wanted, export=export, batch=batch_size, on_batch=progress.reached)
             )
     facts = {"matching": progress.matching, "deleted": progress.done, "dry_run": dry_run, "keep_logs": keep_logs}
@@ -196,7 +196,7 @@ def _ends(given: list[str] | None) -> list[Status]:
         raise Usage(f"--status: {error}") from None
     if live := [s for s in statuses if not s.terminal]:
         raise Usage(
-            f"--status: {live[0]} is no end of a job, and only finished jobs are pruned",
-            hint=f"ends: {', '.join(ENDS)}",
+            f"--status: {live[0]} is not a final status, and only finished jobs are pruned",
+            hint=f"final: {', '.join(ENDS)}",
         )
     return statuses

@@ -1,4 +1,4 @@
-"""What `perdure db` shows: the room that tables take, and how a prune goes on."""
+"""What `perdure db` shows: the sizes of tables, and the progress of a prune."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def jobs(number: int) -> str:
 
 
 class Progress:
-    """Tells how far a prune has come, also where it is stopped."""
+    """Reports the progress of a prune, also when it is interrupted."""
 
     def __init__(self, out: Output, *, keep_logs: bool) -> None:
         self.matching = 0
@@ -85,19 +85,21 @@ class Progress:
         self._last = time.monotonic()
 
     def reached(self, number: int) -> None:
-        """So many are gone by now."""
+        """So many were pruned so far."""
         self.done = number
         if time.monotonic() - self._last >= EVERY:
             self._last = time.monotonic()
             self._out.note(f"{number} of {self.matching}")
 
-    async def told(self, pruning: Awaitable[int]) -> None:
-        """Wait for the end; an end before its time is told with the number that is gone."""
+    async def wait(self, pruning: Awaitable[int]) -> None:
+        """Wait for the end; if it is interrupted, report how many jobs were pruned until then."""
         try:
             self.done = await pruning
         except (Exception, asyncio.CancelledError) as error:
             if self.done or isinstance(error, asyncio.CancelledError):
-                self._out.note(f"stopped: {self.done} of {jobs(self.matching)} {self._verb()}; run it again to go on")
+                self._out.note(
+                    f"stopped: {self.done} of {jobs(self.matching)} {self._verb()}; run it again to continue"
+                )
             raise
 
     def would(self) -> str:

@@ -1,7 +1,7 @@
-"""`perdure demo`: watch a real agent lose its worker to SIGKILL, go on, ask a person and finish; then see the proof.
+"""`perdure demo`: an agent loses its worker to SIGKILL, continues, asks a person and finishes; then its log is checked.
 
 It runs examples/release_notes.py on a real git repository: an embedded store, worker processes of their own, a crash in the
-middle. The example leaves a line in a file whenever the body of a step really runs; those lines, held against the job's log,
+middle. The example leaves a line in a file whenever the body of a step really runs; compared with the job's log, those lines
 show what ran how often.
 """
 
@@ -29,7 +29,7 @@ from uuid import UUID
 import perdure
 from perdure import App
 from perdure.cli.demo_view import View
-from perdure.cli.errors import told
+from perdure.cli.errors import format_error
 from perdure.config import load_settings
 from perdure.model.errors import Fail, PerdureError
 from perdure.model.events import Event
@@ -38,8 +38,8 @@ LEASE = 3
 PACE = 0.25
 COMMITS = 24
 FEW = 5
-"""A directory's own repository with fewer commits makes a poor show: a sample takes its place."""
-PATIENCE = 120
+"""The repository of the current directory is used if it has at least so many commits; else a sample."""
+TIME_LIMIT = 120
 DRAFT_LINES = 24
 NOTES_LINES = 8
 
@@ -51,8 +51,8 @@ class DemoFailed(PerdureError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where it plays: everything the demo writes is in `directory`."""
+class Files:
+    """The files of a demo: everything that it writes is in `directory`."""
 
     directory: Path
     repository: str
@@ -65,7 +65,7 @@ class Stage:
         return f"sqlite:///{self.directory / 'perdure.db'}"
 
     @property
-    def witness(self) -> Path:
+    def executions(self) -> Path:
         """One line per real execution of a step."""
         return self.directory / "executions.log"
 
@@ -76,18 +76,18 @@ class Stage:
 
 
 def run_demo(repository: str | None, *, directory: str | None, auto_approve: bool) -> int:
-    """Run the demo; return 0 if everything it claims was proven, 1 if not, 130 if it was interrupted.
+    """Run the demo; return 0 if all checks passed, 1 if not, 130 if it was interrupted.
 
     repository: None takes the current directory's, or makes a sample. directory: where to keep what it writes, default a new
     temporary one. auto_approve: do not ask.
     """
     view = View()
     try:
-        stage = _set_up(repository, directory)
-        return asyncio.run(_play(stage, view, asking=not auto_approve and _attended()))
+        files = _set_up(repository, directory)
+        return asyncio.run(_run(files, view, asking=not auto_approve and _attended()))
     except PerdureError as error:
         view.close()
-        print(told(error.message, error.hint, error.code), file=sys.stderr)
+        print(format_error(error.message, error.hint, error.code), file=sys.stderr)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         view.close()
@@ -100,10 +100,10 @@ def _attended() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
-# -- the stage ------------------------------------------------------------------------------------------------------------
+# -- the files ------------------------------------------------------------------------------------------------------------
 
 
-def _set_up(repository: str | None, directory: str | None) -> Stage:
+def _set_up(repository: str | None, directory: str | None) -> Files:
     if shutil.which("git") is None:
         raise DemoFailed("the demo reads a git repository, and git is not installed")
     example = _load_example("release_notes")
@@ -125,7 +125,7 @@ def _set_up(repository: str | None, directory: str | None) -> Stage:
             _load_example("teapot").make(Path(repository))
         except RuntimeError as error:
             raise DemoFailed(str(error)) from None
-    return Stage(made, str(Path(repository or ".").resolve()), sample, example)
+    return Files(made, str(Path(repository or ".").resolve()), sample, example)
 
 
 def _load_example(name: str) -> Any:
@@ -150,34 +150,34 @@ def _commits_here(example: Any) -> int:
         return 0
 
 
-# -- the play -------------------------------------------------------------------------------------------------------------
+# -- the run -------------------------------------------------------------------------------------------------------------
 
 
-async def _play(stage: Stage, view: View, *, asking: bool) -> int:
-    app: App = stage.example.app
-    app.configure(load_settings({"database_url": stage.url}, environ={}, directory=stage.directory))
+async def _run(files: Files, view: View, *, asking: bool) -> int:
+    app: App = files.example.app
+    app.configure(load_settings({"database_url": files.url}, environ={}, directory=files.directory))
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
-    play = Play(stage, view, app, asking=asking)
+    run = Run(files, view, app, asking=asking)
     try:
-        async with app, asyncio.timeout(None if asking else PATIENCE):
-            return await play.run()
+        async with app, asyncio.timeout(None if asking else TIME_LIMIT):
+            return await run.run()
     except TimeoutError:
         raise DemoFailed(
-            f"nothing more happened within {PATIENCE} s; the workers' logs are in {stage.directory}"
+            f"the demo was not finished within {TIME_LIMIT} s; the workers' logs are in {files.directory}"
         ) from None
     finally:
-        play.stop_workers()
+        run.stop_workers()
 
 
-class Play:
-    """One performance: the job, its workers, and what was seen of them."""
+class Run:
+    """One run: the job, its workers, and what was seen of them."""
 
-    def __init__(self, stage: Stage, view: View, app: App, *, asking: bool) -> None:
-        self._stage = stage
+    def __init__(self, files: Files, view: View, app: App, *, asking: bool) -> None:
+        self._files = files
         self._view = view
         self._client = app.acting(via="demo")
         self._asking = asking
@@ -193,17 +193,17 @@ class Play:
 
     async def run(self) -> int:
         """From the enqueue to the proof."""
-        stage, view = self._stage, self._view
-        view.say(f"An agent writes release notes for {stage.repository}", "bold")
-        if stage.sample:
+        files, view = self._files, self._view
+        view.say(f"An agent writes release notes for {files.repository}", "bold")
+        if files.sample:
             view.say(f"  this is no repository with {FEW} commits or more, so a sample was made; or: perdure demo REPO")
-        view.say(f"  store  {stage.url}")
+        view.say(f"  store  {files.url}")
         view.say(f"  lease  {LEASE} s, so that you do not wait long for the takeover; the default is 30 s")
-        brief = stage.example.Brief(stage.repository, str(stage.notes), COMMITS)
-        handle = await self._client.enqueue(stage.example.release_notes, brief, goal="release notes, as a demo")
+        brief = files.example.Brief(files.repository, str(files.notes), COMMITS)
+        handle = await self._client.enqueue(files.example.release_notes, brief, goal="release notes, as a demo")
         self._job = handle.id
         job = await handle.get()
-        view.say(f"\njob …{job.short_id} is enqueued: it is in the file now, whatever happens")
+        view.say(f"\njob …{job.short_id} is enqueued: it is in the file now and cannot be lost")
         self._start_worker()
         async with contextlib.aclosing(self._events()) as events:
             async for event in events:
@@ -213,11 +213,11 @@ class Play:
             raise DemoFailed(f"the job is {job.status}: {job.error_message or job.note.get('reason')}")
         self.stop_workers()
         view.close()
-        view.say(f"\nThe agent wrote {stage.notes}:", "bold")
-        view.page(stage.notes.read_text(encoding="utf-8"), NOTES_LINES)
-        proven = self._prove(await handle.events())
-        self._say_where_to_look(job.short_id)
-        return 0 if proven else 1
+        view.say(f"\nThe agent wrote {files.notes}:", "bold")
+        view.page(files.notes.read_text(encoding="utf-8"), NOTES_LINES)
+        good = self._check(await handle.events())
+        self._show_commands(job.short_id)
+        return 0 if good else 1
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         """The job's log as it grows; raises DemoFailed if the worker dies of anything but our kill."""
@@ -278,26 +278,27 @@ class Play:
         view.say("\nThe draft:")
         view.page(approval.payload["text"], None if self._asking else DRAFT_LINES)
         view.say(
-            f"\nThe job waits for a person and costs nothing meanwhile: …{approval.short_id} {approval.title}", "bold"
+            f"\nThe job waits for a person, and no worker holds it meanwhile: …{approval.short_id} {approval.title}",
+            "bold",
         )
         if not self._asking:
-            view.say("nobody is asked here (no terminal, CI or --yes): the demo approves by itself")
+            view.say("no terminal, CI or --yes: the demo approves without asking")
         elif not await view.ask("Approve? [Y/n] "):
             await self._client.deny(approval.id, comment="denied in the demo")
-            raise DemoFailed("you denied it: the job FAILED, as it is told to, and nothing was written")
+            raise DemoFailed("you denied it: the job is FAILED, as it asked for, and nothing was written")
         await self._client.approve(approval.id, comment="approved in the demo")
 
     # -- workers -----------------------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> None:
-        stage = self._stage
-        settings = {"database_url": stage.url, "app": "release_notes:app", "lease": f"{LEASE}s", "tenant": "default"}
+        files = self._files
+        settings = {"database_url": files.url, "app": "release_notes:app", "lease": f"{LEASE}s", "tenant": "default"}
         settings |= {"queues": "default", "concurrency": "4", "log_format": "text", "log_level": "info"}
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PERDURE_")}
         environment |= {f"PERDURE_{name.upper()}": value for name, value in settings.items()}
-        paths = [str(Path(stage.example.__file__).parent), environment.get("PYTHONPATH", "")]
+        paths = [str(Path(files.example.__file__).parent), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-        environment |= {"RELEASE_NOTES_WITNESS": str(stage.witness), "RELEASE_NOTES_PACE": str(PACE)}
+        environment |= {"RELEASE_NOTES_WITNESS": str(files.executions), "RELEASE_NOTES_PACE": str(PACE)}
         with self._log_of(len(self._workers) + 1).open("wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "perdure", "worker", "start", "--supervised"],
@@ -305,14 +306,14 @@ class Play:
                 stdout=log,
                 stderr=log,
                 env=environment,
-                cwd=stage.directory,
+                cwd=files.directory,
                 start_new_session=True,  # Ctrl-C is ours: we stop the workers
             )
         self._workers.append(worker)
         self._view.say(f"started a worker: perdure worker start --app release_notes:app (pid {worker.pid})", "cyan")
 
     def _log_of(self, number: int) -> Path:
-        return self._stage.directory / f"worker-{number}.log"
+        return self._files.directory / f"worker-{number}.log"
 
     def _kill(self) -> None:
         worker = self._workers[-1]
@@ -337,32 +338,30 @@ class Play:
             if worker.stdin is not None:
                 worker.stdin.close()
 
-    # -- the proof ---------------------------------------------------------------------------------------------------------
+    # -- the checks ---------------------------------------------------------------------------------------------------------
 
-    def _prove(self, events: list[Event]) -> bool:
-        """Hold the witness's lines against the log; say and return whether everything is as promised."""
+    def _check(self, events: list[Event]) -> bool:
+        """Compare the lines that the steps wrote with the log; print and return whether everything is as promised."""
         keys = [e.payload["key"] for e in events if e.type in ("node_finished", "tool_returned")]
         name_of = {hashlib.sha256(f"{self._job}:{key}".encode()).hexdigest()[:32]: key for key in keys}
-        lines = self._stage.witness.read_text(encoding="utf-8").splitlines()
+        lines = self._files.executions.read_text(encoding="utf-8").splitlines()
         ran = Counter(name_of.get(line.split()[0], line) for line in lines)
         cut_off = sum(count - 1 for key, count in ran.items() if key not in self._safe)
         again = sum(ran[key] - 1 for key in self._safe)
         scope = next(e.payload["result"] for e in events if e.type == "node_finished" and e.payload["key"] == "range")
-        text = self._stage.notes.read_text(encoding="utf-8")
+        text = self._files.notes.read_text(encoding="utf-8")
         found = sum(f"({commit[:10]})" in text for commit in scope["commits"])
-        self._view.say(
-            "\nThe proof, from the job's log and from the lines the steps left when they really ran:", "bold"
-        )
-        told = f"{len(lines)} executions of {len(ran)} steps"
+        self._view.say("\nWhat the job's log and the lines that the steps wrote when they ran show:", "bold")
+        ran_text = f"{len(lines)} executions of {len(ran)} steps"
         if cut_off:
-            told += f": {cut_off} was cut off by the kill before it was recorded, and ran again"
+            ran_text += f": {cut_off} was cut off by the kill before it was recorded, and ran again"
         checks = [
             (
                 self._workers[0].returncode == -signal.SIGKILL and self._taken_over,
                 "1 worker killed, its job taken over",
             ),
             (len(keys) == len(set(keys)) == self._total, f"{len(keys)} of {self._total} steps recorded, each once"),
-            (set(ran) == set(keys) and cut_off <= 1, told),
+            (set(ran) == set(keys) and cut_off <= 1, ran_text),
             (
                 bool(self._safe) and again == 0,
                 f"{len(self._safe)} steps recorded before the kill, {again} of them ran again",
@@ -370,18 +369,18 @@ class Play:
             (found == len(scope["commits"]), f"{found} of {len(scope['commits'])} commits are in the notes"),
             ([e.version for e in events] == list(range(1, len(events) + 1)), f"{len(events)} events, no gap"),
         ]
-        for good, said in checks:
-            self._view.say(f"  {'ok    ' if good else 'FAILED'} {said}", "green" if good else "bold red")
+        for good, what in checks:
+            self._view.say(f"  {'ok    ' if good else 'FAILED'} {what}", "green" if good else "bold red")
         return all(good for good, _ in checks)
 
-    def _say_where_to_look(self, short_id: str) -> None:
-        db = f"--db {shlex.quote(self._stage.url)}"
+    def _show_commands(self, short_id: str) -> None:
+        db = f"--db {shlex.quote(self._files.url)}"
         say = self._view.say
-        say("\nLook further:", "bold")
+        say("\nMore commands:", "bold")
         looks = (f"jobs get {short_id}", f"jobs events {short_id}", f"jobs steps {short_id}")
         for command in (*looks, f"approvals get {self._approval}"):
             say(f"  {_program()} {command} {db}")
-        say(f"\nEverything it wrote is in {self._stage.directory}; delete it when you are done.")
+        say(f"\nEverything it wrote is in {self._files.directory}; delete it when you are done.")
 
 
 def _program() -> str:

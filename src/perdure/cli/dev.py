@@ -14,7 +14,7 @@ from rich.text import Text
 
 from perdure.cli import job_table as jobtable
 from perdure.cli.context import Cli, run_async
-from perdure.cli.format import approving, one_line
+from perdure.cli.format import approve_command, one_line
 from perdure.cli.options import command, group
 from perdure.cli.output import laid_out
 from perdure.cli.watch import REFRESH, state_line
@@ -128,7 +128,11 @@ class Dev:
     def _screen(self, jobs: tuple[Job, ...], approvals: tuple[Approval, ...], worker: Worker) -> Text:
         out, cli = self._cli.out, self._cli
         place = shown(BY_NAME["database_url"], cli.settings["database_url"])
-        stopping = "stopping: running steps finish, Ctrl-C again cuts them off" if worker.stopping else "Ctrl-C stops"
+        stopping = (
+            "stopping after the running steps; press Ctrl-C again to stop at once"
+            if worker.stopping
+            else "Ctrl-C stops"
+        )
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("perdure dev", "bold")
         text.append(f"  {stopping}", "yellow" if worker.stopping else "dim")
@@ -140,5 +144,5 @@ class Dev:
             text.append(f"no jobs yet; in another terminal: {cli.next('jobs start KIND')}\n")
         for approval in approvals:
             text.append(f"\n✋ {one_line(approval.title)}", "magenta")
-            text.append(f"  in another terminal: {cli.next(approving(approval))}")
+            text.append(f"  in another terminal: {cli.next(approve_command(approval))}")
         return text

@@ -32,8 +32,8 @@ async def flaky(ctx: JobContext) -> str:
     """Fails twice, then works."""
     await asyncio.sleep(0.5)
     if ctx.retry_count < 2:
-        raise ConnectionError(f"the other side hung up (try {ctx.retry_count + 1})")
-    return "worked at the third try"
+        raise ConnectionError(f"the connection was closed (attempt {ctx.retry_count + 1})")
+    return "worked in the third attempt"
 
 
 @app.job

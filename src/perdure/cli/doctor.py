@@ -1,4 +1,4 @@
-"""`perdure doctor`: find out what is wrong."""
+"""`perdure doctor`: check the installation, the database, workers and stuck jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.config import BY_NAME, shown
 from perdure.model.errors import PerdureError
 from perdure.operations.diagnose import Check, diagnose
 
-app = group("Find out what is wrong, if anything.", "perdure doctor")
+app = group("Check the installation, the database, workers and stuck jobs.", "perdure doctor")
 
 ICONS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✕", "red")}
 
@@ -52,7 +52,7 @@ async def _examined(cli: Cli) -> AsyncIterator[Check]:
         yield Check("settings", "wrong", error.message, error.hint)
         return
     if missing := cli.missing_file():
-        hint = "perdure dev, worker start or jobs start make it"
+        hint = "perdure dev, worker start or jobs start create it"
         yield Check("database", "warning", f"there is no file {missing} yet", hint)
         return
     async with cli.unopened() as client:
@@ -80,7 +80,5 @@ def _page(checks: list[Check], wrong: int) -> Text:
         if check.hint and check.status != "ok":
             text.append(f"            {clean_text(check.hint)}\n", "dim")
     text.append("\n")
-    text.append(
-        "everything is well" if not wrong else f"{wrong} thing{'s' * (wrong > 1)} wrong", "red" if wrong else "green"
-    )
+    text.append("no problems" if not wrong else f"{wrong} thing{'s' * (wrong > 1)} wrong", "red" if wrong else "green")
     return text

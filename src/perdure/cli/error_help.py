@@ -1,11 +1,11 @@
-"""What to do about each error: said by `perdure help CODE` and by the reference page of errors."""
+"""What to do about each error: shown by `perdure help CODE` and on the reference page of errors."""
 
 from __future__ import annotations
 
 ADVICE: dict[str, str] = {
     "malformed-setting": "Correct the setting that is named. `perdure config ls` shows where each value came from.",
     "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`.",
-    "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or switch off what asks for it.",
+    "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or change the setting that needs it.",
     "port-taken": "Choose another `metrics_port` (`--metrics-port`); 0 takes any that is free, and the log says which. With "
     "`--processes N` the ports above it have to be free as well, one for each process.",
     "store-error": "Read the message; it carries the database's own words. Trying again does not help. If a SQLite file is "
@@ -33,21 +33,21 @@ ADVICE: dict[str, str] = {
     "job-not-found": "`perdure jobs ls` shows the ids; `perdure config ls` shows which database was asked.",
     "approval-not-found": "`perdure approvals ls` shows those that are pending.",
     "worker-not-found": "`perdure worker status` shows the ids.",
-    "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork goes on where the job ended.",
+    "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork continues where the job ended.",
     "ambiguous-id": "Type more digits, or the full id; of several approvals of a job name one by its own id.",
-    "conflict": "Read the job and decide anew.",
-    "illegal-transition": "Look at the job again: it has moved on. A finished job stays as it is, and `perdure jobs rerun` "
+    "conflict": "Read the job again and decide what to do.",
+    "illegal-transition": "Look at the job again: it has changed. A finished job stays as it is, and `perdure jobs rerun` "
     "makes a new one; `perdure jobs explain` says what can be done with one that is not finished.",
     "version-mismatch": "Read the events after your version and try again.",
     "job-leased": "Wait until no worker holds the job, or let its handler write the event with `ctx.emit`.",
-    "job-pruned": "Start the job anew with its payload, if you have it: `perdure jobs export` or `db prune --export` may have.",
+    "job-pruned": "Enqueue the job again with its payload, if you have it: an export may have it.",
     "idempotency-conflict": "Use another key for another payload, or send the same payload again.",
     "already-decided": "Nothing to do: the first decision stands.",
-    "approval-expired": "Nothing to do: the job has gone on without the answer, or failed, as it asked for.",
-    "approval-changed": "Look at the approval again and decide on what it says now.",
+    "approval-expired": "Nothing to do: the job has continued without the answer, or failed, as it asked for.",
+    "approval-changed": "Read the approval again and decide on its new payload.",
     "real-jobs": "Give it a database of its own (`--db`), or allow it: `perdure chaos --allow-real-jobs`. It then works in a "
-    "tenant of its own and touches no job of others, but its load and its locks will be felt.",
-    "not-permitted": "Ask somebody who may.",
+    "tenant of its own and touches no job of others, but its load and its locks slow others down.",
+    "not-permitted": "Ask a person who may.",
     "wrong-token": "Ask for a fresh link: a newer token replaces an older one.",
     "not-assigned": "Decide as one of the assignees, or with the link's token.",
     "handler-error": "Read the message; it names the handler.",
@@ -59,10 +59,10 @@ ADVICE: dict[str, str] = {
     'than guess. Give the step another name, or call it with `ctx.options(on_change="keep")`, which takes the recorded result, '
     'or `on_change="rerun"`, which runs it again.',
     "unknown-outcome": "Find out whether the side effect happened; then `perdure jobs rerun`, if it must be done again.",
-    "notify-failed": "See to it that the function you passed as `notify=` works; its own error is the cause.",
+    "notify-failed": "Repair the function you passed as `notify=`; its own error is the cause.",
     "lease-lost": "Nothing to do: another worker has the job, and nothing this one tried was written.",
     "job-error": "Catch one of the three below it.",
-    "job-failed": "`error.job` is the record, `error.kind` says why. `perdure jobs rerun` tries again as a new job.",
+    "job-failed": "`error.job` is the record, `error.kind` says why. `perdure jobs rerun` runs it again as a new job.",
     "job-cancelled": "`error.job` is the record, with who cancelled it and why.",
     "wait-timeout": "Wait again: a timeout does not touch the job. `perdure jobs explain` says what it waits for; one that stays "
     "PENDING waits for a worker of its queue, which `perdure worker start` starts.",
@@ -74,9 +74,9 @@ ADVICE: dict[str, str] = {
     "error": "Catch it to catch everything that perdure raises.",
     "usage": "Nothing was done. `--help` after the command shows what it takes.",
     "app-not-found": "Write `--app module:attribute`, or set `app`; the module must be importable from where you are.",
-    "not-confirmed": "Say `--yes`, or run it where you can be asked.",
-    "declined": "Nothing was done. Run it again to answer otherwise.",
-    "approval-needed": "`perdure approvals ls` shows what is asked; the job goes on when it is answered.",
+    "not-confirmed": "Add `--yes`, or run it on a terminal.",
+    "declined": "Nothing was done. Run the command again to answer yes.",
+    "approval-needed": "`perdure approvals ls` shows what it asks for; the job continues when it is decided.",
     "no-worker": "`perdure worker start --app module:attribute` starts one; `worker status --stopped` shows those that left.",
-    "bug": "Not your fault. Run it again with `-v` and report it with the traceback.",
+    "bug": "This is an error in perdure. Run the command again with `-v` and report it with the traceback.",
 }

@@ -1,4 +1,4 @@
-"""How the command line ends: the one table from errors to exit codes, and how an error is told."""
+"""Exit codes: the one table from errors to exit codes, and how an error is printed."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Exit(enum.IntEnum):
 
 
 class AppNotFound(Usage):
-    """There is no App where --app says."""
+    """There is no App where --app points to."""
 
     code = "app-not-found"
 
 
 class NotConfirmed(Usage):
-    """Something that needs a yes was asked for where nobody can be asked."""
+    """The command needs a confirmation, and no person can be asked."""
 
     code = "not-confirmed"
 
@@ -51,13 +51,13 @@ class Declined(errors.PerdureError):
 
 
 class ApprovalNeeded(errors.PerdureError):
-    """The awaited job waits for a person."""
+    """The awaited job waits for an approval."""
 
     code = "approval-needed"
 
 
 class Bug(errors.PerdureError):
-    """Something that perdure did not expect."""
+    """An error in perdure itself."""
 
     code = "bug"
 
@@ -103,13 +103,13 @@ def exit_code_of(cls: type[BaseException]) -> int:
 
 
 def pipe_closed() -> int:
-    """Nobody reads our output any more: say nothing, not even at the very end, and return the exit code of SIGPIPE."""
+    """The reader of our output is gone: print nothing more, also not at interpreter exit, and return the exit code of SIGPIPE."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.PIPE_CLOSED
 
 
 def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: bool = False) -> int:
-    """Tell an error on stderr and return its exit code. What is no PerdureError is called a bug."""
+    """Print an error to stderr and return its exit code. An error that is not a PerdureError is reported as a bug."""
     if not isinstance(error, errors.PerdureError):
         if verbose:
             traceback.print_exception(error)
@@ -117,13 +117,13 @@ def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: 
     elif verbose > 1:
         traceback.print_exception(error)
     code = exit_code(error)
-    text = _as_json(error, code) if as_json else told(error.message, error.hint, error.code, color=color)
+    text = _as_json(error, code) if as_json else format_error(error.message, error.hint, error.code, color=color)
     print(text, file=sys.stderr)
     return code
 
 
-def told(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
-    """What happened, why, what next, and where the error's page is, as a person reads it."""
+def format_error(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
+    """The message, the hint, and the command that shows the error's page, as text for people."""
     from perdure.cli.format import clean_text
 
     mark = f"\x1b[1;31m{word}:\x1b[0m" if color else f"{word}:"

@@ -1,4 +1,4 @@
-"""The columns of a table of events, and each event in a few words."""
+"""The columns of a table of events, and a short summary of each event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def columns(times: Times) -> list[Column[Event]]:
         Column("at", lambda e: clock(e, times)),
         Column("type", _typed),
         Column("attempt", lambda e: str(e.attempt or ""), wide=True, right=True),
-        Column("what", lambda e: said(e, times), flexible=True),
+        Column("what", lambda e: summary(e, times), flexible=True),
     ]
 
 
@@ -31,7 +31,7 @@ def clock(event: Event, times: Times) -> str:
     return times.show(event.at)
 
 
-def said(event: Event, times: Times) -> str:
+def summary(event: Event, times: Times) -> str:
     """The event's payload in a few words: the keys that matter first, then the rest as JSON."""
     if not isinstance(event.payload, dict):
         return preview(event.payload)
@@ -58,7 +58,7 @@ def said(event: Event, times: Times) -> str:
 
 def line(event: Event, times: Times) -> str:
     """One line of a followed log."""
-    return f"{event.version:>5}  {clock(event, times)}  {event.type:<18}  {one_line(said(event, times))}".rstrip()
+    return f"{event.version:>5}  {clock(event, times)}  {event.type:<18}  {one_line(summary(event, times))}".rstrip()
 
 
 def _typed(event: Event) -> Cell:

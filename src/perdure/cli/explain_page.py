@@ -13,7 +13,7 @@ from perdure.model.explanation import Explanation
 
 
 def explain_page(explanation: Explanation, times: Times) -> Text:
-    """Why, the facts behind it, and what would move it."""
+    """The reason, the facts behind it, and what to do."""
     text = Text()
     word, style = status_cell(explanation.status)
     text.append(word, f"bold {style}")
@@ -25,7 +25,7 @@ def explain_page(explanation: Explanation, times: Times) -> Text:
             text.append(f"  {name.replace('_', ' '):<20}", "dim")
             text.append(one_line(shown) + "\n")
     if explanation.moves:
-        text.append("\nWhat would move it\n", "bold")
+        text.append("\nWhat to do\n", "bold")
         for move in explanation.moves:
             text.append(f"  {one_line(move.what)}:\n    {one_line(move.command)}\n")
     return text
@@ -39,7 +39,7 @@ def _shown(value: Any, times: Times) -> str:
             return times.show(value)
         case float():
             return f"{value:g}"
-        case list():  # of records: the sentence tells them
+        case list():  # of records: the sentence names them
             return "" if isinstance(value[0], dict) else ", ".join(map(str, value))
         case _:
             return str(value)

@@ -1,4 +1,4 @@
-"""Values as people read them: text that cannot trick a terminal, statuses, times, durations, ids."""
+"""Values as text: escaped for a terminal, statuses, times, durations, ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval
 from perdure.model.states import Status
 from perdure.model.timing import seconds
-from perdure.model.timing import span as span  # noqa: PLC0414  shown by every command: these words offer it too
+from perdure.model.timing import span as span  # noqa: PLC0414  used by every command with the other formats
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BEYOND_JSON = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -29,11 +29,11 @@ ICONS = {
     Status.DEADLETTER: ("☠", "red"),
     Status.CANCELLED: ("⊘", "dim"),
 }
-"""Icon and style of a status; the word always stands beside them."""
+"""Icon and style of a status; always shown with the word."""
 
 
 def clean_text(text: str) -> str:
-    """Text with control and direction characters spelled out, so that nobody's data can move the cursor or hide words."""
+    """Text with control and direction characters escaped, so that data cannot move the cursor or hide words."""
     return _CONTROL.sub(lambda m: _escaped(m[0]), text.replace("\r\n", "\n"))
 
 
@@ -43,7 +43,7 @@ def one_line(text: str) -> str:
 
 
 def safe_json(text: str) -> str:
-    """JSON text, still JSON, without characters that a terminal would obey."""
+    """JSON text without characters that control a terminal; it is still JSON."""
     return _BEYOND_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
@@ -57,8 +57,8 @@ def short(id: Any) -> str:
     return "…" + str(id).replace("-", "")[-8:]
 
 
-def approving(approval: Approval) -> str:
-    """The command that says yes to an approval, without `perdure`: a question takes an answer."""
+def approve_command(approval: Approval) -> str:
+    """The command that approves an approval, without `perdure`; a question needs an answer."""
     command = f"approvals approve {approval.short_id}"
     return command if approval.kind == "approval" else f"{command} --outcome happened --result JSON"
 
@@ -139,7 +139,7 @@ def moment(text: str, option: str, *, past: bool) -> datetime:
         try:
             named = day.replace(hour=int(clock[2]), minute=int(clock[3]), second=int(clock[4] or 0), microsecond=0)
         except ValueError as error:
-            raise Usage(f"{option}: '{text}' is no time: {error}") from None
+            raise Usage(f"{option}: '{text}' is not a time: {error}") from None
         return named.replace(tzinfo=None).astimezone(UTC)
     try:
         return datetime.fromisoformat(typed.replace(" ", "T", 1)).astimezone(UTC)

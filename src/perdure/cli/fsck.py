@@ -1,4 +1,4 @@
-"""`perdure fsck`: prove that what is stored can be so, and repair what is safe."""
+"""`perdure fsck`: check that every job fits its log, and repair what is safe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perdure.cli.output import Mode, as_dict
 from perdure.model.fsck_faults import Finding
 from perdure.operations.fsck import FsckSummary, check_database, repair_database
 
-app = group("Prove that every job fits its log, and repair what is safe.", "perdure fsck")
+app = group("Check that every job fits its log, and repair what is safe.", "perdure fsck")
 
 NO_JOB = "-" * 8
 
@@ -34,11 +34,11 @@ async def fsck(
         bool, typer.Option("--fix", help="Repair what is safe, each thing in a transaction of its own")
     ] = False,
 ) -> int:
-    """Prove that every job fits its log, and repair what is safe.
+    """Check that every job fits its log, and repair what is safe.
 
-    A job's row is what its log adds up to; leases, queue, waits, approvals and the schema are there and fit.
-    One line per fault: its code, the job, what is wrong. It only reads (but for --fix), and workers may go on meanwhile.
-    Exit code 0 if the database is in order or was brought into order, 1 if faults remain.
+    It checks that a job's row follows from its log, and that leases, queue, waits, approvals and the schema are complete.
+    One line per fault: its code, the job, what is wrong. Without --fix it only reads. Workers may run meanwhile.
+    Exit code 0 if no faults remain, else 1.
     """
     out = cli.out
     kept: list[Finding] = []
@@ -82,7 +82,7 @@ def as_json(finding: Finding) -> dict[str, Any]:
 
 
 def line(finding: Finding) -> Text:
-    """A finding on one line: what became of it, its code, the job's short id, what is wrong."""
+    """A finding on one line: fixed, note or fault, its code, the job's short id, what is wrong."""
     word, style = ("fixed", "green") if finding.fixed else ("note", "yellow") if finding.note else ("fault", "red")
     text = Text(f"{word:<5} ", style)
     text.append(f"{finding.code:<16} ", "bold")
@@ -98,11 +98,11 @@ def _sum_up(cli: Cli, summary: FsckSummary, *, fix: bool) -> None:
     for code, advice in summary.advice.items():
         out.note(f"{code}: {advice}")
     if not summary.remaining and not summary.fixed:
-        out.note(f"{examined}: all is well")
+        out.note(f"{examined}: no faults")
         return
-    out.note(f"{examined}: {_faults(summary.remaining + summary.fixed)}, {summary.fixed} repaired")
+    out.note(f"{examined}: {_faults(summary.remaining + summary.fixed)}, {summary.fixed} fixed")
     if summary.fixable and not fix:
-        out.note(f"{summary.fixable} can be repaired: {cli.next('fsck --fix')}")
+        out.note(f"{summary.fixable} can be fixed: {cli.next('fsck --fix')}")
 
 
 def _faults(number: int) -> str:

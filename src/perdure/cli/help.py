@@ -1,4 +1,4 @@
-"""Typer's commands with our help pages, aliases and lazily loaded groups. Nothing here needs more than typer itself."""
+"""Typer's commands with our help pages, aliases and lazily loaded groups. It imports typer and nothing else."""
 
 from __future__ import annotations
 

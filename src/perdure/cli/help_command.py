@@ -1,4 +1,4 @@
-"""`perdure help`: a command's help page, or what an error or a fault means and what to do about it. It needs no network."""
+"""`perdure help`: a command's help page, or what an error or a fault means and what to do about it. No network is used."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _fault_page(facts: dict[str, Any]) -> Any:
 
     what = "note" if facts["note"] else "fault"
     repair, advice = facts["repair"], facts["advice"]
-    does = f"`perdure fsck --fix` repairs it: {repair}." if repair else "`perdure fsck --fix` leaves it as it is."
+    does = f"`perdure fsck --fix` repairs it: {repair}." if repair else "`perdure fsck --fix` does not repair it."
     if advice:
         does += f" For what is not repaired: {advice[0].lower()}{advice[1:]}" if repair else f" {advice}"
     means = facts["means"][0].upper() + facts["means"][1:] + "."

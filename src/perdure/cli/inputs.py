@@ -1,4 +1,4 @@
-"""What people type into commands: parameters, JSON, files, ids from stdin."""
+"""Parse what is typed: parameters, JSON, files, ids from stdin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_text(value: str, option: str) -> str:
 
 
 def read_json(value: str, option: str) -> Any:
-    """JSON as typed, from `@file` or from stdin (`-`). Raises Usage that says where it breaks."""
+    """JSON as typed, from `@file` or from stdin (`-`). Raises Usage with the place of the error."""
     text = read_text(value, option)
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -96,7 +96,7 @@ def ids_given(ids: Sequence[str], what: str = "a job") -> list[str]:
         return []
     if not found:
         raise Usage(
-            f"which one? Name {what} by its id, whole or its last 6 or more hex digits", hint="- reads ids from stdin"
+            f"no id is given. Give {what} by its id or its last 6 or more hex digits", hint="- reads ids from stdin"
         )
     return list(dict.fromkeys(found))
 

@@ -1,4 +1,4 @@
-"""Commands that steer jobs: cancel, retry-now, rerun, fork."""
+"""Commands that control jobs: cancel, retry-now, rerun, fork."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.cli import inputs
 from perdure.cli.context import Cli
 from perdure.cli.format import bare, one_line, short
 from perdure.cli.job_options import Id, Ids, Reason, app
-from perdure.cli.job_start import follow_to_end, see_off
+from perdure.cli.job_start import follow_to_end, show_started
 from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, laid_out, status_cell
 from perdure.model.jobs import Job
@@ -30,10 +30,10 @@ async def cancel(
     ids: Ids,
     reason: Reason = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not wait for the worker to stop it: fence it off at once")
+        bool, typer.Option("--force", help="Do not wait for the worker: take its lease away at once")
     ] = False,
 ) -> int:
-    """Cancel jobs, in any state. A running one is stopped by its worker, within a second as a rule."""
+    """Cancel jobs, in any state. A running one is stopped by its worker, usually within a second."""
     chosen = inputs.ids_given(ids)
     if len(chosen) > 1:
         cli.confirm(f"Cancel {len(chosen)} jobs?")
@@ -41,13 +41,13 @@ async def cancel(
         done, code = await cli.each(chosen, lambda job: cancel_job(client, job, reason=reason, force=force))
     _print_statuses(cli, done)
     if cli.out.for_people and any(not job.status.terminal for job in done):
-        cli.out.note("its worker was asked to stop it; after 10 s without an answer it is fenced off")
+        cli.out.note("its worker was asked to stop it; after 10 s without an answer its lease is taken away")
     return code
 
 
 @command(app, "retry-now", example="perdure jobs retry-now 43149ff1")
 async def retry_now(cli: Cli, ids: Ids, reason: Reason = None) -> int:
-    """Make jobs due now that wait for their next try or for a delayed start."""
+    """Make jobs due now that wait for their next attempt or for a delayed start."""
     chosen = inputs.ids_given(ids)
     async with cli.client() as client:
         done, code = await cli.each(chosen, lambda job: retry_job_now(client, job, reason=reason))
@@ -96,7 +96,7 @@ async def fork(
         typer.Option(
             "--from-step",
             metavar="STEP",
-            help="Run again from this step (name or number) on; without it nothing runs again",
+            help="Run again from this step on (name or number); without it no recorded step runs again",
         ),
     ] = None,
     input: Annotated[
@@ -107,7 +107,7 @@ async def fork(
         typer.Option("--set", metavar="PATH=VALUE", help="Change a part of the input: input.a=text, input.a.0:=json"),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Wait for its end, and show every event meanwhile (on stderr)")
+        bool, typer.Option("-f", "--follow", help="Wait until it is finished, and print every event (on stderr)")
     ] = False,
     reason: Reason = None,
 ) -> None:
@@ -129,7 +129,7 @@ async def fork(
         if follow:
             await follow_to_end(cli, client, new.id, None, steps=True)
         else:
-            await see_off(cli, client, new.id)
+            await show_started(cli, client, new.id)
 
 
 def _print_statuses(cli: Cli, done: list[JobStatus]) -> None:

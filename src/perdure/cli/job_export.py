@@ -1,4 +1,4 @@
-"""`perdure jobs export`: jobs as lines of JSON, to read elsewhere or to keep."""
+"""`perdure jobs export`: jobs as JSON lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def export(
         typer.Option("--to", metavar="FILE", help="Write this file, gzipped if it ends in .gz, instead of stdout"),
     ] = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Blot out payloads, results and people; their shape stays")
+        bool, typer.Option("--redact", help="Replace payloads, results and names of people; the structure stays")
     ] = False,
     all: Annotated[bool, typer.Option("--all", help="Every job")] = False,
     status: Statuses = None,
@@ -47,17 +47,19 @@ async def export(
     until: Until = None,
     search: Search = None,
 ) -> None:
-    """Print jobs with all that is known of them, as JSON lines.
+    """Print jobs and everything stored about them, as JSON lines.
 
-    The job, its runs, approvals and events, and an end. It streams: memory does not grow with the number of jobs or events.
-    A file appears when it is complete.
+    For each job: the job, its attempts (`run`), approvals, events and an `end`. Memory does not grow with the number of jobs or
+    events. The file is created when the export is complete.
     """
     to = None if to == "-" else to
     wanted = filters(status, kind, queue, since, until, search)
     if (bool(ids) + bool(wanted) + all) != 1:
-        raise Usage("which jobs? Name them by their ids, or by filters, or say --all: one of the three")
+        raise Usage("which jobs? Give ids, filters or --all: one of the three")
     if to is None and cli.out.mode in (Mode.JSON, Mode.ID):
-        raise Usage("an export is made of lines, whatever -o says", hint="leave -o out, or write a file with --to")
+        raise Usage(
+            "an export is JSON lines; -o json and -o id do not apply", hint="leave -o out, or write a file with --to"
+        )
     chosen = inputs.ids_given(ids) if ids else []
     if ids and not chosen:
         return
@@ -72,9 +74,9 @@ async def export(
             jobs = await write_records(records, Path(to))
         except OSError as error:
             raise Usage(f"--to: cannot write {to}: {error.strerror}") from None
-    said = "1 job" if jobs == 1 else f"{jobs} jobs"
+    count = "1 job" if jobs == 1 else f"{jobs} jobs"
     if cli.out.for_people:
-        cli.out.note(f"{said} in {to}")
+        cli.out.note(f"{count} in {to}")
     else:
         cli.out.rows([{"file": to, "jobs": jobs}], [], id=lambda r: r["file"], plain=dict)
 

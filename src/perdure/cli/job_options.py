@@ -11,7 +11,7 @@ from perdure.cli.format import moment
 from perdure.cli.options import group
 from perdure.operations.selection import JobSelection
 
-app = group("Start, look at and steer jobs.", "perdure jobs ls --status running")
+app = group("Start, read and control jobs.", "perdure jobs ls --status running")
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs; - reads ids from stdin")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A job: its id, or 6 or more of its last hex digits")]

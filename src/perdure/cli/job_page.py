@@ -1,4 +1,4 @@
-"""The page of `jobs get`: one job, everything that answers "why is it here, and what would move it"."""
+"""The page of `jobs get`: one job with everything that is stored about it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.text import Text
 
 from perdure.cli import event_table as eventtable
 from perdure.cli import step_table as steps
-from perdure.cli.format import Times, approving, clean_text, one_line, short, span
-from perdure.cli.job_table import bar, tries
+from perdure.cli.format import Times, approve_command, clean_text, one_line, short, span
+from perdure.cli.job_table import attempts, bar
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Job, RunRecord
@@ -76,8 +76,8 @@ class JobPage:
         if self._record.head is not None:
             self._fact("as of", f"version {job.version} of {self._record.head}, {show(self._record.events[-1].at)}")
         self._fact("queue", f"{job.queue}, priority {job.priority}" + _other_tenant(job))
-        claims = f", claimed {job.attempt} times" if job.attempt > tries(job) else ""
-        self._fact("try", f"{tries(job)} of {job.max_retries + 1}{claims}")
+        claims = f", claimed {job.attempt} times" if job.attempt > attempts(job) else ""
+        self._fact("attempts", f"{attempts(job)} of {job.max_retries + 1}{claims}")
         took = ""
         if job.started_at and job.finished_at:
             took = f" (took {span((job.finished_at - job.started_at).total_seconds())})"
@@ -85,7 +85,7 @@ class JobPage:
         self._fact("started", show(job.started_at))
         self._fact("finished", show(job.finished_at) + took if job.finished_at else "")
         if job.status is Status.RETRY:
-            self._fact("next try", show(job.next_retry_at))
+            self._fact("next attempt", show(job.next_retry_at))
             self._fact("because", str(job.note.get("error") or job.note.get("reason") or ""))
         elif job.due_at is not None:
             due = job.due_at <= self._times.now
@@ -97,7 +97,7 @@ class JobPage:
             self._fact("origin", f"{job.origin_kind} of {short(job.origin_id)}")
         if job.lease is not None:
             left = (job.lease.expires_at - self._times.now).total_seconds()
-            lease = f"lease {span(left)} left" if left > 0 else "lease has run out: it will be taken over"
+            lease = f"lease {span(left)} left" if left > 0 else "lease expired: another worker will take it over"
             self._fact("worker", f"{job.lease.worker_id}, {lease}")
             self._fact("asked to stop", show(job.lease.cancel_requested_at))
         elif job.status.leased:
@@ -208,10 +208,10 @@ def pretty(value: Any) -> str:
 
 
 def next_commands(job: Job, approvals: Sequence[Approval]) -> list[str]:
-    """What one would type next."""
+    """Commands to type next."""
     id = job.short_id
     if job.status is Status.WAITING_FOR_APPROVAL and approvals:
-        return [f"approvals get {approvals[0].short_id}", approving(approvals[0])]
+        return [f"approvals get {approvals[0].short_id}", approve_command(approvals[0])]
     if (job.status in FAILURES or job.status is Status.CANCELLED) and job.pruned_at is None:
         return [f"jobs rerun {id}", f"jobs steps {id}"]
     if job.status.terminal:

@@ -1,4 +1,4 @@
-"""Commands that look at jobs: ls, get, watch, events, steps, count, explain, diff."""
+"""Commands that read jobs: ls, get, watch, events, steps, count, explain, diff."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ async def get(
         int | None, typer.Option("--at", metavar="VERSION", help="As it was at this version of its log")
     ] = None,
 ) -> int:
-    """Show everything about a job: why it is here, what it waits for, what it did.
+    """Show everything about a job: its facts, what it waits for, what it did.
 
-    With --at it is told from its log, which does not hold progress, the lease and the due time.
+    With --at it is read from its log, which does not have progress, the lease and the due time.
     """
     from perdure.cli.job_page import PARTS, JobPage, as_json, next_commands
 
@@ -138,7 +138,7 @@ async def watch(
     search: Search = None,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="DURATION", help="Give up after this")] = None,
 ) -> int:
-    """Watch jobs until they are done: a live table, or a line per change of state where there is no terminal.
+    """Watch jobs until they are finished: a live table, or without a terminal a line per change of status.
 
     Without ids it watches the jobs that match the filters and are not finished. The exit code is that of the worst outcome.
     """
@@ -162,7 +162,9 @@ async def watch(
 async def events(
     cli: Cli,
     id: Id,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what happens, to the job's end")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Continue with new events until the job is finished")
+    ] = False,
     from_version: Annotated[int, typer.Option("--from", metavar="N", help="From this version on", min=1)] = 1,
     types: Annotated[list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type")] = None,
 ) -> None:
@@ -178,7 +180,7 @@ async def events(
                 out.note("no such event")
             return
         if out.mode is Mode.JSON:
-            raise Usage("-o json prints one document; following needs lines", hint="use -o jsonl")
+            raise Usage("-o json prints one document; --follow prints lines", hint="use -o jsonl")
         async for event in follow_job(client, id, after=from_version - 1, types=wanted):
             if out.mode is Mode.JSONL:
                 out.json_line(eventtable.as_json(event))
@@ -190,7 +192,7 @@ async def events(
 
 @command(app, "steps", example="perdure jobs steps 43149ff1")
 async def steps_(cli: Cli, id: Id) -> None:
-    """Show a job's steps: what is recorded and never runs again, what runs, what waits."""
+    """Show a job's steps: those recorded, which never run again, and those that run or wait."""
     async with cli.client() as client:
         found = await jobs.list_steps(client, id)
     cli.out.rows(found, steps.columns(cli.out.times), id=lambda s: s.key)
@@ -230,7 +232,7 @@ async def count(
 
 @command(app, "explain", example="perdure jobs explain 43149ff1\nperdure jobs explain 43149ff1 --fields code")
 async def explain(cli: Cli, id: Id) -> None:
-    """Say why a job is not moving, and what would move it."""
+    """Explain why a job does not run or continue, and what to do about it."""
     from perdure.cli.explain_page import explain_page
 
     async with cli.client() as client:
@@ -248,12 +250,12 @@ async def explain(cli: Cli, id: Id) -> None:
 async def diff(
     cli: Cli,
     a: Annotated[str, typer.Argument(metavar="ID_A", help="A job")],
-    b: Annotated[str, typer.Argument(metavar="ID_B", help="Another: a rerun or a fork of it, as a rule")],
+    b: Annotated[str, typer.Argument(metavar="ID_B", help="Another: usually a rerun or a fork of it")],
     what: Annotated[
         list[str] | None, typer.Option("--what", metavar="PARTS", help="Only these: input, steps, result, outcome")
     ] = None,
 ) -> None:
-    """Show what differs between two jobs: - is only in the first, + only in the second, ~ in both and not the same."""
+    """Show what differs between two jobs: - only in the first, + only in the second, ~ in both, but different."""
     from perdure.cli.diff_page import PARTS, DiffPage, as_json
 
     parts = inputs.names(what) or list(PARTS)

@@ -59,13 +59,11 @@ async def start(
     ] = None,
     goal: Annotated[str | None, typer.Option("--goal", metavar="TEXT", help="A message or title for people")] = None,
     wait: Annotated[
-        str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait for the end, and print the result")
+        str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Wait, and show every event meanwhile (on stderr)")
-    ] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait, and print every event (on stderr)")] = False,
     stop_on_approval: Annotated[
-        bool, typer.Option("--stop-on-approval", help="With --wait: end with exit code 9 once it asks somebody")
+        bool, typer.Option("--stop-on-approval", help="With --wait: end with exit code 9 once it asks for an approval")
     ] = False,
     elsewhere: Annotated[
         bool, typer.Option("--elsewhere", help="The handler is not in the App of --app: do not check KIND")
@@ -104,15 +102,15 @@ async def start(
         if cli.out.for_people or cli.out.mode is Mode.ID:
             print(job.id, flush=True)
         if not job.created:
-            cli.out.note("this key was used before: the job is the one that was there")
+            cli.out.note("this key was used before: this is the job that has it")
         if wait is None and not follow:
-            await see_off(cli, client, job.id)
+            await show_started(cli, client, job.id)
         else:
             await follow_to_end(cli, client, job.id, limit, steps=follow, stop_on_approval=stop_on_approval)
 
 
-async def see_off(cli: Cli, client: Client, id: UUID) -> None:
-    """Say what a started job is, or how to watch it."""
+async def show_started(cli: Cli, client: Client, id: UUID) -> None:
+    """Print a job that was started, or the command that watches it."""
     if cli.out.for_programs:
         await _print_job(cli, client, id)
     elif cli.out.for_people:
@@ -122,7 +120,7 @@ async def see_off(cli: Cli, client: Client, id: UUID) -> None:
 async def follow_to_end(
     cli: Cli, client: Client, id: UUID, limit: float | None, *, steps: bool, stop_on_approval: bool = False
 ) -> None:
-    """Tell what a started job does, and its result. Raises as `Transcript.run`."""
+    """Print what a started job does, and its result. Raises as `Transcript.run`."""
     from perdure.cli.watch import Transcript
 
     transcript = Transcript(client, cli, id, steps=steps, stop_on_approval=stop_on_approval)

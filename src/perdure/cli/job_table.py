@@ -1,4 +1,4 @@
-"""The columns of a table of jobs, and the last word on each: why it failed, what it does, what it waits for."""
+"""The columns of a table of jobs, and the last column of each: why it failed, what it does, what it waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[
         Column("status", lambda j: status_cell(j.status)),
         Column("job", lambda j: f"{short(j.id)} {j.goal or ''}".rstrip(), flexible=True),
         Column("kind", lambda j: j.kind, flexible=True),
-        Column("try", lambda j: f"{tries(j)}/{j.max_retries + 1}", right=True),
+        Column("attempts", lambda j: f"{attempts(j)}/{j.max_retries + 1}", right=True),
         Column(times.age_column, lambda j: times.age(j.created_at), right=True),
         Column("queue", lambda j: j.queue, wide=True),
         Column("priority", lambda j: str(j.priority), wide=True, right=True),
@@ -30,7 +30,7 @@ def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[
     ]
 
 
-def tries(job: Job) -> int:
+def attempts(job: Job) -> int:
     """How many attempts counted so far, the running one included."""
     if job.status is Status.PENDING and job.retry_count == 0:
         return 0
@@ -38,21 +38,21 @@ def tries(job: Job) -> int:
 
 
 def last_word(job: Job, times: Times, approval: Approval | None = None) -> Cell:
-    """The one thing to know about a job."""
+    """The most important fact about a job, by its status."""
     due = job.due_at is not None and job.due_at <= times.now
     match job.status:
         case Status.FAILED | Status.DEADLETTER:
             return one_line(job.error_message or ""), "red"
         case Status.RETRY:
             why = job.note.get("error") or job.note.get("reason") or ""
-            return f"{'due' if due else 'next try ' + times.show(job.next_retry_at)}: {why}".rstrip(": ")
+            return f"{'due' if due else 'next attempt ' + times.show(job.next_retry_at)}: {why}".rstrip(": ")
         case Status.WAITING_FOR_APPROVAL if due:
             return "answered, waits for a worker"
         case Status.WAITING_FOR_APPROVAL if approval is not None:
             left = f", expires {times.show(approval.expires_at)}" if approval.expires_at else ""
             return f"asks: {approval.title}{left}"
         case Status.WAITING_FOR_APPROVAL:
-            return "asks somebody"
+            return "waits for an approval"
         case Status.PARKED | Status.WAITING:
             return _progress(job) + (f"wakes {times.show(job.due_at)}" if job.due_at and not due else "waits")
         case Status.PENDING:

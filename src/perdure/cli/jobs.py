@@ -1,11 +1,16 @@
-"""`perdure jobs`: start, look at and steer jobs. The commands register themselves on `app`, in this order."""
+"""`perdure jobs`: start, read and control jobs. Importing this module registers the commands on `app`."""
 
 from __future__ import annotations
 
-from perdure.cli import job_control as jobsteer
-from perdure.cli import job_export as jobexport
-from perdure.cli import job_queries as joblook
-from perdure.cli import job_start as jobadd
+from perdure.cli import job_control, job_export, job_queries, job_start
 from perdure.cli.job_options import app
 
-__all__ = ["app", "jobadd", "jobexport", "joblook", "jobsteer"]
+__all__ = ["app", "job_control", "job_export", "job_queries", "job_start"]
+
+ORDER = (
+    "start", "ls", "get", "watch", "events", "steps", "count", "explain", "diff", "cancel", "retry-now", "rerun", "fork",
+    "export",
+)  # fmt: skip
+"""The commands as the help lists them: from the start of a job to what is done with a finished one."""
+
+app.registered_commands.sort(key=lambda command: ORDER.index(command.name or ""))

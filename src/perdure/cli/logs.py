@@ -1,4 +1,4 @@
-"""Which log lines a command shows: what its settings say, what -v and -q say, and what suits a command that does no work."""
+"""Which log lines a command shows: by its settings, by -v and -q, and fewer where it runs no worker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from perdure.config import Settings
 
 
 def configure_logs(settings: Settings, flags: Flags, *, works: bool = False) -> None:
-    """Obey log_format and log_level; -v shows all, -q errors only. Where nothing `works`, only warnings are of interest
-    unless log_level says otherwise; where something does, the lines of its handlers are of interest as well."""
+    """Apply log_format and log_level; -v shows all, -q errors only. Without a worker only warnings are shown, unless log_level is
+    set; works: a worker runs, so the lines of its handlers are shown as well."""
     level = settings["log_level"] if works or settings.origins["log_level"] != "default" else "warning"
     if flags.verbose:
         level = "debug"

@@ -1,4 +1,4 @@
-"""The tree of commands, and how the program begins and ends."""
+"""The tree of commands, and the start and end of the program."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Root(LazyGroup):
     ]
     members = {  # noqa: RUF012  typer's classes are not ours to annotate
         "dev": ("perdure.cli.dev", "One process: a store, a worker and a live table of its jobs"),
-        "demo": ("perdure.cli.basics", "Watch a job crash, wait for a person and resume"),
-        "jobs": ("perdure.cli.jobs", "Start, look at and steer jobs"),
-        "approvals": ("perdure.cli.approvals", "Decide what jobs ask"),
-        "worker": ("perdure.cli.worker", "Run jobs; see and stop workers"),
-        "db": ("perdure.cli.db", "Look after the database"),
+        "demo": ("perdure.cli.basics", "Watch a job lose its worker, wait for your approval and finish"),
+        "jobs": ("perdure.cli.jobs", "Start, read and control jobs"),
+        "approvals": ("perdure.cli.approvals", "Read and decide approvals"),
+        "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),
+        "db": ("perdure.cli.db", "Migrate, inspect and prune the database"),
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),
-        "fsck": ("perdure.cli.fsck", "Prove that every job fits its log, and repair what is safe"),
-        "doctor": ("perdure.cli.doctor", "Find out what is wrong, if anything"),
-        "chaos": ("perdure.cli.chaos", "Kill workers by the thousand, and prove that nothing was lost"),
+        "fsck": ("perdure.cli.fsck", "Check that every job fits its log, and repair what is safe"),
+        "doctor": ("perdure.cli.doctor", "Check the installation, the database, workers and stuck jobs"),
+        "chaos": ("perdure.cli.chaos", "Kill worker processes, and check that no job is lost or runs wrongly"),
         "completion": ("perdure.cli.basics", "Print a completion script for your shell"),
         "version": ("perdure.cli.basics", "Print the version"),
         "help": ("perdure.cli.help_command", "Explain a command, or an error or fault by its code"),
@@ -81,8 +81,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line and return its exit code. An error is told on stderr."""
-    _mend_streams()
+    """Run one command line and return its exit code. An error is printed to stderr."""
+    _prepare_streams()
     if shell := os.environ.get("_PERDURE_COMPLETE"):
         from perdure.cli.completion import answer
 
@@ -106,19 +106,19 @@ def run(args: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _mend_streams() -> None:
-    """A closed stream is an empty one, and what the terminal's encoding lacks is spelled out."""
-    codecs.register_error("perdure.spelled", _spelled)
+def _prepare_streams() -> None:
+    """Replace closed streams, and write characters that the terminal's encoding lacks as JSON escapes."""
+    codecs.register_error("perdure.json_escape", _json_escaped)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  open to the end; pathlib is slow to load
         elif mode == "w" and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="perdure.spelled")
+            stream.reconfigure(errors="perdure.json_escape")
 
 
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    r"""As JSON spells it, for it may stand in JSON: `backslashreplace` writes \xe9 and \U0001f600, which are no JSON."""
+def _json_escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""Escape as JSON does, because the text may be JSON: `backslashreplace` writes \xe9 and \U0001f600, which are not JSON."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()

@@ -55,16 +55,16 @@ GLOBALS = (
     _choice("output", ("-o", "--output"), "How to print data (PERDURE_OUTPUT)", OUTPUTS),
     GlobalOption("json", ("--json",), "The same as -o json"),
     GlobalOption("fields", ("--fields",), "Only these columns, or keys of the JSON", "A,B,C"),
-    GlobalOption("quiet", ("-q", "--quiet"), "No messages but errors"),
+    GlobalOption("quiet", ("-q", "--quiet"), "Print no messages except errors"),
     GlobalOption("verbose", ("-v", "--verbose"), "More messages, tracebacks of bugs; -vv: of all errors"),
-    _choice("color", ("--color",), "Colour the output (NO_COLOR, FORCE_COLOR)", ("auto", "always", "never")),
+    _choice("color", ("--color",), "Use colours (NO_COLOR, FORCE_COLOR)", ("auto", "always", "never")),
     _choice(
         "time_format",
         ("--time-format",),
         "How to print times; iso when not on a terminal",
         ("relative", "iso", "epoch"),
     ),
-    GlobalOption("no_input", ("--no-input",), "Never ask (also where CI is set)"),
+    GlobalOption("no_input", ("--no-input",), "Never ask for confirmation (also where CI is set)"),
     GlobalOption("yes", ("-y", "--yes"), "Answer every question with yes"),
 )
 
@@ -159,7 +159,7 @@ def command(app: typer.Typer, name: str, *, example: str, hidden: bool = False) 
 def _one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if value is not None and value not in choices:
-            raise typer.BadParameter(f"'{value}' is none of {', '.join(choices)}")
+            raise typer.BadParameter(f"'{value}' is not one of {', '.join(choices)}")
         return value
 
     return check

@@ -116,12 +116,12 @@ class Output:
     # -- messages ----------------------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """A message for people: on stderr; not with -q, and not where a program reads along."""
+        """A message for people: on stderr; not with -q, and not with JSON output."""
         if not self.for_programs:
             self._say(text, "2")
 
     def warn(self, text: str) -> None:
-        """A message that matters more; for programs as JSON."""
+        """A more important message; with JSON output it is JSON as well."""
         if self.for_programs:
             self._say(json.dumps({"warning": text}, ensure_ascii=False), None)
         else:
@@ -200,7 +200,7 @@ class Output:
         print(safe_json(json.dumps(self._jsonable(value), ensure_ascii=False, indent=2)))
 
     def json_line(self, value: dict[str, Any]) -> None:
-        """Print one line of JSON, at once: somebody may be reading along."""
+        """Print one line of JSON and flush it: a program may read it while the command runs."""
         print(safe_json(json.dumps(self._jsonable(self._picked(value)), ensure_ascii=False)), flush=True)
 
     def _jsonable(self, value: Any) -> Any:

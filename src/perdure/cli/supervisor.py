@@ -1,4 +1,4 @@
-"""`worker start --processes N`: N worker processes, kept alive and stopped together."""
+"""`worker start --processes N`: N worker processes, restarted and stopped together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from perdure.cli.errors import Exit
 if TYPE_CHECKING:
     from perdure import App
 
-STEADY = 60.0
-"""A child that ran this long before it died is replaced at once: it was not the start that failed."""
+STABLE_AFTER = 60.0
+"""A child that ran this long is replaced at once when it ends: it was not the start that failed."""
 LONGEST_PAUSE = 30.0
-HOPELESS = 5
-"""So many starts in a row that fail at once end the whole, unless it is the database that is away."""
-AT_ONCE = 5.0
+MOST_FAILED_STARTS = 5
+"""After so many failed starts in a row all are stopped, unless the database cannot be reached."""
+FAILED_START = 5.0
+"""Seconds: a child that ends sooner is a failed start."""
 
 
 def check_ports(app: App, processes: int) -> None:
@@ -41,7 +42,7 @@ def check_ports(app: App, processes: int) -> None:
 
 class Supervisor:
     """Runs `perdure worker start` N times. The children sit in process groups of their own, so that a Ctrl-C of the terminal
-    reaches them only through us; each watches its stdin, whose other end is ours, so that none outlives us."""
+    reaches them only through us; each watches its stdin, whose other end is ours, so that none runs on without us."""
 
     def __init__(self, cli: Cli, processes: int, options: dict[str, str], *, once: bool) -> None:
         self._cli = cli
@@ -59,7 +60,7 @@ class Supervisor:
         self._code = int(Exit.OK)
 
     async def run(self) -> int:
-        """Until every child has left; return the exit code."""
+        """Run until every child has ended; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -70,7 +71,7 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         self._signals.append(number)
         if len(self._signals) == 1:
-            self._cli.out.note(f"stopping {len(self._children)} worker processes (once more: at once)")
+            self._cli.out.note(f"stopping {len(self._children)} worker processes. Press Ctrl-C again to stop at once")
         self._stop(signal.SIGKILL if len(self._signals) > 2 else signal.SIGTERM)
 
     def _stop(self, number: int) -> None:
@@ -86,12 +87,12 @@ class Supervisor:
             code = await self._child(slot)
             ran = time.monotonic() - began
             if code == 0 or self._stopping.is_set():
-                return  # it was asked to leave, or has nothing left to do
-            failures = failures + 1 if ran < AT_ONCE else 0
-            if code == Exit.USAGE or (failures >= HOPELESS and code != Exit.UNREACHABLE):
+                return  # it was asked to stop, or no job is due
+            failures = failures + 1 if ran < FAILED_START else 0
+            if code == Exit.USAGE or (failures >= MOST_FAILED_STARTS and code != Exit.UNREACHABLE):
                 self._give_up(slot, code)
                 return
-            pause = 1.0 if ran > STEADY else min(pause * 2, LONGEST_PAUSE)
+            pause = 1.0 if ran > STABLE_AFTER else min(pause * 2, LONGEST_PAUSE)
             self._cli.out.warn(f"worker process {slot} {_ended(code)}; another one starts in {pause:g} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), pause)
@@ -113,7 +114,7 @@ class Supervisor:
     def _give_up(self, slot: int, code: int) -> None:
         if self._code == Exit.OK:
             self._code = code if code > 0 else Exit.FAILURE
-            self._cli.out.warn(f"worker process {slot} {_ended(code)}; starting it again would not help")
+            self._cli.out.warn(f"worker process {slot} {_ended(code)}; it is not started again")
         self._stop(signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""The error of a command line that makes no sense."""
+"""The error of a command line that cannot be understood."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from perdure.model import errors
 
 
 class Usage(errors.PerdureError):
-    """The command line makes no sense; nothing was done."""
+    """The command line cannot be understood; nothing was done."""
 
     code = "usage"

@@ -11,7 +11,7 @@ from uuid import UUID
 from perdure.cli import event_table as eventtable
 from perdure.cli import job_table as jobtable
 from perdure.cli.errors import ApprovalNeeded, Exit, exit_code
-from perdure.cli.format import approving, bare, one_line, short
+from perdure.cli.format import approve_command, bare, one_line, short
 from perdure.cli.output import Mode, Output, laid_out, status_cell
 from perdure.model.errors import JobCancelled, JobFailed, PerdureError, WaitTimeout
 from perdure.model.events import Event
@@ -117,7 +117,7 @@ def state_line(job: Job, event: Event | None, out: Output) -> str:
     at = eventtable.clock(event, times) if event is not None else times.show(job.finished_at or job.updated_at)
     word = status_cell(status)[0]
     same = event is None or job.status is status
-    last = jobtable.last_word(job, times) if same else eventtable.said(event, times) if event else ""
+    last = jobtable.last_word(job, times) if same else eventtable.summary(event, times) if event else ""
     last = last if isinstance(last, str) else last[0]
     return f"{at}  {word:<22}  {short(job.id)} {one_line(job.kind)}  {one_line(last)}".rstrip()
 
@@ -175,16 +175,16 @@ class Transcript:
         times = self._out.times
         if self._steps:
             self._out.note(
-                f"{eventtable.clock(event, times)}  {event.type:<18}  {eventtable.said(event, times)}".rstrip()
+                f"{eventtable.clock(event, times)}  {event.type:<18}  {eventtable.summary(event, times)}".rstrip()
             )
         elif event.new_status is not None:
-            said = eventtable.said(event, times)
-            self._out.note(f"{eventtable.clock(event, times)}  {status_cell(event.new_status)[0]:<22}  {said}".rstrip())
+            text = eventtable.summary(event, times)
+            self._out.note(f"{eventtable.clock(event, times)}  {status_cell(event.new_status)[0]:<22}  {text}".rstrip())
         if event.new_status is not Status.WAITING_FOR_APPROVAL:
             return
         found = await list_approvals(self._client, job_id=self._id)
         for approval in found.items:
-            command = self._next(approving(approval))
+            command = self._next(approve_command(approval))
             if self._stop_on_approval:
                 raise ApprovalNeeded(
                     f"job {short(self._id)} waits for approval {short(approval.id)}: {approval.title}", hint=command

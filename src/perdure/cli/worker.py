@@ -1,4 +1,4 @@
-"""`perdure worker`: run jobs; see and stop workers."""
+"""`perdure worker`: run jobs; list and stop workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perdure.operations.workers import Asked, Health, drain_worker, health_of, l
 if TYPE_CHECKING:
     from perdure import Client, Worker
 
-app = group("Run jobs; see and stop workers.", "perdure worker start --app agents:app")
+app = group("Run jobs; list and stop workers.", "perdure worker start --app agents:app")
 
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="Workers, by id or its last 6 or more characters")
@@ -53,7 +53,9 @@ def start(
     lease: Annotated[
         str | None,
         typer.Option(
-            "--lease", metavar="DURATION", help="A silent worker's jobs are taken over after this; default 30s"
+            "--lease",
+            metavar="DURATION",
+            help="Jobs of a worker without heartbeats are taken over after this; default 30s",
         ),
     ] = None,
     drain_timeout: Annotated[
@@ -75,14 +77,20 @@ def start(
         str | None, typer.Option("--log-format", metavar="text|json", help="How to write log lines; default text")
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", help="So many worker processes; one that dies is replaced", min=1)
+        int,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            help="Number of worker processes; one that crashes is replaced",
+            min=1,
+        ),
     ] = 1,
-    once: Annotated[bool, typer.Option("--once", help="End as soon as nothing is due")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End as soon as no job is due")] = False,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when stdin ends")] = False,
 ) -> int:
     """Run a worker for the handlers of --app, until a signal or `worker stop` ends it.
 
-    SIGTERM or Ctrl-C: takes no more jobs, lets running steps finish and hands the rest back; a second one does not wait.
+    SIGTERM or Ctrl-C: takes no more jobs, lets running steps finish and hands back the other jobs; a second signal does not wait.
     With --processes the first process serves its metrics on PORT, the next on PORT + 1 and so on.
     """
     cli.more_flags = {
@@ -97,8 +105,8 @@ def start(
     own = cli.own_app
     if own is None:
         raise Usage(
-            "which handlers? Name the App: perdure worker start --app module:attr",
-            hint='or once and for all: PERDURE_APP, or app = "module:attr" in perdure.toml',
+            "no App is given: perdure worker start --app module:attr",
+            hint='or set it once: PERDURE_APP, or app = "module:attr" in perdure.toml',
         )
     if not len(own.registry):
         raise Usage(f"the App {cli.settings['app']} has no handlers", hint="a handler is a function under @app.job")
@@ -150,7 +158,7 @@ async def _serve(
 
 
 def _parent_gone(stop: object) -> None:
-    """The supervisor holds the other end of our stdin: its end is the end of the supervisor."""
+    """The supervisor holds the other end of our stdin: end of file means that the supervisor ended."""
     if not os.read(sys.stdin.fileno(), 100) and callable(stop):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop(signal.SIGTERM)
@@ -182,7 +190,7 @@ def columns(times: Times) -> list[Column[WorkerInfo]]:
 @command(app, "status", example="perdure worker status")
 async def status(
     cli: Cli,
-    stopped: Annotated[bool, typer.Option("--stopped", help="Also those that have left")] = False,
+    stopped: Annotated[bool, typer.Option("--stopped", help="Also those that have stopped")] = False,
 ) -> None:
     """List the workers on this database: whether they are alive, and how many jobs they hold."""
     async with cli.client() as client:
@@ -204,7 +212,7 @@ async def stop(
         bool, typer.Option("--now", help="Do not wait for running steps: cut them off, they run again")
     ] = False,
 ) -> int:
-    """Ask workers to stop: they finish running steps, hand back the rest and end. Without an id: the one that runs."""
+    """Ask workers to stop: they finish running steps, hand back their other jobs and end. Without an id: the one that runs."""
     return await _ask(cli, ids or [], lambda client, worker: stop_worker(client, worker, all=all, now=now), all=all)
 
 

@@ -60,9 +60,9 @@ class Migrated:
 
 @operation("database.status", role=Role.VIEWER)
 async def database_status(client: Client, *, with_sizes: bool = True) -> DatabaseStatus:
-    """What the database is, whether its schema fits, and how much room its tables take; also where there is no schema.
+    """What the database is, whether its schema fits, and how large its tables are; also where there is no schema.
 
-    Nothing is counted that would take long: rows are estimates, or counted up to a bound.
+    Numbers of rows are estimates, or counted up to a limit.
     """
     found = await client.database.schema_status()
     if found.current == 0:
