@@ -70,7 +70,7 @@ class TestSqlite:
         before = made()
         done = perdure(*args, "--db", URL, code=1)
         assert "users.db is not perdure's: it has tables (users), and no perdure schema" in done.err
-        assert "to keep perdure's tables beside them: perdure db migrate, or App(..., migrate=True)" in done.err
+        assert "to keep perdure's tables in the same file: perdure db migrate, or App(..., migrate=True)" in done.err
         assert done.err.rstrip().endswith("[perdure help foreign-database]")
         assert done.out == ""
         assert Path("users.db").read_bytes() == before

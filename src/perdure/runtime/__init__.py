@@ -1,1 +1,1 @@
-"""What happens: clients enqueue and steer, workers claim and run. Sees the store only through `store.protocol`."""
+"""Clients, which enqueue and control jobs, and workers, which claim and run them. Uses the store only through `store.protocol`."""

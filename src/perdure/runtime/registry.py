@@ -85,7 +85,7 @@ class Handler(Generic[I_contra, O]):
         self.__doc__ = fn.__doc__
 
     def arguments(self, payload: str, what: object) -> tuple[Any, ...]:
-        """What the function is called with beside its context. Raises InvalidInput, naming `what`, if that does not fit."""
+        """What the function is called with after its context. Raises InvalidInput, naming `what`, if that does not fit."""
         if not self.takes_input or (self.input_optional and payload == "null"):
             return ()
         return (codec.decode(payload, self.input_type, what),)

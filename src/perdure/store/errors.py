@@ -226,7 +226,7 @@ def foreign_file(tables: Sequence[str], taken: Sequence[str], where: str) -> For
         )
     return ForeignDatabase(
         what,
-        hint="check the URL with perdure config ls; to keep perdure's tables beside them: perdure db migrate, "
+        hint="check the URL with perdure config ls; to keep perdure's tables in the same file: perdure db migrate, "
         "or App(..., migrate=True)",
     )
 
