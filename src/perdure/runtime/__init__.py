@@ -1,1 +1,1 @@
-"""Clients, which enqueue and control jobs, and workers, which claim and run them. Uses the store only through `store.protocol`."""
+"""Clients enqueue and control jobs, workers claim and run them. Both use the store only through `store.protocol`."""
