@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -37,7 +38,7 @@ class Ends:
         self._observer = observer
         self._written = written
         self._context = contextvars.copy_context()
-        self._waiting: list[tuple[LeasedJob, Outcome]] = []
+        self._waiting: deque[tuple[LeasedJob, Outcome]] = deque()
         self._in_writing = 0
         self._writer: asyncio.Task[None] | None = None
         self._single: set[asyncio.Task[Status | None]] = set()
@@ -65,7 +66,7 @@ class Ends:
     async def _write_together(self) -> None:
         try:
             while self._waiting:
-                ends, self._waiting = self._waiting[:MOST_ENDS], self._waiting[MOST_ENDS:]
+                ends = [self._waiting.popleft() for _ in range(min(MOST_ENDS, len(self._waiting)))]
                 self._in_writing = len(ends)
                 try:
                     results = await self._store.leases.finish_many(
