@@ -59,7 +59,7 @@ async def test_a_claim_hands_over_everything_a_run_needs(store: Store) -> None:
     assert (job.priority, job.version, job.retry_count, job.max_retries, job.lost_starts) == (7, 2, 0, 5, 0)
     assert job.idempotency_key == "order:42"
     assert job.deadline == deadline
-    assert job.created_at <= job.claimed_at <= await store.now()
+    assert (await store.jobs.get_job(job.id)).created_at <= job.claimed_at <= await store.now()
     assert timedelta(seconds=89) < job.expires_at - job.claimed_at < timedelta(seconds=91)
 
     stands = await store.jobs.get_job(asked.id)
@@ -229,6 +229,18 @@ async def test_a_priority_changed_by_hand_counts_at_once(file_store: Store, shel
     await shell.run(f"update jobs set priority = 9 where id = {shell.id(second)}")
     assert (await claim(file_store, second)).priority == 9
     assert (await claim(file_store, first)).priority == 5
+
+
+async def test_a_lease_left_behind_by_hand_stops_no_claim(file_store: Store, shell: Shell) -> None:
+    ids = [await enqueue(file_store, queue="q") for _ in range(3)]
+    await shell.run(
+        "insert into job_claims (job_id, attempt, version, worker_id, expires_at)"
+        f" values ({shell.id(ids[1])}, 7, 9, 'gone', {shell.ago(1)})"
+    )
+    claimed = await file_store.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
+    assert {job.id for job in claimed} == {*ids}
+    assert {(job.lease.attempt, job.version) for job in claimed} == {(1, 2)}
+    assert await file_store.leases.heartbeat([job.lease for job in claimed], ttl=30) == {*ids}
 
 
 async def test_a_claim_of_nothing(store: Store) -> None:

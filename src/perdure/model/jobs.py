@@ -196,7 +196,6 @@ class ClaimedJob(NamedTuple):
     lost_starts: int
     idempotency_key: str | None
     deadline: datetime | None
-    created_at: datetime
     claimed_at: datetime
     expires_at: datetime
     waited: float = 0.0

@@ -2,33 +2,36 @@
 -- locks job_claims, then jobs, then approvals and waits, then job_queue; each by id. For `any (array[x])` see record.sql.
 
 -- name: claim
--- only_job: null for any. One index range per priority: 100k delayed jobs at priority 9 cost nothing.
+-- only_job: null for any. One index range per priority: 100k delayed jobs at priority 9 cost nothing. What most jobs leave as it is
+-- comes in `more`, null where it is as usual, and times are microseconds since 1970: a time costs the driver as much as all the rest.
+-- There is no `on conflict` for the lease: it would double what the insert writes. A lease that was left behind fails the statement,
+-- and claim.py goes on one by one.
 with picked as materialized (
-  select x.job_id from generate_series(9, 1, -1) p(priority) cross join lateral (
-    select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
+  select x.* from generate_series(9, 1, -1) p(priority) cross join lateral (
+    select q.job_id, q.run_at from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
     where q.lane = :lane and q.priority = p.priority::smallint and q.run_at <= perdure.db_now()
       and j.tenant_id = :tenant_id and (:only_job::uuid is null or q.job_id = :only_job)
     order by q.run_at, q.job_id limit :limit for update of q, j skip locked) x
   limit :limit
 ), taken as (
-  delete from perdure.job_queue q using picked p where q.job_id = any (array[p.job_id]) returning q.job_id, q.run_at
+  delete from perdure.job_queue where job_id = any (array(select job_id from picked))
 ), moved as (
   update perdure.jobs j set status = 'RUNNING', prev_status = j.status, version = j.version + 1, attempt = j.attempt + 1,
     next_retry_at = null, started_at = coalesce(j.started_at, perdure.db_now()), updated_at = perdure.db_now(),
     note = :note::json
-  from taken t where j.id = any (array[t.job_id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
-  returning j.id, j.kind, j.queue, j.goal, j.payload, j.priority, j.attempt, j.version, j.retry_count, j.max_retries,
-    j.lost_starts, j.idempotency_key, j.deadline, j.created_at, t.run_at
+  from picked p where j.id = any (array[p.job_id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
+  returning j.id, j.attempt, j.kind, j.payload, j.priority, j.version, p.run_at,
+    case when j.queue <> :queue or j.goal is not null or j.retry_count <> 0 or j.max_retries <> 3 or j.lost_starts <> 0
+        or j.idempotency_key is not null or j.deadline is not null
+      then json_build_array(j.queue, j.goal, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key,
+        (extract(epoch from j.deadline) * 1000000)::int8) end as more
 ), leased as (
   insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, ttl, expires_at)
   select id, :tenant_id, attempt, version, :worker_id, :ttl::interval, perdure.db_now() + :ttl::interval from moved
-  on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
-    ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = false,
-    cancel_requested_at = null, cancel_note = null
 )
-select m.id, m.attempt, m.kind, m.queue, m.goal, m.payload, m.priority, m.version, m.retry_count, m.max_retries,
-  m.lost_starts, m.idempotency_key, m.deadline, m.created_at, perdure.db_now() as claimed_at,
-  extract(epoch from perdure.db_now() - m.run_at)::float8 as waited
+select m.id, m.attempt, m.kind, m.payload, m.priority, m.version, m.more,
+  extract(epoch from perdure.db_now() - m.run_at)::float8 as waited,
+  (extract(epoch from perdure.db_now()) * 1000000)::int8 as claimed_at
 from moved m order by m.priority desc, m.run_at, m.id
 
 -- name: claim_front
@@ -36,6 +39,11 @@ from moved m order by m.priority desc, m.run_at, m.id
 select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
 where q.lane = :lane and q.run_at <= perdure.db_now() and j.tenant_id = :tenant_id
 order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip locked
+
+-- name: drop_stale_claim
+-- only: postgres a lease that was left behind by hand, of a job that no worker holds; SQLite's claim replaces it
+delete from perdure.job_claims k where k.job_id = :job_id and exists (select 1 from perdure.jobs j
+  where j.id = k.job_id and j.status not in ('RUNNING', 'WAITING'))
 
 -- name: push_back
 -- A job that cannot be claimed stands aside so that its lane goes on.

@@ -28,39 +28,40 @@ create function perdure.uuid7() returns uuid language sql volatile set search_pa
     'hex')::uuid
 $$;
 
+-- Columns of one length come first, where they are found without reading others; the long ones that never change come last.
 create table perdure.jobs (
   id uuid primary key default perdure.uuid7(),
+  created_at timestamptz not null default perdure.db_now(),
+  run_at timestamptz not null default perdure.db_now(),
+  updated_at timestamptz not null default perdure.db_now(),
+  version int not null default 1,
+  attempt int not null default 0,
+  status perdure.job_status not null default 'PENDING',
+  prev_status perdure.job_status not null default 'PENDING',  -- the status before the last write; lets the audit need NEW only
+  priority smallint not null default 5,
+  retry_count smallint not null default 0,
+  max_retries smallint not null default 3,
+  lost_starts smallint not null default 0,
+  next_retry_at timestamptz,
+  deadline timestamptz,
+  started_at timestamptz,
+  finished_at timestamptz,
+  pruned_at timestamptz,  -- when its payload, result and checkpoint were pruned, its log kept
+  ran real,  -- seconds that the handler ran in the attempt that completed it
+  note json not null default '{}',
+  result json,
+  error_message text,
+  error_kind text,
   tenant_id text not null default 'default',
   kind text not null,
   queue text not null default 'default',
   lane text not null,  -- where it waits: derived from tenant and queue where it is not given
-  goal text,
   payload json not null default 'null',
+  goal text,
   payload_hash text,
-  status perdure.job_status not null default 'PENDING',
-  prev_status perdure.job_status not null default 'PENDING',  -- the status before the last write; lets the audit need NEW only
-  version int not null default 1,
-  priority smallint not null default 5,
-  attempt int not null default 0,
-  retry_count smallint not null default 0,
-  max_retries smallint not null default 3,
-  lost_starts smallint not null default 0,
-  run_at timestamptz not null default perdure.db_now(),
-  next_retry_at timestamptz,
-  deadline timestamptz,
   idempotency_key text,
   origin_id uuid,
   origin_kind text,
-  result json,
-  error_message text,
-  error_kind text,
-  note json not null default '{}',
-  ran real,  -- seconds that the handler ran in the attempt that completed it
-  created_at timestamptz not null default perdure.db_now(),
-  updated_at timestamptz not null default perdure.db_now(),
-  started_at timestamptz,
-  finished_at timestamptz,
-  pruned_at timestamptz,  -- when its payload, result and checkpoint were pruned, its log kept
   constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
   constraint jobs_priority check (priority between 1 and 9),
   constraint jobs_max_retries check (max_retries between 0 and 100),
@@ -77,14 +78,14 @@ create index jobs_kind on perdure.jobs (kind, id);
 
 create table perdure.job_events (
   job_id uuid not null,
-  version int not null,
   created_at timestamptz not null default perdure.db_now(),
-  type text not null,
+  version int not null,
+  attempt int,
   from_status perdure.job_status,
   to_status perdure.job_status,
-  attempt int,
-  event_id uuid,
   ran real,  -- with job_completed: seconds that the handler ran
+  event_id uuid,
+  type text not null,
   payload json not null default '{}',
   primary key (job_id, version)
 );
@@ -105,15 +106,15 @@ create index job_queue_deadline on perdure.job_queue (deadline) where deadline i
 
 create table perdure.job_claims (
   job_id uuid primary key,
-  tenant_id text not null default 'default',
-  attempt int not null,
-  version int not null,
-  worker_id text not null,
-  ttl interval not null default '30 seconds',
   claimed_at timestamptz not null default perdure.db_now(),
   expires_at timestamptz not null,
+  attempt int not null,
+  version int not null,
   started boolean not null default false,
+  ttl interval not null default '30 seconds',
   cancel_requested_at timestamptz,
+  tenant_id text not null default 'default',
+  worker_id text not null,
   cancel_note json
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
