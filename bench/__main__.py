@@ -1,4 +1,4 @@
-"""python -m bench: measure perdure beside the yardstick of this machine and beside Graphile Worker. Fails only where a result is
+"""python -m bench: measure perdure, the yardstick of this machine and Graphile Worker. Fails only where a result is
 wrong, never where it is slow: people judge a missed bar, on a quiet machine."""
 
 import argparse
@@ -27,7 +27,7 @@ PROCESSES = {"postgres": "2", "sqlite": "4"}
 
 
 def options() -> argparse.Namespace:
-    ap = argparse.ArgumentParser(prog="python -m bench", description="Measure perdure beside the bare database.")
+    ap = argparse.ArgumentParser(prog="python -m bench", description="Measure perdure and the bare database.")
     ap.add_argument("--store", choices=[*TARGETS, "all"], default="all")
     ap.add_argument("--only", metavar="NAME", help=f"workloads, comma-separated: {', '.join(WORKLOADS)}")
     ap.add_argument("--rounds", type=int, metavar="N", help="rounds; figures are medians (default 5, with --quick 1)")
@@ -36,7 +36,7 @@ def options() -> argparse.Namespace:
     ap.add_argument("--seconds", type=float, help="of the sustained workload and of pickup_1 (default 60)")
     ap.add_argument("--scale", type=float, help="claim_10: of 1M terminal, 100k delayed, 100k parked (default 0.1)")
     ap.add_argument("--processes", metavar="2,4", help="drains by so many worker processes (default 2; on SQLite 4)")
-    ap.add_argument("--peers", action="store_true", help="also install Absurd and measure it beside short_steps")
+    ap.add_argument("--peers", action="store_true", help="also install Absurd and measure it with short_steps")
     ap.add_argument(
         "--record", action="store_true", help="write bench/results/DATE.json and docs/performance.md as well"
     )

@@ -143,7 +143,7 @@ BARS = {"postgres": POSTGRES, "sqlite": SQLITE}
 
 
 def yardstick_of(store: str, workload: str) -> str | None:
-    """The yardstick's measure beside which a workload is run."""
+    """The yardstick's measure that a workload is compared with."""
     return next((b.yardstick for b in BARS[store] if b.figure == workload), None)
 
 

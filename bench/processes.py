@@ -27,7 +27,7 @@ class Report:
     began: int
     """time.monotonic_ns() when its first handler began; 0 without any."""
     cpu: float
-    """Seconds of processor time it used from then until it was told to stop."""
+    """Seconds of processor time it used from then until it was stopped."""
     pickups: list[float]
     """Milliseconds from the call of enqueue to the start of the handler, where the job says when that was."""
 

@@ -50,7 +50,7 @@ def send(text: str) -> str:
 
 
 async def tell(request: ApprovalRequest) -> None:
-    """Pass on the link. Whoever has the token may decide; it is stored nowhere."""
+    """Send the link. Its token allows to decide; it is not stored."""
     print(f"decide: http://localhost:8000/approvals/{request.id}?token={request.token}", flush=True)
 
 

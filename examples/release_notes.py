@@ -96,7 +96,7 @@ async def release_notes(ctx: JobContext, brief: Brief) -> Notes:
     groups = await ctx.step("group", group, changes)
     draft = await ctx.step("draft", write_draft, scope, groups)
     decision = await ctx.approve("publish", title=f"Write these release notes to {brief.output}?", payload=draft)
-    # Writing the same text to the same file again does no harm: after a crash in the middle there is nobody to ask.
+    # Writing the same text to the same file again does no harm: after a crash in the middle it is simply written again.
     write = ctx.options(on_unknown="retry")
     return await write.tool("write", write_file, brief.output, decision.payload)
 
@@ -271,7 +271,7 @@ def run_git(repository: str, *command: str) -> subprocess.CompletedProcess[bytes
 
 
 def git(repository: str, *command: str) -> str:
-    """What git prints. An error is worth another try: it is raised, and the job's policy decides."""
+    """What git prints. An error may be worth another attempt: it is raised, and the job's policy decides."""
     done = run_git(repository, *command)
     if done.returncode:
         raise RuntimeError(f"git {command[0]} failed: {decoded(done.stderr).strip()}")
@@ -331,7 +331,7 @@ async def main(brief: Brief, *, yes: bool) -> int:
         same = [job for job in open_jobs.items if job.payload == asdict(brief)]
         handle = app.jobs.handle(same[0].id) if same else await app.enqueue(release_notes, brief)
         say(f"{'going on with' if same else 'enqueued'} job …{(await handle.get()).short_id}")
-        worker = await app.worker(lease="5s")  # short: after a kill nobody wants to wait for the default of 30 s
+        worker = await app.worker(lease="5s")  # short: after a kill the default of 30 s would be long to wait for
         working = asyncio.create_task(worker.run())
         try:
             return await follow(handle, yes=yes)

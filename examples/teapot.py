@@ -60,7 +60,7 @@ def stream() -> bytes:
     for number, line in enumerate(COMMITS.strip().splitlines(), 1):
         subject, file = line.split("|")
         author = ("Ana", "Bo", "Chidi")[number % 3]
-        message = f"{subject}\n".encode("latin-1")  # and git is not told so, as it happens in real repositories
+        message = f"{subject}\n".encode("latin-1")  # and git does not know that, as happens in real repositories
         content = f"{subject}\n".encode() * number
         written += f"commit refs/heads/main\ncommitter {author} <{author}@example.org> ".encode()
         written += f"{BEGAN + 3600 * number} +0000\ndata {len(message)}\n".encode() + message

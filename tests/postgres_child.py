@@ -17,7 +17,7 @@ NOBODY_INSIDE = 65534
 
 
 def enter_user_namespace() -> None:
-    """Root outside, nobody inside: PostgreSQL is content, and every file still belongs to root."""
+    """Root outside, the user `nobody` inside: PostgreSQL starts, and every file still belongs to root."""
     uid, gid = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUSER) != 0:
@@ -27,7 +27,7 @@ def enter_user_namespace() -> None:
     Path("/proc/self/gid_map").write_text(f"{NOBODY_INSIDE} {gid} 1")
 
 
-def become_nobody() -> None:
+def become_user_nobody() -> None:
     nobody = pwd.getpwnam("nobody")
     os.setgroups([])
     os.setgid(nobody.pw_gid)
@@ -46,7 +46,7 @@ def main(way: str, parent: str, *command: str) -> None:
     if way == "namespace":
         enter_user_namespace()
     elif way == "nobody":
-        become_nobody()
+        become_user_nobody()
     die_with(int(parent))
     os.execv(command[0], command)
 

@@ -82,16 +82,16 @@ class PostgresServer:
         return f"postgresql://postgres:{self._password}@127.0.0.1:{self._port}/{database}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database, a copy of `template` if given (nobody may be connected to it), and return its URL."""
+        """Create a database, a copy of `template` if given (without connections), and return its URL."""
         statement = f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else "")
         try:
             self._execute(f"{statement} STRATEGY file_copy")  # 20 ms, a third of what copying through the WAL takes
-        except asyncpg.PostgresSyntaxError:  # PostgreSQL 14 copies files without being told
+        except asyncpg.PostgresSyntaxError:  # PostgreSQL 14 copies files by default
             self._execute(statement)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database and throw out whoever is still connected."""
+        """Drop a database and end the sessions that are still connected."""
         self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def restart(self) -> None:
@@ -190,18 +190,20 @@ def usable_way(binaries: Path, home: Path) -> tuple[str, Path]:
         raise PostgresUnavailableError("this user has no entry in passwd, which initdb needs, nor a user namespace")
     for path in (home, *home.iterdir()):
         os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
-    if not _runs("nobody", binaries):  # out of reach for nobody, as in a checkout under /root: lend a copy
+    if not _runs("nobody", binaries):  # out of reach for the user `nobody`, as in a checkout under /root: lend a copy
         package = binaries.parent.parent
         for part in filter(Path.is_dir, (package, package.with_name(f"{package.name}.libs"))):
             shutil.copytree(part, home / "copy" / part.name, symlinks=True)
         binaries = home / "copy" / binaries.relative_to(package.parent)
     if not _runs("nobody", binaries):
-        raise PostgresUnavailableError("as root: neither a user namespace nor the user nobody can run PostgreSQL here")
+        raise PostgresUnavailableError(
+            "as root: neither a user namespace nor the user `nobody` can run PostgreSQL here"
+        )
     return "nobody", binaries
 
 
 def _has_a_name(uid: int) -> bool:
-    """Containers often run as a number that nobody has heard of."""
+    """Containers often run as a number without a user name."""
     try:
         pwd.getpwuid(uid)
     except KeyError:

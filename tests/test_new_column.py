@@ -1,6 +1,6 @@
 """A column is added to `jobs`, from the argument of `enqueue` to what is read back, and the places are counted.
 
-The change is made in a copy of the package: beside `goal`, a `label`. It is a text that may be null, as most new columns are.
+The change is made in a copy of the package: a `label`, like `goal`. It is a text that may be null, as most new columns are.
 """
 
 import asyncio

@@ -121,9 +121,9 @@ def test_it_changes_no_mode_and_leaves_no_file(tmp_path: Path) -> None:
     assert not [*private.iterdir()]
 
 
-async def test_without_a_user_namespace_root_becomes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_user_namespace_root_becomes_the_user_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root has to become somebody else")
+        pytest.skip("only root has to become another user")
     runs = postgres_server._runs
     monkeypatch.setattr(postgres_server, "_runs", lambda way, binaries: way == "nobody" and runs(way, binaries))
     with PostgresServer(own=True) as server:

@@ -1,4 +1,4 @@
-"""The rules of the house that a tool can check."""
+"""The rules of CONTRIBUTING.md that a tool can check."""
 
 import re
 import subprocess

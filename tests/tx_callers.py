@@ -1,6 +1,6 @@
 """Programs with a transaction of their own: one way to treat every kind of connection that perdure may be handed as tx=.
 
-Each caller has a table `orders` beside perdure's own and a transaction that is begun by what it does first.
+Each caller has a table `orders` in perdure's database, and a transaction that its first statement begins.
 """
 
 import asyncio
@@ -238,7 +238,7 @@ EVERY = {**BLOCKING, **ASYNC}
 
 
 async def names(url: str) -> list[str]:
-    """What everybody sees in the table of orders."""
+    """What other sessions see in the table of orders."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(path(url), timeout=30)) as file:
             return [name for (name,) in file.execute("select name from orders order by 1")]

@@ -28,7 +28,7 @@ class Sizes:
     jobs: int = 20_000
     """Of a bulk enqueue and of a drain."""
     peer_jobs: int = 10_000
-    """Of a drain beside a peer."""
+    """Of a drain that is compared with a peer's."""
     seconds: float = 60.0
     """Of the sustained workload, and of enqueues at one a second."""
     scale: float = 0.1

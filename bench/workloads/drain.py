@@ -1,4 +1,4 @@
-"""Jobs that do nothing, run by one or more worker processes, alone and beside a process that counts them."""
+"""Jobs that do nothing, run by one or more worker processes, alone and while another process counts them."""
 
 import asyncio
 import gc
@@ -85,7 +85,7 @@ def _drain_figures(name: str, jobs: int, drained: Drained) -> Figures:
 
 
 def count_every(seconds: float) -> Workload:
-    """A drain while this process counts the jobs that wait, again and again, beside one without counts. About 50,000 jobs of the
+    """A drain while this process counts the jobs that wait, again and again, and a drain without counts. About 50,000 jobs of the
     queue still wait when it ends."""
 
     async def run(target: Target, sizes: Sizes) -> Figures:

@@ -27,7 +27,7 @@ async def memory(target: Target, sizes: Sizes) -> Figures:
 
 
 async def sustained(target: Target, sizes: Sizes) -> Figures:
-    """Enqueue and drain at once, with a backlog of 5,000 jobs: the first sixth of the time beside the last."""
+    """Enqueue and drain at once, with a backlog of 5,000 jobs: the first sixth of the time compared with the last."""
     backlog, batch, window = 5000, 500, sizes.seconds / 6
     async with target.fresh() as url, opened(url) as bench:
         stored, going = 0, True

@@ -1,4 +1,4 @@
-"""Durable steps: of long jobs, and of many short ones beside Absurd."""
+"""Durable steps: of long jobs, and of many short ones, also with Absurd."""
 
 import gc
 import time

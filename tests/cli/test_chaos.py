@@ -84,7 +84,7 @@ def test_what_it_cannot_do(perdure: Perdure, args: tuple[str, ...], code: int, s
     assert done.out == ""
 
 
-def test_a_restart_command_that_fails_is_told(perdure: Perdure, postgres_url: str, tmp_path: Path) -> None:
+def test_a_restart_command_that_fails_is_reported(perdure: Perdure, postgres_url: str, tmp_path: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -c 'import sys; sys.exit(\"no such server\")'"
     args = ("--kills", "3", "--restart-command", command, "--directory", str(tmp_path))
     done = perdure("chaos", "--url", postgres_url, *args, code=1)
@@ -107,7 +107,7 @@ def test_a_restart_outlasts_the_kills(perdure: Perdure, postgres_url: str, place
     assert (place / "ended").exists()
 
 
-def test_faults_are_told_line_by_line(perdure: Perdure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_faults_are_reported_line_by_line(perdure: Perdure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def never_content(*given: object) -> None:
         report = given[2]
         assert isinstance(report, Report)

@@ -109,7 +109,7 @@ def test_what_is_in_the_database(anywhere: Perdure, tab: Tab) -> None:
     assert asked[-8:] in tab("approvals", "ls", "--job", "")
 
 
-def test_nobodys_data_becomes_a_command(perdure: Perdure, tab: Tab) -> None:
+def test_no_data_becomes_a_command(perdure: Perdure, tab: Tab) -> None:
     perdure("jobs", "start", "x; rm -rf ~")
     perdure("jobs", "start", "$(reboot)")
     perdure("jobs", "start", "*")

@@ -186,11 +186,11 @@ class TestPrune:
             running.send_signal(signal.SIGINT)
             out, err = running.communicate(timeout=60)
         assert (running.returncode, out) == (130, "")
-        told = re.search(rf"stopped: (\d+) of {jobs} jobs deleted; run it again to continue", err)
-        assert told is not None, err
+        report = re.search(rf"stopped: (\d+) of {jobs} jobs deleted; run it again to continue", err)
+        assert report is not None, err
         assert "Traceback" not in err
         left = perdure("jobs", "count", "--json").json["CANCELLED"]
-        assert left == jobs - int(told[1]) > 0
+        assert left == jobs - int(report[1]) > 0
         assert perdure(*prune[:4], "-y").out == f"{left} jobs deleted\n"
 
     def test_what_makes_no_sense(self, perdure: Perdure) -> None:
@@ -265,9 +265,9 @@ class TestConfig:
     )
     def test_a_value_that_makes_no_sense(self, perdure: Perdure, place: Path, line: str, says: str) -> None:
         (place / "perdure.toml").write_text(line)
-        told = " ".join(perdure("config", "ls", code=2).err.split())
-        assert f"{line.split(maxsplit=1)[0]} ({place / 'perdure.toml'}) is invalid: {says}" in told
-        assert "[perdure help malformed-setting]" in told
+        report = " ".join(perdure("config", "ls", code=2).err.split())
+        assert f"{line.split(maxsplit=1)[0]} ({place / 'perdure.toml'}) is invalid: {says}" in report
+        assert "[perdure help malformed-setting]" in report
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -278,9 +278,9 @@ class TestConfig:
         self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch, name: str, value: str
     ) -> None:
         monkeypatch.setenv(f"PERDURE_{name.upper()}", value)
-        told = perdure("config", "ls", code=2).err
-        assert f"{name} (env PERDURE_{name.upper()}) is invalid: a {name.removesuffix('s')}'s name is 1 to" in told
-        assert len(told) < 600
+        report = perdure("config", "ls", code=2).err
+        assert f"{name} (env PERDURE_{name.upper()}) is invalid: a {name.removesuffix('s')}'s name is 1 to" in report
+        assert len(report) < 600
 
 
 class TestDoctor:
@@ -302,7 +302,7 @@ class TestDoctor:
     def test_nothing_there_yet_is_no_fault(self, perdure: Perdure) -> None:
         assert "! database  there is no file perdure.db yet" in perdure("doctor").out
 
-    def test_nobody_there(self, perdure: Perdure) -> None:
+    def test_the_database_does_not_answer(self, perdure: Perdure) -> None:
         done = perdure("doctor", "--db", "postgresql://nobody@127.0.0.1:1/x", code=1)
         assert "✕ database" in done.out
         assert "1 thing wrong" in done.out
@@ -315,7 +315,7 @@ class TestDoctor:
         (place / "empty.py").write_text("from perdure import App\napp = App()\n")
         assert "empty:app has no handlers" in perdure("doctor", "--app", "empty:app", code=1).out
 
-    def test_jobs_that_nobody_will_take(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_jobs_that_no_worker_will_claim(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         perdure("jobs", "start", "x", "--queue", "slow")
         assert perdure("doctor").code == 0
         monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -1.0)

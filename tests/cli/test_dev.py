@@ -128,7 +128,7 @@ class TestTerminal:
         assert perdure("jobs", "count", "--json").json == left
 
     @pytest.mark.parametrize("how", ["flag", "CI"])
-    def test_nobody_is_asked(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    def test_no_question_is_asked(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         ids = [perdure.start("naps"), perdure.start("naps")]
         if how == "CI":
             monkeypatch.setenv("CI", "true")

@@ -1,4 +1,4 @@
-"""One table from errors to exit codes, and how an error is told."""
+"""One table from errors to exit codes, and how an error is printed."""
 
 import json
 import traceback
@@ -117,8 +117,8 @@ def test_what_happened_why_and_what_next(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_traceback_says_what_next_as_well() -> None:
-    told = "".join(traceback.format_exception(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")))
-    assert told == (
+    report = "".join(traceback.format_exception(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")))
+    assert report == (
         "perdure.model.errors.JobNotFound: no job has the id 42\nperdure jobs ls  [perdure help job-not-found]\n"
     )
     assert str(errors.JobNotFound("no job has the id 42", hint="perdure jobs ls")) == "no job has the id 42"
@@ -225,7 +225,7 @@ class TestDatabase:
     def test_no_such_scheme(self, perdure: Perdure) -> None:
         assert "[perdure help malformed-url]" in perdure("jobs", "ls", "--db", "mysql://x", code=2).err
 
-    def test_nobody_there(self, perdure: Perdure) -> None:
+    def test_the_database_does_not_answer(self, perdure: Perdure) -> None:
         done = perdure("jobs", "ls", "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
         assert "[perdure help store-unreachable]" in done.err
 

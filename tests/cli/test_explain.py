@@ -59,7 +59,7 @@ def test_a_question_and_its_answer(anywhere: Perdure) -> None:
     assert anywhere("jobs", "count", "--json").json == {"COMPLETED": 1, "PENDING": 1}
 
 
-def test_a_question_for_somebody(perdure: Perdure) -> None:
+def test_a_question_for_a_person(perdure: Perdure) -> None:
     id = perdure.ran("asks_ann")
     assert [line.split(" --by ")[1] for line in moves(perdure, id)[:2]] == ["ann", "ann"]
     typed(perdure, moves(perdure, id)[0])

@@ -121,7 +121,7 @@ async def hold(url: str) -> None:
         await shell.run(f"update job_claims set expires_at = {shell.ago(3600)}")
 
 
-def test_nobodys_words_can_drive_the_terminal(perdure: Perdure) -> None:
+def test_no_stored_text_can_control_the_terminal(perdure: Perdure) -> None:
     id = perdure.start("naps")
     perdure.work()
     evil = "'x\x1b[2J' || char(10) || 'y'"
@@ -134,14 +134,14 @@ def test_nobodys_words_can_drive_the_terminal(perdure: Perdure) -> None:
 
 
 class TestPlaces:
-    """Databases that are none of ours are told so, and left as they are."""
+    """For databases that are not perdure's it says so, and does not change them."""
 
     def test_no_file(self, perdure: Perdure, place: Path) -> None:
         done = perdure("fsck", "--fix", code=10)
         assert "there is no database at" in done.err
         assert not (place / "perdure.db").exists()
 
-    def test_somebody_elses_file(self, perdure: Perdure, place: Path) -> None:
+    def test_a_file_of_another_program(self, perdure: Perdure, place: Path) -> None:
         with closing(sqlite3.connect("theirs.db")) as connection:
             connection.execute("create table orders (id integer)")
         before = (place / "theirs.db").read_bytes()
@@ -165,7 +165,7 @@ class TestPlaces:
         run_apart(damage(file_store_url, f"{newer} from schema_migrations where number = 1"))
         assert "[perdure help schema-too-new]" in anywhere("fsck", "--fix", code=1).err
 
-    def test_nobody_there(self, perdure: Perdure) -> None:
+    def test_the_database_does_not_answer(self, perdure: Perdure) -> None:
         assert perdure("fsck", "--db", "postgresql://nobody@127.0.0.1:1/x", code=10).out == ""
 
     def test_the_real_program(self, perdure: Perdure) -> None:

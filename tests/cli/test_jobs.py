@@ -256,7 +256,7 @@ class TestGet:
         naps = perdure.ran("naps")
         assert "timer 'nap', until" in perdure("jobs", "get", naps).out
 
-    def test_when_it_will_try_again(self, perdure: Perdure) -> None:
+    def test_when_the_next_attempt_is(self, perdure: Perdure) -> None:
         done = perdure("jobs", "get", perdure.ran("breaks"), "--time-format", "relative")
         assert "next attempt  in 59m" in done.out
         assert "because       ValueError: empty source list (at agents.py:" in done.out

@@ -29,10 +29,10 @@ START = ("worker", "start", "--app", "agents:app", "--log-format", "json")
 def served(*args: str) -> Iterator[tuple[Any, str]]:
     """A worker with metrics on any free port, and their address."""
     with spawned(*START, "--metrics-port", "0", *args) as worker:
-        told = json.loads(line_of(worker.stderr))
-        assert told["event"] == "metrics are served"
+        report = json.loads(line_of(worker.stderr))
+        assert report["event"] == "metrics are served"
         assert json.loads(line_of(worker.stderr))["event"] == "worker started"
-        yield worker, str(told["url"])
+        yield worker, str(report["url"])
 
 
 def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
@@ -138,7 +138,7 @@ def test_it_says_whether_it_lives_and_is_ready(anywhere: Perdure) -> None:
 def test_what_else_may_be_asked(perdure: Perdure) -> None:
     with served() as (_, url):
         base = url.removesuffix("/metrics")
-        assert base.startswith("http://127.0.0.1:"), "to nobody but this machine"
+        assert base.startswith("http://127.0.0.1:"), "only this machine can connect"
         assert get(f"{base}/")[0] == 404
         assert get(url, "POST")[0] == 405
         status, type, body = get(url, "HEAD")
@@ -163,14 +163,14 @@ def test_what_else_may_be_asked(perdure: Perdure) -> None:
                 client.shutdown(socket.SHUT_WR)
                 assert client.recv(100).startswith(answer), rubbish[:40]
         silent = [socket.create_connection(address, timeout=30) for _ in range(20)]
-        assert get(f"{base}/healthz")[0] == 200, "who says nothing keeps nobody waiting"
+        assert get(f"{base}/healthz")[0] == 200, "a client that sends nothing does not keep others waiting"
         for client in silent:
             client.close()
 
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that somebody has."""
+    """A port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Databases of somebody else: every command says so, and leaves them as they are unless it is told to move in."""
+"""Databases of other programs: every command says so, and does not change them unless it is asked to add perdure's tables."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ URL = "sqlite:///users.db"
 
 
 def made(statement: str = "create table users (name text)") -> bytes:
-    """The file users.db, with what a stranger has in it."""
+    """The file users.db, with the tables of another program."""
     with closing(sqlite3.connect("users.db")) as connection:
         connection.execute(statement)
     return Path("users.db").read_bytes()
@@ -42,7 +42,7 @@ def made(statement: str = "create table users (name text)") -> bytes:
 
 @pytest.fixture
 def theirs(postgres: PostgresServer) -> Iterator[str]:
-    """A PostgreSQL database of somebody else, with a schema that has our name."""
+    """A PostgreSQL database of another program, with a schema of perdure's name."""
     name = "perdure_doors_theirs"
     postgres.drop_database(name)
     url = postgres.create_database(name)
@@ -144,7 +144,7 @@ class TestSqlite:
 
 
 class TestPostgres:
-    """A schema `perdure` of somebody else."""
+    """A schema `perdure` of another program."""
 
     @pytest.mark.parametrize("args", [*READING, *WRITING, ("db", "migrate")], ids=lambda args: " ".join(args[:2]))
     def test_it_is_in_the_way(self, perdure: Perdure, theirs: str, args: tuple[str, ...]) -> None:
@@ -176,11 +176,11 @@ class TestPostgres:
 
 
 class TestChaos:
-    """chaos, where somebody else lives."""
+    """chaos, in a database of another program."""
 
     ARGS = ("chaos", "--kills", "2", "--workers", "1")
 
-    def test_a_strangers_file(self, perdure: Perdure, place: Path) -> None:
+    def test_a_file_of_another_program(self, perdure: Perdure, place: Path) -> None:
         before = made()
         done = perdure(*self.ARGS, "--url", URL, code=5)
         assert "it has tables (users), and no perdure schema. Nothing was changed" in done.err
@@ -190,13 +190,13 @@ class TestChaos:
         assert [path.name for path in place.glob("users*")] == ["users.db"]
         assert perdure(*self.ARGS, "--url", URL, "--allow-real-jobs", "--json").json["ok"] is True
 
-    def test_tables_beside_ours(self, perdure: Perdure) -> None:
+    def test_tables_in_the_same_file(self, perdure: Perdure) -> None:
         perdure("db", "migrate", "--db", URL)
         made()
         done = perdure(*self.ARGS, "--url", URL, code=5)
         assert "this database holds tables that are not perdure's: users. Nothing was changed" in done.err
 
-    def test_a_strangers_server(self, perdure: Perdure, postgres: PostgresServer) -> None:
+    def test_a_server_of_another_program(self, perdure: Perdure, postgres: PostgresServer) -> None:
         name = "perdure_doors_shared"
         postgres.drop_database(name)
         url = postgres.create_database(name)
@@ -213,6 +213,6 @@ class TestChaos:
         finally:
             postgres.drop_database(name)
 
-    def test_a_strangers_schema(self, perdure: Perdure, theirs: str) -> None:
+    def test_a_schema_of_another_program(self, perdure: Perdure, theirs: str) -> None:
         for more in ((), ("--allow-real-jobs",)):
             assert "[perdure help foreign-database]" in perdure(*self.ARGS, "--url", theirs, *more, code=1).err

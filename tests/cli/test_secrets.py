@@ -1,4 +1,4 @@
-"""No door shows a database's password, wherever in the URL it is."""
+"""Nothing shows a database's password, wherever in the URL it is."""
 
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 

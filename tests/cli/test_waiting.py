@@ -79,7 +79,7 @@ class TestWait:
         assert perdure("jobs", "count", "--json").json == {"PENDING": 1}
 
 
-def test_nobody_there_to_start_it(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_worker_to_start_it(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.cli.watch.WORKER_WAIT", 0.0)
     done = perdure("jobs", "start", "x", "--queue", "slow", "--wait=0.5s", code=8)
     assert "no worker serves queue 'slow'; start one: perdure worker start --app module:attr --queues slow" in done.err
@@ -151,12 +151,12 @@ class TestSignals:
             id = line_of(waiting.stdout).strip()
             assert "PENDING" in line_of(waiting.stderr)
             waiting.send_signal(signal.Signals[f"SIG{name}"])
-            _, told = waiting.communicate(timeout=20)
+            _, report = waiting.communicate(timeout=20)
             assert waiting.returncode == code
-        assert f"the job goes on: perdure jobs watch {id[-8:]}" in told
+        assert f"the job goes on: perdure jobs watch {id[-8:]}" in report
         assert program("jobs", "get", id, "--fields", "status").out == "PENDING\n"
 
-    def test_nobody_reads_on(self, perdure: Perdure) -> None:
+    def test_the_reader_closes_the_pipe(self, perdure: Perdure) -> None:
         id = perdure.start("naps")
         with spawned("jobs", "events", id, "-f") as following:
             line_of(following.stdout)

@@ -31,16 +31,16 @@ def alive(perdure: Perdure) -> list[str]:
 class TestStart:
     """worker start."""
 
-    def test_runs_jobs_until_it_is_told_to_stop(self, anywhere: Perdure) -> None:
+    def test_runs_jobs_until_it_is_stopped(self, anywhere: Perdure) -> None:
         id = anywhere.start("greet", "--input", '"ann"')
         with spawned("worker", "start", *APP) as worker:
             assert "worker started" in line_of(worker.stderr)
             anywhere("jobs", "watch", id)
             worker.send_signal(signal.SIGTERM)
-            _, told = worker.communicate(timeout=20)
+            _, report = worker.communicate(timeout=20)
             assert worker.returncode == 0
-        assert "stopping; 0 running" in told
-        assert "worker stopped" in told
+        assert "stopping; 0 running" in report
+        assert "worker stopped" in report
 
     def test_once(self, anywhere: Perdure) -> None:
         ids = [anywhere.start("greet", "--input", '"ann"') for _ in range(3)]
@@ -85,7 +85,7 @@ class TestStart:
         assert [line["event"] for line in lines] == ["worker started", "worker stopped"]
         assert lines[0]["level"] == "info"
 
-    def test_nobody_there(self, perdure: Perdure) -> None:
+    def test_the_database_does_not_answer(self, perdure: Perdure) -> None:
         done = perdure("worker", "start", *APP, "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
         assert "[perdure help store-unreachable]" in done.err
 
@@ -127,7 +127,7 @@ class TestOperators:
             assert [w["command"] for w in asked] == ["stop", "stop"]
             assert (a.wait(timeout=20), b.wait(timeout=20)) == (0, 0)
 
-    def test_nobody_to_stop(self, perdure: Perdure) -> None:
+    def test_no_worker_to_stop(self, perdure: Perdure) -> None:
         perdure("jobs", "start", "x")
         assert "[perdure help no-worker]" in perdure("worker", "stop", code=1).err
         assert "no worker runs" in perdure("worker", "stop", "--all").err
@@ -145,9 +145,9 @@ class TestProcesses:
             os.kill(victim["pid"], signal.SIGKILL)
             until(lambda: len(set(alive(perdure)) - {victim["id"]}) == 2)
             supervisor.send_signal(signal.SIGTERM)
-            _, told = supervisor.communicate(timeout=20)
+            _, report = supervisor.communicate(timeout=20)
             assert supervisor.returncode == 0
-        assert "was killed by SIGKILL; another one starts" in told
+        assert "was killed by SIGKILL; another one starts" in report
         until(lambda: set(alive(perdure)) <= {victim["id"]})
 
     def test_children_do_not_outlive_a_supervisor_that_is_killed(self, perdure: Perdure) -> None:

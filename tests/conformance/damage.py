@@ -1,7 +1,7 @@
-"""What somebody may do to a healthy database who is stronger than its triggers, and what `check` and `repair` make of it.
+"""SQL that damages a healthy database with its triggers switched off, and what `check` and `repair` find and repair.
 
-`{completed}` is the literal of a job's id, `{stranger}` that of no job, `{ago}` and `{ahead}` are moments hours away, `{beyond}`
-and `{before}` those that nobody can read.
+`{completed}` is the literal of a job's id, `{missing}` that of no job, `{ago}` and `{ahead}` are moments hours away, `{beyond}`
+and `{before}` those that no program can read.
 """
 
 from dataclasses import dataclass
@@ -157,10 +157,10 @@ WITHOUT_A_JOB = [
     Harm({"job-missing asking", "orphan asking"}, "delete from jobs where id = {asking}", fixed=False),
     Harm(
         {"orphan ?"},
-        f"{in_the_queue('stranger')}; {waiting('stranger')}; {listed('stranger')}; {claimed('another', 'ahead')};"
-        "insert into job_state (job_id, tokens, updated_at) values ({stranger}, 5, {ago})",
+        f"{in_the_queue('missing')}; {waiting('missing')}; {listed('missing')}; {claimed('another', 'ahead')};"
+        "insert into job_state (job_id, tokens, updated_at) values ({missing}, 5, {ago})",
     ),
-    Harm({"orphan ?"}, ran("stranger", 1), fixed=False),
+    Harm({"orphan ?"}, ran("missing", 1), fixed=False),
     Harm({"prune-left"}, "insert into prune_batch (job_id) values ({completed})"),
 ]
 OF_THE_LANE = [
@@ -212,7 +212,7 @@ OF_THE_APPROVALS = [
     Harm(
         {"approval-unknown running"},
         "insert into approvals (id, job_id, key, title, payload, payload_digest, requester) "
-        "values ({stranger}, {running}, 'x', 'x', 'null', 'x', 'x')",
+        "values ({missing}, {running}, 'x', 'x', 'null', 'x', 'x')",
         fixed=False,
     ),
     Harm(

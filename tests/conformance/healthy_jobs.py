@@ -1,5 +1,4 @@
-"""A database with a job of every kind in every state, in which all is well; and what somebody does to it who is stronger than its
-triggers."""
+"""A database with a job of every kind in every state, without damage, and changes of it with its triggers switched off."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -206,7 +205,7 @@ async def fsck(store: Store, *, fix: bool = False) -> list[Finding]:
     return [finding async for finding in Fsck(opened, fix=fix)]
 
 
-def told(findings: Sequence[Finding], ids: dict[str, UUID]) -> set[Any]:
+def report(findings: Sequence[Finding], ids: dict[str, UUID]) -> set[Any]:
     """Code and name of the job of each finding; the code alone where there is no job of ours."""
     names = {id: name for name, id in ids.items()}
     return {f"{f.code} {names.get(f.job_id, '?')}" if f.job_id else f.code for f in findings}

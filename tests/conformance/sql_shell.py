@@ -1,4 +1,4 @@
-"""Somebody at psql or at the sqlite3 shell: plain connections beside the store, for what its methods would never do.
+"""Plain connections to the database of a store, as of psql or the sqlite3 shell, for what its methods never do.
 
 Statements are written once for both dialects, without a schema; ids and times are spelled by `id()` and `ago()`.
 """
@@ -41,7 +41,7 @@ class Shell(Protocol):
 
 
 class PostgresShell:
-    """As somebody at psql."""
+    """As psql does it."""
 
     postgres = True
 
@@ -65,7 +65,7 @@ class PostgresShell:
 
 
 class SqliteShell:
-    """As somebody at the sqlite3 shell: nothing of ours is loaded into it."""
+    """As the sqlite3 shell does it: nothing of perdure's is loaded into it."""
 
     postgres = False
 

@@ -95,7 +95,7 @@ class ModelJob:
         return status
 
     def cancelled(self, *, force: bool) -> Status:
-        """Somebody cancelled it; the status that must have been returned."""
+        """A client cancelled it; the status that must have been returned."""
         if self.live is not None and not force:
             if not self.cancel_asked:
                 self.types.append("cancel_requested")
@@ -107,7 +107,7 @@ class ModelJob:
         return self.status
 
     def decided(self, key: str, *, denied: bool) -> None:
-        """Somebody decided a question of it, whose policy is to fail on denial."""
+        """A person decided an approval of it, which fails the job on denial."""
         self.types.append("approval_decided")
         del self.asked[key]
         if key in self.waits:
@@ -119,7 +119,7 @@ class ModelJob:
                 self.due = "now"
 
     def made_due(self) -> None:
-        """Somebody wants it to run now."""
+        """A client made it due now."""
         if self.due == "later":
             self.types.append("made_due")
         self.due = "now"

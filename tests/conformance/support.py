@@ -174,7 +174,7 @@ async def asked(store: Store, **changes: Any) -> Approval:
 
 
 def by_token(token: str, **changes: Any) -> Decide:
-    """Whoever holds the link says yes."""
+    """The holder of the link approves."""
     return replace(Decide("approve", by="the holder", via="link", token_hash=hash_token(token)), **changes)
 
 
@@ -207,9 +207,9 @@ def check_fold(job: Job, events: list[Event], *, by_hand: bool = False) -> None:
         "finished_at",
         *maybe,
     ):
-        told = getattr(folded, name)
-        silent = by_hand and name in maybe and told is None
-        assert told == getattr(job, name) or silent, f"{name} is the fold of its log"
+        report = getattr(folded, name)
+        silent = by_hand and name in maybe and report is None
+        assert report == getattr(job, name) or silent, f"{name} is the fold of its log"
 
 
 def check_job(job: Job, events: list[Event], *, by_hand: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Approvals: asked once, decided once by whoever may."""
+"""Approvals: requested once, and decided once by those who may."""
 
 import asyncio
 from datetime import timedelta
@@ -141,7 +141,7 @@ async def test_a_wrong_token_decides_nothing(store: Store) -> None:
     assert (await store.approvals.get_approval(approval.id)).status is ApprovalStatus.PENDING
 
 
-async def test_a_used_token_is_told_from_a_wrong_one(store: Store) -> None:
+async def test_a_used_token_differs_from_a_wrong_one(store: Store) -> None:
     token = new_token()
     await asked(store, token=token)
     await store.approvals.decide(by_token(token))

@@ -32,7 +32,7 @@ LEASED = [S.RUNNING, S.WAITING]
 TERMINAL = [s for s in Status if s.terminal]
 
 
-async def test_nobody_holds_it_so_it_is_cancelled_at_once(store: Store) -> None:
+async def test_no_worker_holds_it_so_it_is_cancelled_at_once(store: Store) -> None:
     for status, force in product(UNLEASED, [False, True]):
         with case(status, force):
             job_id = await run_to(store, status)
@@ -99,7 +99,9 @@ async def test_terminal_is_terminal(store: Store) -> None:
             assert await checked_log(store, job_id) == before
 
 
-async def test_a_request_nobody_answers_is_carried_out_after_ten_seconds(file_store: Store, shell: Shell) -> None:
+async def test_a_request_that_no_worker_answers_is_carried_out_after_ten_seconds(
+    file_store: Store, shell: Shell
+) -> None:
     ignored, recent = await started(file_store), await started(file_store)
     for lease in (ignored, recent):
         await file_store.jobs.cancel(lease.job_id, note=NOTE)

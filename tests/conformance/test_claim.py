@@ -148,7 +148,7 @@ async def test_every_claim_is_a_new_attempt(store: Store) -> None:
 
 
 async def test_a_released_job_is_due_at_once_and_costs_nothing(store: Store) -> None:
-    """What a worker does with prefetched jobs at its graceful end: nobody waits for a lease to run out."""
+    """What a worker does with prefetched jobs at its graceful end: no lease has to expire."""
     lease = await started(store, max_retries=0)
     await store.leases.finish(lease, Outcome(S.RETRY, delay=0, uses_retry=False, started=False, reason="worker stops"))
     job = await store.jobs.get_job(lease.job_id)
@@ -275,7 +275,7 @@ async def test_next_due_is_the_front_of_the_queues(store: Store) -> None:
     assert await store.leases.next_due(["default"]) == 0
 
 
-async def test_a_time_that_no_program_can_read_stops_nobody(tmp_path: Path) -> None:
+async def test_a_time_that_no_program_can_read_stops_no_other_job(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'perdure.db'}"
     store = await open_store(url)
     try:
@@ -291,7 +291,7 @@ async def test_a_time_that_no_program_can_read_stops_nobody(tmp_path: Path) -> N
         await store.close()
 
 
-async def test_a_text_that_is_not_utf_8_stops_nobody(tmp_path: Path) -> None:
+async def test_a_text_that_is_not_utf_8_stops_no_other_job(tmp_path: Path) -> None:
     """SQLite keeps whatever bytes it is given as text; they are read with U+FFFD where they say nothing."""
     url = f"sqlite:///{tmp_path / 'perdure.db'}"
     store = await open_store(url)

@@ -1,4 +1,4 @@
-"""Everybody at once: clients, workers, reapers and deciders of two instances on a few jobs. Whatever interleaving comes,
+"""All callers at once: clients, workers, reapers and deciders of two instances on a few jobs. Whatever interleaving comes,
 only refusals that the protocol knows are given, nothing deadlocks, and every log stays whole."""
 
 import asyncio
@@ -127,7 +127,7 @@ class Actor:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_everybody_at_once(file_store: Store, twin: Store, seed: int) -> None:
+async def test_all_callers_at_once(file_store: Store, twin: Store, seed: int) -> None:
     first = await file_store.jobs.enqueue_many([new_job() for _ in range(6)])
     taken = await file_store.leases.claim(worker_id="first", queue="default", limit=3, ttl=30)
     leases = [job.lease for job in taken]

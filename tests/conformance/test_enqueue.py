@@ -186,7 +186,7 @@ async def test_one_job_twice_in_one_call_is_one_job(store: Store) -> None:
 async def test_what_was_inserted_is_not_asked_for(
     fresh_store_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until somebody asks, it may have been claimed, completed and pruned: it would be taken for what was never there."""
+    """Before the check it may have been claimed, completed and pruned: it must not count as never stored."""
     asked: list[list[UUID]] = []
     rows = HotConnection.rows
 

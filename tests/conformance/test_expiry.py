@@ -219,7 +219,7 @@ async def test_deciding_and_expiring_at_once_happen_once(file_store: Store, twin
 # Deadlines of jobs ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_deadline_fails_what_nobody_holds(store: Store) -> None:
+async def test_a_deadline_fails_a_job_that_no_worker_holds(store: Store) -> None:
     for status in (S.PENDING, S.RETRY, *SUSPENDED):
         with case(status):
             deadline = await later(store, 1.0)

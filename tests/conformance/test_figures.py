@@ -108,20 +108,20 @@ async def test_decided_tells_answers_and_expiries_but_no_closing(store: Store) -
     await store.approvals.decide(Decide("deny", "bo", "cli", approval_id=denied))
     await passed(store, (await store.approvals.get_approval(expired)).expires_at)
     await store.leases.expire()
-    told = await store.figures.decided(began)
-    assert [(d.approval_id, d.status, d.via) for d in told] == [
+    report = await store.figures.decided(began)
+    assert [(d.approval_id, d.status, d.via) for d in report] == [
         (approved, ApprovalStatus.APPROVED, "phone"),
         (denied, ApprovalStatus.DENIED, "cli"),
-        (expired, ApprovalStatus.EXPIRED, told[2].via),
+        (expired, ApprovalStatus.EXPIRED, report[2].via),
     ]
-    assert open_ not in {d.approval_id for d in told}
-    for d in told:
+    assert open_ not in {d.approval_id for d in report}
+    for d in report:
         approval = await store.approvals.get_approval(d.approval_id)
         assert approval.decided_at == d.at
         assert abs((d.at - approval.requested_at).total_seconds() - d.waited) < 0.001
-    assert await store.figures.decided(began, limit=1) == told[:1]
-    assert await store.figures.decided(told[2].at) == [d for d in told if d.at >= told[2].at], "inclusive"
-    assert await store.figures.decided(told[2].at + timedelta(microseconds=1000)) == []
+    assert await store.figures.decided(began, limit=1) == report[:1]
+    assert await store.figures.decided(report[2].at) == [d for d in report if d.at >= report[2].at], "inclusive"
+    assert await store.figures.decided(report[2].at + timedelta(microseconds=1000)) == []
 
 
 async def test_figures_are_of_one_tenant(file_store: Store, neighbour: Store, shell: Shell) -> None:

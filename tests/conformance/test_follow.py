@@ -65,7 +65,7 @@ async def test_many_followers_of_one_job(store: Store) -> None:
         assert_complete(await task)
 
 
-async def test_a_finished_job_is_told_from_its_log(store: Store) -> None:
+async def test_a_finished_job_is_read_from_its_log(store: Store) -> None:
     job_id = await enqueue(store)
     await write(store, (await claim(store, job_id)).lease)
     assert_complete(await followed(store, job_id))

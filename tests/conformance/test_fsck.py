@@ -1,4 +1,4 @@
-"""`check` and `repair`: a healthy database gives nothing; every fault is found, told in one line, and repaired where that is
+"""`check` and `repair`: a healthy database gives nothing; every fault is found, reported in one line, and repaired where that is
 promised."""
 
 import itertools
@@ -18,13 +18,13 @@ from perdure.store.fsck import runner as checking
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.damage import HARMS, Harm
-from tests.conformance.healthy_jobs import fill, fsck, stronger, told
+from tests.conformance.healthy_jobs import fill, fsck, report, stronger
 from tests.conformance.sql_shell import dump, open_shell
 from tests.conformance.support import HOUR
 from tests.postgres_server import PostgresServer, run_apart
 
 _numbers = itertools.count(1)
-STRANGER = uuid7()
+MISSING = uuid7()
 """An id of no job."""
 
 
@@ -38,7 +38,7 @@ class Sick:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def healthy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sick]:
-    """All is well in it, and nobody is connected."""
+    """It has no damage and no connections."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('healthy')}/perdure.db"
         yield Sick(url, run_apart(fill(url)))
@@ -78,7 +78,7 @@ async def harm(url: str, ids: dict[str, UUID], sql: str) -> None:
     """Run the SQL of a `Harm`, against which no trigger helps."""
     async with open_shell(url) as shell:
         words = {name: shell.id(id) for name, id in ids.items()}
-        words |= {"stranger": shell.id(STRANGER), "another": shell.id(uuid7())}
+        words |= {"missing": shell.id(MISSING), "another": shell.id(uuid7())}
         words |= {"ago": shell.ago(HOUR), "now": shell.ago(0), "ahead": shell.ago(-9 * HOUR)}
         words |= (
             {"beyond": "'290000-01-01'", "before": "'4000-01-01 BC'"}
@@ -121,15 +121,15 @@ async def test_damage_is_found_and_repaired_where_that_is_promised(
     assert damaged != whole
     async with opened(sick.url) as store:
         found = await fsck(store)
-        assert told(found, sick.ids) == damage.expected
+        assert report(found, sick.ids) == damage.expected
         assert all("\n" not in f.text and len(f.text) < 200 and not f.fixed for f in found)
         assert {f.note for f in found} == {f.code in NOTES for f in found}
         assert await dumped(sick.url) == damaged, "looking changes nothing"
         repaired = await fsck(store, fix=True)
-        assert told([f for f in repaired if not f.fixed], sick.ids) == damage.remains
+        assert report([f for f in repaired if not f.fixed], sick.ids) == damage.remains
         assert all(f.fixable for f in repaired if f.fixed)
         assert all(f.advice for f in repaired if not f.fixed), "there is something to do about the others"
-        assert told(await fsck(store), sick.ids) == damage.remains, "what was repaired stays so"
+        assert report(await fsck(store), sick.ids) == damage.remains, "what was repaired stays so"
     if damage.remains == damage.expected:
         assert await dumped(sick.url) == damaged, "what is not safe to repair is left alone"
 
@@ -144,7 +144,7 @@ def test_every_fault_is_tested() -> None:
 
 
 async def test_fields_that_do_not_fit_the_status(sick: Sick) -> None:
-    """PostgreSQL's own constraints must go first, and are told as well."""
+    """PostgreSQL's own constraints must go first, and are reported as well."""
     postgres = sick.url.startswith("postgres")
     names = ("finished_at", "error", "next_retry_at", "result", "retry_count", "pruned_at") if postgres else ()
     sql = [f"alter table jobs drop constraint jobs_{name}" for name in names]
@@ -164,7 +164,7 @@ async def test_fields_that_do_not_fit_the_status(sick: Sick) -> None:
             assert {f.text for f in found if f.job_id is None} == lost
             jobs = ("completed", "parked", "retrying", "running", "dead", "asking")
             expected = {f"row-shape {name}" for name in jobs} | {"row-retries dead"}
-            assert told([f for f in found if f.job_id], sick.ids) == expected
+            assert report([f for f in found if f.job_id], sick.ids) == expected
             assert not any(f.fixable for f in found)
 
 
@@ -178,9 +178,9 @@ async def test_nothing_of_a_job_whose_row_or_log_is_damaged_is_repaired(sick: Si
     )
     async with opened(sick.url) as store:
         found = await fsck(store, fix=True)
-        assert told([f for f in found if f.fixed], sick.ids) == {"queue-missing retrying"}
+        assert report([f for f in found if f.fixed], sick.ids) == {"queue-missing retrying"}
         left = {f"{code} {name}" for code in ("row-version", "queue-missing") for name in ("pending", "parked")}
-        assert told([f for f in found if not f.fixed], sick.ids) == left | {"wait-missing parked"}
+        assert report([f for f in found if not f.fixed], sick.ids) == left | {"wait-missing parked"}
         assert not any(f.fixable for f in found if not f.fixed)
 
 

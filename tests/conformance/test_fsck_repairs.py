@@ -82,7 +82,7 @@ async def test_pages_hold_every_job_once(file_store: Store, shell: Shell) -> Non
             break
     assert [f.job_id for f in found] == ids
     assert (jobs, pages) == (7, 3)
-    assert (await file_store.checks.check(limit=7)).next is not None, "nobody knows yet that this was all"
+    assert (await file_store.checks.check(limit=7)).next is not None, "it is not known yet that this was the last page"
     assert (await file_store.checks.check(after=str(ids[-1]))).jobs == 0
 
 
@@ -98,7 +98,9 @@ async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Stor
     await shell.run(f"insert into job_queue values ({shell.id(queued)}, 'x', 5, {shell.ago(0)}, null)")
     assert {(f.code, f.job_id) for f in await fsck(file_store)} == {("queue-missing", mine), ("orphan", queued)}
     theirs = await fsck(neighbour)
-    assert sorted(codes(theirs)) == ["orphan", "orphan", "queue-missing"], "what belongs to nobody is told to everybody"
+    assert sorted(codes(theirs)) == ["orphan", "orphan", "queue-missing"], (
+        "what belongs to no job is reported to every tenant"
+    )
     assert mine not in {f.job_id for f in theirs}
     assert (await neighbour.checks.check()).jobs == (await file_store.checks.check()).jobs == 1
     assert await file_store.checks.repair((await neighbour.jobs.list_jobs(JobFilter())).items[0].id) == [], (
@@ -106,7 +108,7 @@ async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Stor
     )
 
 
-async def test_what_is_well_at_the_second_look_is_not_told(
+async def test_what_is_well_at_the_second_look_is_not_reported(
     file_store: Store, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     healed, sick = await enqueue(file_store), await enqueue(file_store)
@@ -184,7 +186,7 @@ async def test_logs_of_any_length_and_keys_of_any_kind(store: Store) -> None:
     assert (finding.code, finding.text) == ("step-twice", "version 3008 records 'step 7' again")
 
 
-async def test_words_that_nobody_knows_are_told_and_break_nothing(file_store: Store, shell: Shell) -> None:
+async def test_unknown_values_are_reported_and_break_nothing(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
     unreadable = [NewEvent("wait_started", '{"key": 5}'), NewEvent("usage_recorded", '{"tokens": "many"}')]
     await file_store.leases.record(
@@ -230,10 +232,10 @@ async def test_a_place_that_is_none(file_store: Store, shell: Shell) -> None:
         await file_store.checks.check(after="nowhere")
 
 
-# Mending -------------------------------------------------------------------------------------------------------------
+# Repairs -------------------------------------------------------------------------------------------------------------
 
 
-async def test_mending_what_is_well_changes_nothing(store: Store) -> None:
+async def test_repairing_what_is_well_changes_nothing(store: Store) -> None:
     job_id = await run_to(store, S.RETRY)
     before = await store.jobs.get_job(job_id)
     assert await store.checks.repair(job_id) == []
@@ -246,7 +248,7 @@ async def test_a_job_that_lost_its_lease_row_is_taken_over(file_store: Store, sh
     fresh, begun = await started(file_store), await started(file_store)
     await file_store.leases.record(begun, [NewEvent("node_finished", '{"key":"one","digest":"a","result":1}')])
     await shell.run("delete from job_claims")
-    assert await file_store.leases.reap(worker_id="reaper") == [], "nobody could ever take it over"
+    assert await file_store.leases.reap(worker_id="reaper") == [], "no worker could take it over"
     assert codes(await fsck(file_store, fix=True)) == ["claim-missing"] * 2
     for lease in (fresh, begun):
         with pytest.raises(LeaseLost):
@@ -267,8 +269,8 @@ async def test_a_lease_at_another_version_goes_on(file_store: Store, shell: Shel
     assert await fsck(file_store) == []
 
 
-async def test_an_answer_that_nobody_heard_of_wakes_the_job(file_store: Store, shell: Shell) -> None:
-    """Its wait was lost first, so the decision found nobody to wake."""
+async def test_an_answer_that_woke_no_job_wakes_it_after_the_repair(file_store: Store, shell: Shell) -> None:
+    """Its wait was lost first, so the decision woke no job."""
     lease = await started(file_store)
     approval = await file_store.approvals.request_approval(lease, new_approval())
     await file_store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))
@@ -332,7 +334,9 @@ async def test_an_attempt_whose_run_row_was_taken_ends(file_store: Store, shell:
     assert await file_store.leases.finish(lease, outcome(S.COMPLETED)) is S.COMPLETED
 
 
-async def test_a_repair_that_the_database_refuses_is_told_and_the_others_go_on(file_store: Store, shell: Shell) -> None:
+async def test_a_repair_that_the_database_refuses_is_reported_and_the_others_go_on(
+    file_store: Store, shell: Shell
+) -> None:
     bad, good = await enqueue(file_store, priority=3), await run_to(file_store, S.FAILED)
     await shell.run("delete from job_queue")
     await shell.run("delete from job_failures")
@@ -350,7 +354,7 @@ async def test_a_repair_that_the_database_refuses_is_told_and_the_others_go_on(f
     assert ("mine" if shell.postgres else "not this one") in found[bad].text
 
 
-async def test_a_job_that_somebody_has_locked_is_told_and_the_others_go_on(
+async def test_a_job_that_is_locked_is_reported_and_the_others_go_on(
     file_store_url: str, file_store: Store, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not shell.postgres:
@@ -371,7 +375,7 @@ async def test_a_job_that_somebody_has_locked_is_told_and_the_others_go_on(
     assert [f.fixed for f in await fsck(file_store, fix=True)] == [True]
 
 
-async def test_two_who_mend_at_once_mend_once(file_store: Store, twin: Store, shell: Shell) -> None:
+async def test_two_repairs_at_once_repair_once(file_store: Store, twin: Store, shell: Shell) -> None:
     ids = [await enqueue(file_store) for _ in range(5)]
     ids += [(await started(file_store)).job_id for _ in range(5)]
     for table in ("job_queue", "job_claims"):
@@ -383,7 +387,7 @@ async def test_two_who_mend_at_once_mend_once(file_store: Store, twin: Store, sh
     assert await fsck(file_store) == []
 
 
-async def test_repairs_beside_those_who_claim(file_store: Store, twin: Store, shell: Shell) -> None:
+async def test_repairs_while_jobs_are_claimed(file_store: Store, twin: Store, shell: Shell) -> None:
     """Many jobs lose their queue rows; while they are put back, others are being claimed: every job is claimed once."""
     ids = [await enqueue(file_store, queue="busy") for _ in range(40)]
     lost = ", ".join(shell.id(id) for id in ids[::2])

@@ -170,7 +170,7 @@ async def test_a_second_writer_that_fails_costs_its_own_callers_only(swift: Call
     assert [len(write) for write in second.writes] == [SECOND_WRITE_ITEMS, 1]
 
 
-async def test_nobody_waits_for_the_second_connection(
+async def test_no_caller_waits_for_the_second_connection(
     swift: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swift(True)
@@ -211,7 +211,7 @@ async def test_a_disk_that_becomes_slow_grounds_the_second_writer(swift: Callabl
     assert len(writers[1].writes) <= before + 1
 
 
-async def test_a_cancelled_write_leaves_nobody_waiting() -> None:
+async def test_a_cancelled_write_leaves_no_caller_waiting() -> None:
     batcher = Batcher(Slow(60))
     callers = [asyncio.create_task(batcher.submit(Item(n % 2))) for n in range(4)]
     await asyncio.sleep(0.01)
@@ -312,7 +312,7 @@ async def notes(writer: SqliteWriter) -> list[str]:
     return await writer.run(lambda conn, now: [row[0] for row in conn.execute("select text from notes order by rowid")])
 
 
-async def test_whoever_fails_in_a_shared_transaction_fails_alone(writer: SqliteWriter) -> None:
+async def test_a_call_that_fails_in_a_shared_transaction_fails_alone(writer: SqliteWriter) -> None:
     with held(writer):
         calls: list[asyncio.Future[Any]] = [
             writer.batch(note, "a"),
@@ -373,15 +373,15 @@ async def test_a_database_out_of_reach_ends_the_search_for_a_culprit(
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert results[:2] == ["a", "b"]
     assert all(isinstance(result, PerdureError) for result in results[2:])
-    assert begun == 3, "nobody else waited for it"
+    assert begun == 3, "no other caller waited for it"
     monkeypatch.undo()
     assert await notes(writer) == ["a", "b"]
 
 
-async def test_an_answer_does_not_wait_for_a_strangers_lock(
+async def test_an_answer_does_not_wait_for_a_lock_of_another_program(
     writer: SqliteWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stranger = sqlite3.connect(tmp_path / "notes.db", isolation_level=None, check_same_thread=False)
+    other_program = sqlite3.connect(tmp_path / "notes.db", isolation_level=None, check_same_thread=False)
     turns = 0
     lock = writer._lock
 
@@ -390,7 +390,7 @@ async def test_an_answer_does_not_wait_for_a_strangers_lock(
         lock()
         turns += 1
         if turns == 2:
-            stranger.execute("begin immediate")
+            other_program.execute("begin immediate")
 
     with held(writer):
         monkeypatch.setattr(writer, "_lock", lock_and_lose)
@@ -399,12 +399,12 @@ async def test_an_answer_does_not_wait_for_a_strangers_lock(
     async with asyncio.timeout(3):
         await asyncio.gather(*first)
     assert not second.done()
-    stranger.execute("rollback")
-    stranger.close()
+    other_program.execute("rollback")
+    other_program.close()
     assert await second == "second"
 
 
-async def test_an_answer_does_not_wait_for_somebody_elses_long_call(writer: SqliteWriter) -> None:
+async def test_an_answer_does_not_wait_for_a_long_call_of_another(writer: SqliteWriter) -> None:
     done = threading.Event()
 
     def long(conn: sqlite3.Connection, now: int) -> None:
@@ -434,7 +434,7 @@ async def test_an_answer_comes_though_the_next_transaction_fails(writer: SqliteW
 async def test_who_wrote_a_lot_after_waiting_gives_way(
     fresh_store_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock goes to whoever is first, so the one with little to write would lose to the others again and again."""
+    """The first process gets the lock, so the one with little to write would lose to the others again and again."""
     url = fresh_store_url("sqlite")
     away: list[float] = []
     monkeypatch.setattr("perdure.store.sqlite.engine.writer.time.sleep", away.append)
@@ -444,7 +444,7 @@ async def test_who_wrote_a_lot_after_waiting_gives_way(
         with Path(url.removeprefix("sqlite:///") + "-lock").open() as lock:
 
             async def stored_after_others(jobs: int) -> None:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # somebody else's turn
+                fcntl.flock(lock, fcntl.LOCK_EX)  # another process has it
                 async with asyncio.TaskGroup() as group:
                     writing = group.create_task(store.jobs.enqueue_many([new_job() for _ in range(jobs)]))
                     await asyncio.sleep(0.05)
@@ -458,6 +458,6 @@ async def test_who_wrote_a_lot_after_waiting_gives_way(
             assert len(away) == 1
             assert 0 < away[0] <= LONGEST_PAUSE
             await store.jobs.enqueue_many([new_job() for _ in range(CONTENDED_ITEMS)])
-            assert sum(away[1:]) == 0, "nobody was in the way"
+            assert sum(away[1:]) == 0, "no other process had the lock"
     finally:
         await store.close()

@@ -39,14 +39,14 @@ from tests.conformance.support import (
 
 
 async def damage(shell: Shell, job_id: UUID, version: int) -> None:
-    """Somebody writes an event where the next transition wants to write its own."""
+    """Another session writes an event with the version of the next transition's own."""
     await shell.run(f"insert into job_events (job_id, version, type) values ({shell.id(job_id)}, {version}, 'by hand')")
 
 
 # Locks -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_strangers_lock_costs_no_lease(file_store: Store, shell: Shell) -> None:
+async def test_a_lock_of_another_session_costs_no_lease(file_store: Store, shell: Shell) -> None:
     if not shell.postgres:
         pytest.skip("SQLite locks the database")
     locked, *free = leases = [await started(file_store) for _ in range(4)]
@@ -142,7 +142,7 @@ async def test_an_id_that_json_cannot_spell_does_not_stop_its_lane(file_store: S
     assert [job.id for job in claimed] == [good]
 
 
-async def test_a_lane_set_by_hand_opens_no_door_between_tenants(
+async def test_a_lane_set_by_hand_gives_no_tenant_anothers_job(
     file_store: Store, neighbour: Store, shell: Shell
 ) -> None:
     moved = await enqueue(file_store, queue="q")
@@ -247,7 +247,7 @@ async def test_many_large_jobs_are_stored_together(file_store: Store) -> None:
 
 
 class Road:
-    """A way to the server that can fall silent: bytes vanish, nobody says so, and new connections work."""
+    """A way to the server that can fall silent: bytes are lost without an error, and new connections work."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port

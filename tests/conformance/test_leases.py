@@ -64,7 +64,7 @@ async def assert_fenced(store: Store, lease: Lease, write: Write) -> None:
 
 
 async def test_nothing_is_written_after_expiry(store: Store) -> None:
-    """Also before anybody has taken the job over: expiry by database time is the end of the right."""
+    """Also before another worker has taken the job over: expiry by database time is the end of the right."""
     for name, write in WRITES.items():
         with case(name):
             lease = await started(store)
@@ -199,7 +199,7 @@ async def test_started_losses_end_in_the_dead_letters(store: Store) -> None:
 
 
 async def test_only_the_first_crash_of_a_loop_is_free(store: Store) -> None:
-    """A loss before the start may have been a start that nobody heard of; from then on workers mark each attempt first."""
+    """A loss before the start may have been a start that was not recorded; from then on workers mark each attempt first."""
     lease = await started(store, max_retries=1)
     for begun, retries in ((False, 0), (True, 1)):
         await run_out(store, lease, started=begun)
@@ -280,7 +280,7 @@ async def test_two_reapers_never_reap_the_same_job(file_store: Store, twin: Stor
 
 
 async def test_finishing_and_reaping_at_once_happen_once(file_store: Store, twin: Store) -> None:
-    """Whoever commits first wins; the other one finds nothing left to do."""
+    """The first commit wins; the other call finds nothing left to do."""
     for _ in range(20):
         lease = await started(file_store)
         await file_store.leases.heartbeat([lease], ttl=0.002)

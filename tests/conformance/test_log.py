@@ -107,7 +107,7 @@ async def test_the_same_event_again_is_the_same_event(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", [S.RUNNING, S.WAITING])
-async def test_nobody_else_appends_to_a_leased_job(store: Store, status: Status) -> None:
+async def test_only_the_holder_appends_to_a_leased_job(store: Store, status: Status) -> None:
     job_id = await run_to(store, status)
     before = await checked_log(store, job_id)
     with pytest.raises(JobLeased):
@@ -130,7 +130,7 @@ async def test_append_to_an_unknown_job(store: Store) -> None:
         await store.jobs.append(uuid4(), 1, event())
 
 
-async def test_the_holder_appends_in_order_after_strangers_did(store: Store) -> None:
+async def test_the_holder_appends_in_order_after_other_sessions_did(store: Store) -> None:
     job_id = await enqueue(store)
     await store.jobs.append(job_id, 1, event("before"))
     lease = (await claim(store, job_id)).lease

@@ -103,7 +103,7 @@ async def test_a_waiting_job_does_not_end_otherwise_and_keeps_its_lease(store: S
 
 
 @pytest.mark.parametrize("status", [S.PENDING, S.RUNNING, S.WAITING])
-async def test_an_attempt_cannot_end_where_somebody_must_hold_it(store: Store, status: Status) -> None:
+async def test_an_attempt_cannot_end_in_a_state_that_needs_a_lease(store: Store, status: Status) -> None:
     lease = await started(store)
     for waiting in (False, True):
         with case("while waiting" if waiting else "while running"):

@@ -1,4 +1,4 @@
-"""Trouble from outside: locks of strangers, broken connections, callers that give up, and texts that are no JSON."""
+"""Failures from outside: locks of other sessions, broken connections, callers that give up, and texts that are no JSON."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -115,10 +115,10 @@ async def test_a_closed_store_says_so(store: Store) -> None:
                 await call
 
 
-# Locks of strangers ----------------------------------------------------------------------------------------------------
+# Locks of other sessions ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_strangers_write_transaction_is_waited_for(file_store: Store, shell: Shell) -> None:
+async def test_a_write_transaction_of_another_session_is_waited_for(file_store: Store, shell: Shell) -> None:
     if shell.postgres:
         pytest.skip("PostgreSQL locks rows, see below")
     lease = await started(file_store)
@@ -136,7 +136,9 @@ async def test_a_strangers_write_transaction_is_waited_for(file_store: Store, sh
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-async def test_a_strangers_open_key_blocks_only_its_own_caller(file_store: Store, shell: Shell, ends: str) -> None:
+async def test_an_open_key_of_another_session_blocks_only_its_own_caller(
+    file_store: Store, shell: Shell, ends: str
+) -> None:
     """A caller's own transaction that enqueued the same key may stay open for long."""
     if not shell.postgres:
         pytest.skip("SQLite locks the database, see above")
@@ -158,7 +160,9 @@ async def test_a_strangers_open_key_blocks_only_its_own_caller(file_store: Store
     assert (done.id, done.created) == ((theirs, False) if ends == "commit" else (mine.id, True))
 
 
-async def test_a_strangers_lock_on_one_job_does_not_hold_up_the_others(file_store: Store, shell: Shell) -> None:
+async def test_a_lock_of_another_session_on_one_job_does_not_hold_up_the_others(
+    file_store: Store, shell: Shell
+) -> None:
     if not shell.postgres:
         pytest.skip("SQLite locks the database, see above")
     locked, free = await started(file_store), [await started(file_store) for _ in range(5)]
@@ -183,7 +187,7 @@ async def test_a_strangers_lock_on_one_job_does_not_hold_up_the_others(file_stor
 
 
 class Lives:
-    """Jobs that are enqueued, claimed, written to and completed, while somebody ends the store's sessions over and over.
+    """Jobs that are enqueued, claimed, written to and completed, while the store's sessions are ended over and over.
 
     A cut comes after every few calls that returned: often enough to hit commits in flight, and never a livelock.
     """
@@ -203,21 +207,21 @@ class Lives:
             )
             self.cuts += 1
 
-    async def told(self, call: Awaitable[T]) -> T:
+    async def report(self, call: Awaitable[T]) -> T:
         result = await call
         self.calls += 1
         return result
 
     async def live(self, n: int) -> UUID:
         key = f"order:{n}"
-        job_id = (await self.told(self.store.jobs.enqueue(new_job(queue=key, idempotency_key=key)))).id
-        while not (taken := await self.told(self.store.leases.claim(worker_id="w", queue=key, limit=1, ttl=60))):
+        job_id = (await self.report(self.store.jobs.enqueue(new_job(queue=key, idempotency_key=key)))).id
+        while not (taken := await self.report(self.store.leases.claim(worker_id="w", queue=key, limit=1, ttl=60))):
             if (await self.store.jobs.get_job(job_id)).lease is not None:
                 self.orphans.add(job_id)  # the claim's answer was lost, so its lease must run out: a reaper's case
                 return job_id
         for _ in range(3):
-            await self.told(self.store.leases.record(taken[0].lease, [event(), event("other")]))
-        assert await self.told(self.store.leases.finish(taken[0].lease, outcome(S.COMPLETED))) is S.COMPLETED
+            await self.report(self.store.leases.record(taken[0].lease, [event(), event("other")]))
+        assert await self.report(self.store.leases.finish(taken[0].lease, outcome(S.COMPLETED))) is S.COMPLETED
         return job_id
 
 
@@ -229,7 +233,7 @@ async def test_lost_connections_lose_and_repeat_nothing(file_store: Store, shell
     ids: list[UUID] = []
     try:
         async with asyncio.timeout(60):
-            while lives.cuts < 3:  # beside other load one round of jobs may be over before the third cut
+            while lives.cuts < 3:  # under other load one round of jobs may be over before the third cut
                 ids += await asyncio.gather(*(lives.live(n) for n in range(len(ids), len(ids) + 30)))
     finally:
         cutting.cancel()

@@ -204,7 +204,7 @@ async def test_jobs_that_were_not_made_here_are_found_as_well(file_store: Store,
     assert ours not in {job.id for page in (early, late) for job in page.jobs}, "an id tells its age"
 
 
-async def test_nobody_else_deletes_jobs(file_store: Store, shell: Shell) -> None:
+async def test_only_prune_deletes_jobs(file_store: Store, shell: Shell) -> None:
     done, live = await finished(file_store), await enqueue(file_store)
     for table, column in (("job_events", "job_id"), ("jobs", "id")):
         for id in (done, live):

@@ -61,9 +61,9 @@ async def test_an_empty_database_says_so(empty: Store) -> None:
     assert (await empty.schema.schema_status()).current == 0, "looking creates nothing"
 
 
-async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: str) -> None:
+async def test_tables_of_another_program_are_named(empty: Store, empty_url: str) -> None:
     if empty_url == "memory:":
-        pytest.skip("nobody else gets in there")
+        pytest.skip("no other process can open it")
     async with open_shell(empty_url) as shell:
         if shell.postgres:
             await shell.run("create table public.jobs (id integer primary key)")
@@ -84,7 +84,7 @@ async def test_tables_of_somebody_else_are_called_so(empty: Store, empty_url: st
             await shell.run("alter schema perdure rename to theirs")
         await empty.schema.migrate()
         await empty.schema.check_schema()
-        assert (await empty.checks.check()).findings == (), "ours may stand beside theirs"
+        assert (await empty.checks.check()).findings == (), "perdure's tables may be in the same file"
         assert await empty.schema.other_tables() == (["public.jobs", "theirs.orders"] if shell.postgres else ["orders"])
         if shell.postgres:
             await shell.run("create table perdure.more (id integer)")
@@ -119,7 +119,7 @@ def contents(place: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("journal", ["delete", "wal", "wal, in use"])
 @pytest.mark.parametrize("name", ["orders", "sqlite3_orders", "Jobs"])
-async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str, journal: str) -> None:
+async def test_tables_are_not_added_to_another_programs_file_unasked(tmp_path: Path, name: str, journal: str) -> None:
     path = tmp_path / "theirs.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as theirs:
         theirs.execute(f"pragma journal_mode = {journal.partition(',')[0]}")
@@ -149,7 +149,7 @@ async def test_nobody_moves_in_with_strangers_unasked(tmp_path: Path, name: str,
     await store.close()
 
 
-async def test_what_a_stranger_left_in_the_log_stays_there(tmp_path: Path) -> None:
+async def test_what_another_program_left_in_the_wal_stays_there(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for place in (here, there):
         place.mkdir()
@@ -168,7 +168,7 @@ async def test_what_a_stranger_left_in_the_log_stays_there(tmp_path: Path) -> No
         assert after == before
 
 
-async def test_a_stranger_who_comes_in_between_is_seen(tmp_path: Path) -> None:
+async def test_another_program_that_writes_in_between_is_seen(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new.db"
     store = await open_store(url, allow_other_tables=False)
     async with open_shell(url) as shell:
@@ -189,7 +189,7 @@ async def test_a_few_bytes_are_no_database(tmp_path: Path, size: int, creates: b
     assert contents(tmp_path) == {"note": b"x" * size}
 
 
-async def test_a_schema_that_is_half_made_is_not_taken_for_somebody_elses(empty_url: str) -> None:
+async def test_a_schema_that_is_half_made_is_not_taken_for_another_programs(empty_url: str) -> None:
     if empty_url == "memory:":
         pytest.skip("a database in memory has one user")
     store = await open_store(empty_url)
@@ -392,7 +392,7 @@ async def test_a_store_in_memory_names_its_kinds(store: Store) -> None:
         ("create index Jobs_Kind on orders (id)", "Jobs_Kind"),
     ],
 )
-async def test_a_migration_that_meets_a_name_of_somebody_elses_leaves_nothing(
+async def test_a_migration_that_meets_another_programs_name_leaves_nothing(
     tmp_path: Path, statement: str, named: str
 ) -> None:
     path = tmp_path / "theirs.db"

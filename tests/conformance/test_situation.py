@@ -37,7 +37,7 @@ async def test_it_holds_the_job_as_it_stands(store: Store) -> None:
         assert seen.events == tuple(await store.jobs.list_events(job_id))
         assert near(seen.now, await store.now())
         assert (seen.claimed_at is not None) == status.leased
-        assert seen.holder is None, "nobody registered"
+        assert seen.holder is None, "no worker registered"
         assert len(seen.approvals) == (status is S.WAITING_FOR_APPROVAL)
 
 

@@ -1,4 +1,4 @@
-"""A stranger writes to the SQLite file: somebody with a connection of his own, who knows nothing of the lock file."""
+"""Another program writes to the SQLite file: with a connection of its own, and without perdure's lock file."""
 
 import asyncio
 import sqlite3
@@ -19,7 +19,7 @@ from perdure.store.protocol import Store
 from tests.conformance.support import new_job
 
 SHORT = 1.0
-"""Seconds of patience where the test would be slow with five."""
+"""Seconds to wait; the default of five would make the test slow."""
 
 MARGIN = 2.0
 """Seconds that a busy machine may take longer than it should."""
@@ -86,9 +86,9 @@ async def store(file: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def stranger(file: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(file, isolation_level=None)) as stranger:
-        yield stranger
+def other_program(file: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(file, isolation_level=None)) as other_program:
+        yield other_program
 
 
 @pytest.fixture
@@ -109,9 +109,11 @@ async def payloads(store: Store) -> list[object]:
     return sorted([job.payload for job in (await store.jobs.list_jobs(JobFilter(), limit=100)).items])
 
 
-async def test_several_processes_wait_for_him_at_once(file: Path, store: Store, stranger: sqlite3.Connection) -> None:
+async def test_several_processes_wait_for_it_at_once(
+    file: Path, store: Store, other_program: sqlite3.Connection
+) -> None:
     callers = [await Caller.start(f"sqlite:///{file}") for _ in range(3)]
-    stranger.execute("begin immediate")
+    other_program.execute("begin immediate")
     answers = await asyncio.gather(*(caller.enqueue(f"never {n}") for n, caller in enumerate(callers)))
     assert [word for word, _ in answers] == ["refused"] * 3
     assert all(4.5 < seconds < 5 + 2 * MARGIN for _, seconds in answers), answers
@@ -119,54 +121,58 @@ async def test_several_processes_wait_for_him_at_once(file: Path, store: Store, 
     waiting = [asyncio.create_task(caller.enqueue(f"{n}")) for n, caller in enumerate(callers)]
     await asyncio.sleep(1)
     assert not any(task.done() for task in waiting)
-    stranger.execute("rollback")
+    other_program.execute("rollback")
     assert [word for word, _ in await asyncio.gather(*waiting)] == ["enqueued"] * 3
     assert await payloads(store) == ["0", "1", "2"], "once each, and nothing that was refused"
     await asyncio.gather(*(caller.end() for caller in callers))
 
 
 @pytest.mark.usefixtures("short_patience")
-async def test_each_caller_has_a_patience_of_his_own(store: Store, stranger: sqlite3.Connection) -> None:
-    stranger.execute("begin immediate")
+async def test_each_caller_has_a_timeout_of_its_own(store: Store, other_program: sqlite3.Connection) -> None:
+    other_program.execute("begin immediate")
     took = []
     for _ in range(6):
         took += [asyncio.create_task(seconds_of(store, new_job())) for _ in range(MOST_ITEMS)]
         await asyncio.sleep(SHORT / 6)
     seconds = await asyncio.gather(*took)
     assert min(seconds) >= SHORT
-    assert max(seconds) < SHORT + MARGIN, "nobody waits for those before him first"
-    stranger.execute("rollback")
+    assert max(seconds) < SHORT + MARGIN, "no call first waits for those before it"
+    other_program.execute("rollback")
     await store.jobs.enqueue(new_job())
     assert len(await payloads(store)) == 1
 
 
 @pytest.mark.usefixtures("short_patience")
-async def test_who_has_patience_left_is_written_when_he_goes(store: Store, stranger: sqlite3.Connection) -> None:
-    stranger.execute("begin immediate")
+async def test_a_caller_with_time_left_is_written_when_the_lock_is_free(
+    store: Store, other_program: sqlite3.Connection
+) -> None:
+    other_program.execute("begin immediate")
     early = [asyncio.create_task(store.jobs.enqueue(new_job(payload=f"{n}"))) for n in range(3)]
     await asyncio.sleep(SHORT * 0.8)
     late = [asyncio.create_task(store.jobs.enqueue(new_job(payload=f"{n}"))) for n in range(3, 6)]
     refused = await asyncio.gather(*early, return_exceptions=True)
     assert all(isinstance(error, StoreUnreachable) for error in refused)
-    stranger.execute("rollback")
+    other_program.execute("rollback")
     await asyncio.gather(*late)
     assert await payloads(store) == [3, 4, 5]
 
 
-async def test_who_is_cancelled_meanwhile_is_not_written(store: Store, stranger: sqlite3.Connection) -> None:
-    stranger.execute("begin immediate")
+async def test_a_caller_that_is_cancelled_meanwhile_is_not_written(
+    store: Store, other_program: sqlite3.Connection
+) -> None:
+    other_program.execute("begin immediate")
     waiting = [asyncio.create_task(store.jobs.enqueue(new_job(payload=f"{n}"))) for n in range(3)]
     await asyncio.sleep(0.2)
     waiting[1].cancel()
     await asyncio.sleep(0.2)
-    stranger.execute("rollback")
+    other_program.execute("rollback")
     await asyncio.gather(waiting[0], waiting[2])
     assert await payloads(store) == [0, 2]
 
 
 @pytest.mark.usefixtures("short_patience")
-async def test_closing_waits_no_longer_than_the_callers(store: Store, stranger: sqlite3.Connection) -> None:
-    stranger.execute("begin immediate")
+async def test_closing_waits_no_longer_than_the_callers(store: Store, other_program: sqlite3.Connection) -> None:
+    other_program.execute("begin immediate")
     waiting = [asyncio.create_task(store.jobs.enqueue(new_job())) for _ in range(MOST_ITEMS * 5)]
     await asyncio.sleep(0.05)
     async with asyncio.timeout(SHORT + MARGIN):
@@ -178,10 +184,10 @@ async def test_closing_waits_no_longer_than_the_callers(store: Store, stranger: 
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("lock", ["immediate", "exclusive"])
 async def test_a_file_that_is_not_yet_shared_is_waited_for_too(
-    file: Path, stranger: sqlite3.Connection, lock: str
+    file: Path, other_program: sqlite3.Connection, lock: str
 ) -> None:
-    stranger.execute("create table his (own)")
-    stranger.execute(f"begin {lock}")
+    other_program.execute("create table his (own)")
+    other_program.execute(f"begin {lock}")
 
     async def seconds() -> float:
         began = time.monotonic()
@@ -192,6 +198,6 @@ async def test_a_file_that_is_not_yet_shared_is_waited_for_too(
     assert all(SHORT <= took < SHORT + MARGIN for took in await asyncio.gather(seconds(), seconds(), seconds()))
     opening = [asyncio.create_task(open_store(f"sqlite:///{file}")) for _ in range(3)]
     await asyncio.sleep(SHORT / 4)
-    stranger.execute("rollback")
+    other_program.execute("rollback")
     for store in await asyncio.gather(*opening):
         await store.close()

@@ -1,5 +1,5 @@
-"""Every (from, to) pair through raw SQL: the database itself allows exactly `TRANSITIONS`, and whoever changes a status
-by hand gets the same log, the same fencing and the same queue as perdure's own statements."""
+"""Every (from, to) pair through raw SQL: the database itself allows exactly `TRANSITIONS`, and a status that is
+changed by hand gives the same log, the same lost lease and the same queue row as perdure's own statements."""
 
 import os
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ class Database(NamedTuple):
     shell: Shell
 
     async def set_status(self, job_id: UUID, status: Status) -> None:
-        """What somebody in a hurry types."""
+        """What a person in a hurry types."""
         await self.shell.run(f"update jobs set status = '{status}' where id = {self.shell.id(job_id)}")
 
 
@@ -174,7 +174,7 @@ async def test_between_running_and_waiting_the_lease_stays(db: Database, old: St
 
 @pytest.mark.parametrize("old", [old for old, new in ALLOWED if new is S.RUNNING and not old.leased])
 async def test_running_by_hand_gets_a_worker_through_the_reaper(db: Database, old: Status) -> None:
-    """Nobody runs a job that was set RUNNING at a shell: it must not stay so for ever."""
+    """No worker runs a job that was set RUNNING at a shell: it must not stay so."""
     job_id = await run_to(db.store, old)
     await db.set_status(job_id, S.RUNNING)
     reaped = {r.job_id: r.status for r in await db.store.leases.reap(worker_id=OTHER, limit=1000)}

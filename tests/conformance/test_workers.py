@@ -1,4 +1,4 @@
-"""Workers as rows that people can see and steer, and hints that wake whoever waits."""
+"""The rows of workers, by which people see and control them, and hints that wake waiting callers."""
 
 from typing import Any
 

@@ -67,7 +67,7 @@ class Errand:
 
 
 def value_of(op: Op) -> Any:
-    """What an op gives, whoever is killed on the way: jobs must end with these."""
+    """What an op returns, whatever was killed meanwhile: jobs must end with these."""
     if op.do == "both":
         return [f"{op.name}/0", f"{op.name}/1"]
     return None if op.do in ("sleep", "pause", "stumble", "snooze") else op.name
@@ -232,7 +232,7 @@ def make_app(url: str | None = None) -> App:
 
 
 async def work(config: ChildConfig) -> None:
-    """A worker, until it is told to stop or killed."""
+    """A worker, until it is stopped or killed."""
     async with make_app(config.url) as app:
         kill_points.add_kill_points(await app.open())
         write_mark("ready", str(os.getpid()))

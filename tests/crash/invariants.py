@@ -1,7 +1,7 @@
-"""What must hold for every job at every moment, whoever was killed: proved from the database's own rows alone.
+"""What must hold for every job at every moment, whatever was killed: checked with the database's own rows alone.
 
 No statement of perdure's is used here: asyncpg and sqlite3 read the tables in one snapshot, so a check may run while workers
-work. What can be told from what users see is told by `perdure.chaos.invariants`; the rest, of transient rows, is told here.
+work. What users can see is checked by `perdure.chaos.invariants`; the rest, transient rows, is checked here.
 Then perdure's own fsck must agree: judges that know nothing of each other.
 """
 
@@ -109,7 +109,7 @@ class Case:
             yield begun, None
 
     def log(self) -> str:
-        """The row and the log, for whoever has to find out what went wrong."""
+        """The row and the log, for the message of a failed test."""
         lines = [f"job {self.id} {self.job['kind']}: {self.job}"]
         lines += [
             f"  {e['version']:3} attempt {e['attempt']} {e['type']} {e['from_status'] or ''}>{e['to_status'] or ''}"
@@ -238,7 +238,7 @@ async def check(
     """Read the database and prove every invariant; the snapshot is returned for further questions.
 
     acknowledged: ids of jobs whose enqueue returned. at_rest: there is nothing to do now, each job has ended or waits for
-    a moment to come or for somebody. by_fsck: False where the schema is not one that fsck knows.
+    a future time or for an answer. by_fsck: False where the schema is not one that fsck knows.
     """
     snapshot = await look(url)
     missing = set(acknowledged) - set(snapshot.jobs)

@@ -134,7 +134,7 @@ class Crew:
         return [(int(attempt), name) for job, attempt, name in found if job == str(job_id)]
 
     def logs(self) -> str:
-        """What everybody said, for whoever has to find out what went wrong."""
+        """The logs of all children, for the message of a failed test."""
         said = [f"{name}: {self.lines(name)}" for name in ("refusals", "deaths")]
         for child in self.children:
             config = f"{child.config.role} {child.pid} {child.config.kill_at or ''}"
@@ -157,7 +157,7 @@ async def until(
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {patience:g} s in vain for {what}")
+            raise AssertionError(f"waited {patience:g} s for {what}")
         await asyncio.sleep(every)
 
 
@@ -186,7 +186,7 @@ Answer = Callable[[Approval], dict[str, Any] | None]
 
 @asynccontextmanager
 async def answering(app: App, place: Path, answer: Answer) -> AsyncIterator[None]:
-    """Somebody who answers whatever jobs ask: approvals by the last token that was handed out, questions by `answer`."""
+    """Answers what jobs ask: approvals by their newest token, questions by `answer`."""
 
     async def answer_all() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""A process that exports and prunes, and dies at the point it was told to."""
+"""A process that exports and prunes, and kills itself at a given point."""
 
 import asyncio
 from pathlib import Path

@@ -50,11 +50,11 @@ async def killed(app: App, when: str) -> str:
     )
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
-        told = (await process.stdout.readline()).decode().strip()
+        report = (await process.stdout.readline()).decode().strip()
         process.send_signal(signal.SIGKILL)
         assert await process.wait() == -signal.SIGKILL
-    assert told, "it did not get that far"
-    return told
+    assert report, "it did not get that far"
+    return report
 
 
 async def test_killed_before_the_commit(app: App) -> None:

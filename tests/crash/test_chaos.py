@@ -1,6 +1,6 @@
 """The harness that users can run, on both stores: everything is killed, stopped and cut off at random, and nothing is lost.
 
-Beside it the tables themselves are read again and again: they are in order at every moment.
+Meanwhile the tables themselves are read again and again: they are in order at every moment.
 
 PERDURE_CHAOS_KILLS: how many on each store (220, so that both take a minute). PERDURE_CHAOS_SEED: what happens, as far as a
 seed decides it.

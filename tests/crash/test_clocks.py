@@ -1,4 +1,4 @@
-"""Machines whose clocks are wrong: leases, sleeps and retries are judged by the database's time, and by nobody's clock."""
+"""Machines whose clocks are wrong: leases, sleeps and retries are judged by the database's time, and by no machine's clock."""
 
 import time
 

@@ -80,7 +80,7 @@ async def test_a_healthy_database_passes(healthy: tuple[Path, dict[str, UUID]]) 
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "report"),
     [
         ("delete from job_events where job_id = {completed} and version = 3", "dense"),
         ("delete from job_events where job_id = {completed} and type = 'job_completed'", "the row says"),
@@ -118,7 +118,7 @@ async def test_a_healthy_database_passes(healthy: tuple[Path, dict[str, UUID]]) 
         ("delete from jobs where id = {pending}", "acknowledged jobs are gone"),
     ],
 )  # fmt: skip
-async def test_damage_is_found(healthy: tuple[Path, dict[str, UUID]], tmp_path: Path, damage: str, told: str) -> None:
+async def test_damage_is_found(healthy: tuple[Path, dict[str, UUID]], tmp_path: Path, damage: str, report: str) -> None:
     path, ids = healthy
     with _opened(path) as whole, _opened(tmp_path / "damaged.db") as damaged:
         whole.backup(damaged)
@@ -126,7 +126,7 @@ async def test_damage_is_found(healthy: tuple[Path, dict[str, UUID]], tmp_path: 
         changed = damaged.execute(damage.format_map({name: f"'{id}'" for name, id in ids.items()})).rowcount
         assert changed > 0
     url = f"sqlite:///{tmp_path}/damaged.db"
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=report):
         await check(url, ids.values(), by_fsck=False)
     assert any(finding.job_id in ids.values() for finding in await fsck(url)), "and fsck finds it as well"
 

@@ -104,7 +104,7 @@ def own_server() -> Iterator[PostgresServer]:
 async def test_the_server_crashes_in_the_middle_of_a_drain(
     own_server: PostgresServer, nurseries: Nurseries, tmp_path: Path
 ) -> None:
-    """Workers wait for it and go on by themselves; whoever waits for a result gets it."""
+    """Workers wait for it and go on by themselves; a caller that waits for a result gets it."""
     url = own_server.create_database("crashing")
     run_apart(migrate(url))
     errand = Errand(

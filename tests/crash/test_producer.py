@@ -1,4 +1,4 @@
-"""A producer that is killed while it enqueues: what it told others was acknowledged is there."""
+"""A producer that is killed while it enqueues: what it reported as acknowledged is there."""
 
 import asyncio
 import random

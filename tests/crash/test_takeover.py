@@ -98,5 +98,5 @@ def refused(crew: Crew, child: Child) -> list[str]:
 
 
 def untouched(case: Case) -> tuple[Row, list[Row], list[Row]]:
-    """What nobody but its new holder may change: the row, the log of the lost attempt, the attempts that ended."""
+    """What only its new holder may change: the row, the log of the lost attempt, the attempts that ended."""
     return case.job, [event for event in case.events if event["attempt"] != 2], case.runs

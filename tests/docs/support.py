@@ -35,7 +35,7 @@ def load_example(name: str) -> ModuleType:
 
 
 def write_programs(page: Path, place: Path) -> None:
-    """Put the programs of a page, whose first line names their file, where somebody who reads it would."""
+    """Put the programs of a page, whose first line names their file, where a reader would."""
     for block in [*blocks(page, "python"), *blocks(page, "py")]:
         (place / block.text.splitlines()[0].removeprefix("# ")).write_text(block.text)
 
@@ -54,7 +54,7 @@ def a_worker(place: Path, app: str, environment: dict[str, str] = ENVIRONMENT) -
 
 
 def run_program(place: Path, name: str, environment: dict[str, str] = ENVIRONMENT) -> str:
-    """`python name`, with a worker beside it; what it prints."""
+    """`python name`, while a worker runs; what it prints."""
     command = [sys.executable, name]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr + (place / "worker.log").read_text()
@@ -62,7 +62,7 @@ def run_program(place: Path, name: str, environment: dict[str, str] = ENVIRONMEN
 
 
 def git(repository: Path, *command: str, given: bytes = b"") -> str:
-    """Run git, as nobody in particular."""
+    """Run git, with a made-up user."""
     done = subprocess.run(
         ["git", "-C", repository, *command], input=given, env=ENVIRONMENT, capture_output=True, check=True
     )

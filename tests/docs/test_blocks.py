@@ -1,4 +1,4 @@
-"""The Python of every page runs: the blocks of a page, in order, as one program, with a worker beside it."""
+"""The Python of every page runs: the blocks of a page, in order, as one program, while a worker runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WorkerThread(threading.Thread):
     def run(self) -> None:
         try:
             asyncio.run(self._work())
-        except BaseException as error:  # noqa: BLE001  told by `stop`
+        except BaseException as error:  # noqa: BLE001  raised again by `stop`
             self._error = error
         finally:
             self._up.set()
@@ -101,7 +101,7 @@ async def test_the_quickstart_runs_twice_on_one_database(tmp_path: Path, monkeyp
 
 
 async def run_page(page: Path) -> None:
-    """Run the blocks of a page in the current directory, with a worker beside them."""
+    """Run the blocks of a page in the current directory, while a worker runs."""
     with program(page) as names:
         helping = asyncio.create_task(worker_for(names))
         try:

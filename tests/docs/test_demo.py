@@ -17,7 +17,7 @@ from tests.docs.support import ENVIRONMENT, commit, new_repository
 
 @pytest.fixture(autouse=True)
 def unattended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in continuous integration: nobody is asked, whatever the terminal."""
+    """As in continuous integration: no person is asked, whatever the terminal."""
     monkeypatch.setenv("CI", "1")
 
 

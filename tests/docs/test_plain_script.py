@@ -38,7 +38,7 @@ def ask(place: Path, *files: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_files_are_counted_and_what_is_none_is_told(place: Path) -> None:
+def test_files_are_counted_and_what_is_none_is_reported(place: Path) -> None:
     (place / "a.txt").write_text("one two\nthree\n")
     (place / "b.txt").write_text("")
     done = ask(place, "a.txt", "b.txt")

@@ -120,7 +120,7 @@ def test_file_names_of_every_kind(tmp_path: Path) -> None:
     assert (change.kind, change.files, change.added) == ("Documentation", 2, 2)
 
 
-def test_a_merge_is_told_by_its_branch(tmp_path: Path) -> None:
+def test_a_merge_is_described_by_its_branch(tmp_path: Path) -> None:
     path = new_repository(tmp_path / "merged")
     commit(path, "first", a_txt="1\n")
     git(path, "checkout", "--quiet", "-b", "side")
@@ -195,7 +195,7 @@ def test_the_program_writes_the_notes(repository: Path, tmp_path: Path) -> None:
     assert "5 commits" in (tmp_path / "RELEASE_NOTES.md").read_text()
 
 
-def test_the_program_leaves_the_question_open_where_nobody_can_answer(repository: Path, tmp_path: Path) -> None:
+def test_the_program_leaves_the_question_open_without_a_terminal(repository: Path, tmp_path: Path) -> None:
     program = start(repository, tmp_path)
     said, _ = program.communicate(timeout=60)
     assert program.returncode == 1

@@ -36,8 +36,8 @@ async def test_the_program_for_postgres(postgres_url: str, tmp_path: Path) -> No
     write_programs(PAGE, tmp_path)
     environment = {**ENVIRONMENT, "PERDURE_DATABASE_URL": postgres_url}
     with a_worker(tmp_path, "shop:app", environment):
-        told = await asyncio.to_thread(run_program, tmp_path, "orders.py", environment)
-    assert told == "shipped tea\nshipped coffee\n"
+        report = await asyncio.to_thread(run_program, tmp_path, "orders.py", environment)
+    assert report == "shipped tea\nshipped coffee\n"
     assert await names(postgres_url) == ["coffee", "tea"]
 
 

@@ -63,6 +63,12 @@ NOT_YET = (
 
 TEXTS += sorted(
     path
+    for folder in ("tests", "bench", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.name not in ("test_words.py", "test_harness.py")
+)
+TEXTS += sorted(
+    path
     for suffix in ("*.py", "*.sql")
     for path in SRC.rglob(suffix)
     if not path.relative_to(SRC).as_posix().startswith(NOT_YET)

@@ -82,7 +82,7 @@ def test_errors_are_those_of_the_end() -> None:
     assert (end.error_message, end.error_kind, end.finished_at) == ("twice", "exhausted", at)
 
 
-def test_when_the_next_try_is_due() -> None:
+def test_when_the_next_attempt_is_due() -> None:
     log = Log()
     log.move(S.RUNNING, worker="w")
     reaped = log.move(S.RETRY, via="reaper", retry_count=1)

@@ -116,7 +116,7 @@ async def test_cancelling_and_completing_at_once_end_in_one_state(store: Store) 
 
 
 async def test_a_retried_job_does_not_wait_for_its_old_lease(store: Store) -> None:
-    """Leases were never released: a requeued job waited up to the full lease before anybody could claim it."""
+    """Leases were never released: a requeued job waited up to the full lease before it could be claimed."""
     lease = await started(store)
     await store.leases.finish(lease, Outcome(S.RETRY, uses_retry=True))
     assert (await claim(store, lease.job_id, worker_id=OTHER)).lease.attempt == 2

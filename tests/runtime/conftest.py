@@ -19,7 +19,7 @@ numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a test's jobs live, and nobody else's."""
+    """The database and tenant of one test."""
 
     url: str
     tenant: str = DEFAULT_TENANT

@@ -45,7 +45,7 @@ async def until(condition: Callable[[], Any], *, what: str = "the condition") ->
         if found:
             return found
         if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError(f"waited {PATIENCE:g} s in vain for {what}")
+            raise AssertionError(f"waited {PATIENCE:g} s for {what}")
         await asyncio.sleep(0.005)
 
 

@@ -82,8 +82,13 @@ async def test_an_approved_job_goes_on(app: App, publish: Any) -> None:
         "wait_completed",
         "job_completed",
     ]
-    told = only(log, "approval_decided").payload
-    assert (told["actor"], told["via"], told["reason"], told["decision"]) == ("ann", "python", "fine", "APPROVED")
+    report = only(log, "approval_decided").payload
+    assert (report["actor"], report["via"], report["reason"], report["decision"]) == (
+        "ann",
+        "python",
+        "fine",
+        "APPROVED",
+    )
 
 
 async def test_the_edited_payload_is_what_the_job_gets(app: App) -> None:
@@ -156,7 +161,7 @@ async def test_a_denial_may_be_answered_by_the_job(app: App) -> None:
         assert await handle.result(PATIENCE) == ["ann", "too early", "DENIED", "x"]
 
 
-async def test_a_denial_that_nobody_catches_fails_the_job(app: App) -> None:
+async def test_a_denial_that_is_not_caught_fails_the_job(app: App) -> None:
     @app.job
     async def ask(ctx: JobContext) -> None:
         await ctx.approve("first", title="?", on_deny="resume")
@@ -223,23 +228,23 @@ async def test_an_expiry_may_be_answered_like_a_denial(app: App) -> None:
 
 async def test_the_token_works_once_and_is_written_nowhere(file_app: App, file_store_url: str) -> None:
     app = file_app
-    told: list[ApprovalRequest] = []
+    report: list[ApprovalRequest] = []
 
     @app.job
     async def ask(ctx: JobContext) -> str | None:
-        decision = await ctx.approve("ok", title="Ok?", payload={"n": 1}, assignees=["ann"], notify=told.append)
+        decision = await ctx.approve("ok", title="Ok?", payload={"n": 1}, assignees=["ann"], notify=report.append)
         return decision.by
 
     async with working(app):
         handle = await app.enqueue(ask)
         await reached(handle, Status.WAITING_FOR_APPROVAL)
-        [request] = told
+        [request] = report
         assert (request.title, request.payload, request.job_id) == ("Ok?", {"n": 1}, handle.id)
         with pytest.raises(WrongToken):
             await app.approve(token=request.token[:-2] + "xx")
         with pytest.raises(NotAssigned):
             await app.approve(request.id, by="bob")
-        approval = await app.approve(token=request.token)  # whoever holds the link may, assigned or not
+        approval = await app.approve(token=request.token)  # the holder of the link may, assigned or not
         assert approval.decided_by == "link holder"
         assert approval.decided_via == "python:link"
         with pytest.raises(AlreadyDecided):
@@ -253,17 +258,17 @@ async def test_the_token_works_once_and_is_written_nowhere(file_app: App, file_s
     assert request.token not in rows
     assert request.token.removeprefix("pdt_") not in rows
     assert "".join(f"{e.type}{e.payload}" for e in await handle.events()).count(request.token) == 0
-    assert len(told) == 1
+    assert len(report) == 1
 
 
 async def test_a_notifier_that_fails_is_asked_again_with_another_token(app: App) -> None:
-    told: list[ApprovalRequest] = []
+    report: list[ApprovalRequest] = []
 
     @app.job(backoff=NOW)
     async def ask(ctx: JobContext) -> str | None:
         async def notify(request: ApprovalRequest) -> None:
-            told.append(request)
-            if len(told) == 1:
+            report.append(request)
+            if len(report) == 1:
                 raise OSError("the mail server is away")
 
         return (await ctx.approve("ok", title="?", notify=notify)).by
@@ -271,7 +276,7 @@ async def test_a_notifier_that_fails_is_asked_again_with_another_token(app: App)
     async with working(app):
         handle = await app.enqueue(ask)
         await reached(handle, Status.WAITING_FOR_APPROVAL)
-        first, second = told
+        first, second = report
         assert (first.id, first.token == second.token) == (second.id, False)
         with pytest.raises(WrongToken):
             await app.approve(token=first.token)
@@ -282,22 +287,22 @@ async def test_a_notifier_that_fails_is_asked_again_with_another_token(app: App)
 
 
 async def test_a_new_token_replaces_the_old_one(app: App) -> None:
-    told: list[ApprovalRequest] = []
+    report: list[ApprovalRequest] = []
 
     @app.job
     async def ask(ctx: JobContext) -> str | None:
-        return (await ctx.approve("ok", title="?", notify=told.append)).comment
+        return (await ctx.approve("ok", title="?", notify=report.append)).comment
 
     async with working(app):
         handle = await app.enqueue(ask)
         await reached(handle, Status.WAITING_FOR_APPROVAL)
-        token = await app.approvals.new_token(told[0].id)
+        token = await app.approvals.new_token(report[0].id)
         with pytest.raises(WrongToken):
-            await app.approve(token=told[0].token)
+            await app.approve(token=report[0].token)
         await app.approve(token=token, comment="by the second link")
         assert await handle.result(PATIENCE) == "by the second link"
         with pytest.raises(AlreadyDecided):
-            await app.approvals.new_token(told[0].id)
+            await app.approvals.new_token(report[0].id)
 
 
 # -- moments ----------------------------------------------------------------------------------------------------------------
@@ -386,7 +391,7 @@ async def test_two_approvals_at_once(app: App) -> None:
     assert keys(log, "wait_completed") == ["b", "a"]
 
 
-async def test_an_approval_beside_a_sleep(app: App) -> None:
+async def test_an_approval_and_a_sleep_at_once(app: App) -> None:
     @app.job
     async def ask(ctx: JobContext) -> str | None:
         _, decision = await asyncio.gather(ctx.sleep("nap", LONG), ctx.approve("ok", title="?"))
@@ -401,25 +406,25 @@ async def test_an_approval_beside_a_sleep(app: App) -> None:
         await handle.cancel()
 
 
-async def test_a_slow_notifier_beside_another_wait_is_not_cut_off(app: App) -> None:
-    told: list[str] = []
+async def test_a_slow_notifier_during_another_wait_is_not_cut_off(app: App) -> None:
+    report: list[str] = []
 
     @app.job
     async def ask(ctx: JobContext) -> None:
         async def slow(request: ApprovalRequest) -> None:
             await asyncio.sleep(0.2)
-            told.append(request.token)
+            report.append(request.token)
 
         await asyncio.gather(ctx.sleep("nap", LONG), ctx.approve("ok", title="?", notify=slow))
 
     async with working(app):
         handle = await app.enqueue(ask)
         await reached(handle, Status.WAITING_FOR_APPROVAL)
-        assert len(told) == 1
+        assert len(report) == 1
         await handle.cancel()
 
 
-async def test_another_payload_than_was_asked_for_asks_nobody(app: App) -> None:
+async def test_another_payload_than_the_requested_one_asks_no_person(app: App) -> None:
     @app.job(backoff=NOW)
     async def ask(ctx: JobContext) -> None:
         await ctx.approve("ok", title="?", payload={"attempt": ctx.attempt})
@@ -452,11 +457,11 @@ async def test_the_end_of_a_job_closes_its_open_questions(app: App) -> None:
 
 
 async def test_a_plain_handler_asks_too(app: App) -> None:
-    told: list[ApprovalRequest] = []
+    report: list[ApprovalRequest] = []
 
     @app.job
     def ask(ctx: BlockingContext, draft: Draft) -> str:
-        decision = ctx.approve("publish", title="Publish?", payload=draft, notify=told.append, on_deny="resume")
+        decision = ctx.approve("publish", title="Publish?", payload=draft, notify=report.append, on_deny="resume")
         try:
             ctx.approve("again", title="Really?", on_deny="resume")
         except Denied as denied:
@@ -466,7 +471,7 @@ async def test_a_plain_handler_asks_too(app: App) -> None:
     async with working(app):
         handle = await app.enqueue(ask, Draft("draft 1"))
         await reached(handle, Status.WAITING_FOR_APPROVAL)
-        await app.approve(token=told[0].token, edited=Draft("draft 2"))
+        await app.approve(token=report[0].token, edited=Draft("draft 2"))
 
         async def second() -> Any:
             return [a for a in (await app.approvals.list(job_id=handle.id)).items if a.key == "again"]
@@ -525,15 +530,15 @@ async def test_decisions_are_checked(app: App, publish: Any) -> None:
 
 
 async def test_a_notifier_may_be_plain_or_async_and_is_called_once(app: App) -> None:
-    told: list[str] = []
+    report: list[str] = []
 
     @app.job(backoff=NOW)
     async def ask(ctx: JobContext) -> None:
         async def notify(request: ApprovalRequest) -> None:
-            told.append("async")
+            report.append("async")
 
         def plain(request: ApprovalRequest) -> None:
-            told.append("plain")
+            report.append("plain")
 
         await ctx.approve("a", title="?", notify=notify)
         if ctx.attempt == 2:
@@ -550,5 +555,5 @@ async def test_a_notifier_may_be_plain_or_async_and_is_called_once(app: App) -> 
         [approval] = await until(second)
         await app.approve(approval.id)
         await soon(handle.result())
-    assert told == ["async", "plain"]
+    assert report == ["async", "plain"]
     assert "token" not in json.dumps([e.payload for e in await handle.events()])

@@ -62,8 +62,8 @@ async def test_a_pending_job_is_cancelled_at_once(app: App, handlers: dict[str, 
     assert await handle.cancel("twice is fine") is Status.CANCELLED
     with pytest.raises(JobCancelled, match="no need"):
         await handle.result(PATIENCE)
-    told = only(await handle.events(), "job_cancelled").payload
-    assert (told["reason"], told["via"], told["actor"]) == ("no need", "python", app.client.actor)
+    report = only(await handle.events(), "job_cancelled").payload
+    assert (report["reason"], report["via"], report["actor"]) == ("no need", "python", app.client.actor)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ async def test_a_prefetched_job_is_cancelled_before_it_starts(app: App) -> None:
 
 
 async def test_cancel_and_completion_race(app: App) -> None:
-    """Whoever commits first wins; there is never a third outcome."""
+    """The first commit wins; there is no third outcome."""
 
     @app.job
     async def brief(ctx: JobContext, seconds: float) -> str:
@@ -254,7 +254,7 @@ async def test_cancel_and_an_end_that_is_none_race(app: App, how: str) -> None:
 
 
 async def test_a_cancel_request_outlives_its_worker(app: App, handlers: dict[str, Any]) -> None:
-    """The holder dies before it hears of it: whoever reaps the job cancels it."""
+    """The holder is killed before it sees the request: the worker that reaps the job cancels it."""
     store = await app.open()
     handle = await app.enqueue(handlers["run"])
     [claimed] = await store.leases.claim(worker_id="gone", queue="default", limit=1, ttl=0.3)

@@ -81,7 +81,7 @@ async def test_a_timeout_does_not_touch_the_job(app: App, echo: Any) -> None:
         assert await handle.result(PATIENCE) == 1
 
 
-async def test_a_timeout_says_whether_somebody_is_there_for_the_job(app: App, echo: Any) -> None:
+async def test_a_timeout_says_whether_a_worker_could_run_the_job(app: App, echo: Any) -> None:
     handle = await app.enqueue(echo, 1)
     with pytest.raises(WaitTimeout) as caught:
         await handle.result(0.05)
@@ -106,7 +106,7 @@ async def sleeps(ctx: JobContext) -> None:
     await asyncio.sleep(60)
 
 
-async def test_a_timeout_stays_one_where_nobody_can_say_more(
+async def test_a_timeout_is_raised_also_if_it_cannot_be_explained(
     app: App, echo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(job_id: Any) -> None:
@@ -459,7 +459,7 @@ async def test_plain_handlers_can_be_registered_by_calling_job(app: App) -> None
         assert await (await app.enqueue(louder, "a")).result(PATIENCE) == "A"
 
 
-# -- steering ---------------------------------------------------------------------------------------------------------------
+# -- control ----------------------------------------------------------------------------------------------------------------
 
 
 async def test_rerun_makes_a_linked_twin(app: App) -> None:
@@ -498,8 +498,8 @@ async def test_retry_now(app: App, echo: Any) -> None:
         await reached(handle, Status.RETRY)
         await app.jobs.retry_now(handle.id, "it is up again")
         assert await handle.result(PATIENCE) == "done"
-        told = only(await handle.events(), "made_due").payload
-        assert (told["reason"], told["actor"]) == ("it is up again", app.client.actor)
+        report = only(await handle.events(), "made_due").payload
+        assert (report["reason"], report["actor"]) == ("it is up again", app.client.actor)
         with pytest.raises(IllegalTransition, match="only a job in RETRY"):
             await app.jobs.retry_now(handle.id)
 
@@ -561,9 +561,9 @@ async def test_events_appended_to_a_parked_job_are_kept(app: App) -> None:
 
 
 async def test_a_client_of_its_own(app: App, echo: Any) -> None:
-    client = Client(await app.open(), via="test door", actor="ann")
+    client = Client(await app.open(), via="test", actor="ann")
     handle = await client.enqueue("echo", 1)
-    assert (await handle.get()).note == {"actor": "ann", "via": "test door"}
+    assert (await handle.get()).note == {"actor": "ann", "via": "test"}
     async with working(app):
         assert await handle.result(PATIENCE) == 1
     with pytest.raises(ConfigError):

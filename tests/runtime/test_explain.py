@@ -28,7 +28,7 @@ START = "perdure worker start --app module:attr"
 
 @pytest.fixture
 async def damaged(file_store_url: str) -> AsyncIterator[App]:
-    """An App whose jobs somebody damages: nothing is checked at its end."""
+    """An App whose jobs a test damages: nothing is checked at its end."""
     async with App(file_store_url, migrate=True) as app:
         yield app
 
@@ -95,7 +95,7 @@ async def why(app: App, job: Handle[Any], code: Why, *says: str) -> Explanation:
 # -- due, and who could take it ----------------------------------------------------------------------------------------------
 
 
-async def test_nobody_serves_the_queue(app: App) -> None:
+async def test_no_worker_serves_the_queue(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     found = await why(app, job, Why.NO_WORKER, "no live worker serves queue 'default'", "It has been due for ")
@@ -121,7 +121,7 @@ async def test_a_lost_worker_of_the_queue_is_named(file_app: App) -> None:
     assert found.details["last_worker"] == gone
 
 
-async def test_nobody_knows_the_kind(app: App) -> None:
+async def test_no_worker_has_the_handler(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     other = await employ(store, kinds=("research", "digest"))
@@ -214,7 +214,7 @@ async def test_delayed_until(app: App) -> None:
     await why(app, job, Why.QUEUED)
 
 
-async def test_what_nobody_could_start_when_it_is_due_says_so(app: App) -> None:
+async def test_a_job_that_no_worker_could_start_when_it_is_due_says_so(app: App) -> None:
     job = await echo(app, delay="50h")
     found = await why(app, job, Why.DELAYED, "Even then it could not start: no live worker serves queue 'default'.")
     assert found.details["then"] == "no_worker"
@@ -254,7 +254,7 @@ async def test_put_off_at_no_retry(app: App) -> None:
     assert found.details["reason"] == "office hours only"
 
 
-async def test_a_try_that_is_due(app: App) -> None:
+async def test_an_attempt_that_is_due(app: App) -> None:
     @app.job(backoff=Backoff(base="50h", cap="50h", jitter=0))
     async def breaks(ctx: JobContext) -> None:
         raise Retry("later", after="50h")
@@ -468,8 +468,8 @@ async def test_a_cancel_that_is_not_obeyed_yet(app: App) -> None:
 async def test_a_worker_that_seems_dead(app: App) -> None:
     store = await app.open()
     job = await echo(app)
-    lease = (await claim(store, job.id, worker_id="nobody", ttl=50 * HOUR)).lease
-    found = await why(app, job, Why.WORKER_SILENT, "Worker nobody holds it, but has no row: it seems lost", "(in 2d)")
+    lease = (await claim(store, job.id, worker_id="larch-1", ttl=50 * HOUR)).lease
+    found = await why(app, job, Why.WORKER_SILENT, "Worker larch-1 holds it, but has no row: it seems lost", "(in 2d)")
     assert found.details["takeover_at"] == found.details["lease_expires_at"]
     assert commands(found) == [START, f"perdure jobs cancel {job.id.hex[-8:]} --force"]
     birch = await employ(store, "birch")
@@ -483,7 +483,7 @@ async def test_a_worker_that_seems_dead(app: App) -> None:
     assert commands(found) == [f"perdure jobs cancel {left.id.hex[-8:]} --force"]
     await run_out(store, lease)
     found = await why(
-        app, job, Why.LEASE_EXPIRED, "The lease of worker nobody ran out at", "a live worker takes it over"
+        app, job, Why.LEASE_EXPIRED, "The lease of worker larch-1 ran out at", "a live worker takes it over"
     )
     assert found.moves == ()
     await chores(app)
@@ -500,7 +500,7 @@ async def test_a_silent_worker(file_app: App) -> None:
     await why(file_app, job, Why.WORKER_SILENT, "but sent its last heartbeat at", "(24h ago): it seems lost")
 
 
-async def test_a_lost_lease_that_nobody_takes_over(app: App) -> None:
+async def test_a_lost_lease_that_no_worker_takes_over(app: App) -> None:
     store = await app.open()
     job = await echo(app)
     lease = (await claim(store, job.id)).lease
@@ -553,10 +553,10 @@ async def test_how_it_ended(app: App) -> None:
     await why(app, cancelled, Why.CANCELLED, f"It was cancelled by {app.client.actor} at", ": not needed")
 
 
-# -- damage, strangers -------------------------------------------------------------------------------------------------------
+# -- damage, other ids -------------------------------------------------------------------------------------------------------
 
 
-async def test_rows_that_somebody_deleted(damaged: App) -> None:
+async def test_rows_that_were_deleted(damaged: App) -> None:
     store = await damaged.open()
     lost, forgotten, asleep = await echo(damaged), await echo(damaged), await echo(damaged, queue="naps")
     await store.leases.finish((await claim(store, lost.id)).lease, Outcome(Status.PARKED))
@@ -585,7 +585,7 @@ async def test_jobs_that_are_not_there(app: App) -> None:
         await app.jobs.explain(uuid7())
 
 
-async def test_it_is_told_from_one_moment_while_everything_moves(app: App) -> None:
+async def test_it_is_read_at_one_moment_while_everything_moves(app: App) -> None:
     """Whatever the job does meanwhile, no explanation mixes two of its states."""
 
     @app.job
@@ -615,7 +615,7 @@ async def test_it_is_told_from_one_moment_while_everything_moves(app: App) -> No
 
 
 async def test_a_lease_by_hand(file_app: App) -> None:
-    """Somebody typed `update jobs set status = 'RUNNING'`: nobody runs it."""
+    """A person typed `update jobs set status = 'RUNNING'`: no worker runs it."""
     job = await echo(file_app)
     async with open_shell(file_app.settings["database_url"]) as shell:
         await shell.run(f"update jobs set status = 'RUNNING' where id = {shell.id(job.id)}")

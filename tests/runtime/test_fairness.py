@@ -26,7 +26,7 @@ async def test_jobs_claimed_ahead_go_back_when_no_slot_comes_free(app: App) -> N
         requests = [Request(work, -1, {"priority": 9}), *(Request(work, 100 + n) for n in range(3))]
         _, *ahead = await app.enqueue_many(requests)
         await until(lambda: -1 in started)
-        async with working(app, concurrency=1):  # somebody with a free slot gets them
+        async with working(app, concurrency=1):  # a worker with a free slot gets them
             assert [await handle.result(PATIENCE) for handle in ahead] == [100, 101, 102]
         go.set()
 
@@ -87,9 +87,9 @@ async def test_a_notifier_that_raises_keeps_the_token_out_of_the_log(app: App) -
     async with working(app):
         handle = await app.enqueue(work)
         await until(lambda: len(tokens) == 2)
-        told = [str(e.payload) for e in await handle.events()]
-        assert not any(token in text for token in tokens for text in told)
-        assert any("***" in text for text in told)
+        report = [str(e.payload) for e in await handle.events()]
+        assert not any(token in text for token in tokens for text in report)
+        assert any("***" in text for text in report)
         await app.approve(token=tokens[1])
         assert await handle.result(PATIENCE) == "x"
     assert types(await handle.events()).count("approval_requested") == 1

@@ -349,7 +349,7 @@ async def asking(app: App, job: Handle[Any], key: str) -> bool:
     )
 
 
-async def test_an_answer_is_kept_and_nobody_is_asked_again(app: App, publish: Any, work: Work) -> None:
+async def test_an_answer_is_kept_and_not_asked_for_again(app: App, publish: Any, work: Work) -> None:
     job = await answered(app, publish, edited="Ä\x00")
     made = await fork_of(app, job, "publish")
     assert copies(await made.events()) == ["node_finished draft", "wait_completed ok"]
@@ -443,7 +443,7 @@ async def test_sleeps_that_are_over_and_sleeps_that_are_not(app: App, work: Work
         assert [w.key for w in mine] == ["long"]
         assert mine[0].until is not None
         assert theirs is not None
-        assert mine[0].until > theirs, "it begins anew"
+        assert mine[0].until > theirs, "it begins again"
     assert work.since() == {"between": 1}
     for handle in (job, made):
         await handle.cancel()
@@ -489,7 +489,7 @@ async def test_a_tool_is_not_called_again_before_the_step_and_is_from_it_on(app:
     assert work.since() == {"pay": 2}
 
 
-async def test_a_tool_under_way_beside_the_step_keeps_what_became_of_it(app: App, work: Work) -> None:
+async def test_a_tool_that_runs_at_that_step_keeps_its_outcome(app: App, work: Work) -> None:
     both = asyncio.Event()
 
     @app.job

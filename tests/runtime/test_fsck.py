@@ -1,4 +1,4 @@
-"""`Client.fsck`: beside workers that work it finds nothing, however often it looks."""
+"""`Database.fsck`: while workers run it finds nothing, however often it checks."""
 
 import asyncio
 import random
@@ -47,7 +47,7 @@ def busy_app(url: str) -> App:
 
 @asynccontextmanager
 async def people(app: App) -> AsyncIterator[None]:
-    """Somebody answers, cancels, hurries and prunes jobs."""
+    """Answers, cancels, hurries and prunes jobs."""
 
     async def act() -> None:
         while True:

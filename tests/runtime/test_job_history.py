@@ -225,7 +225,7 @@ async def perform(ctx: JobContext, act: str, n: int) -> None:
 
 async def try_to_append(app: App, job: Job) -> None:
     with contextlib.suppress(Conflict):
-        await app.jobs.append(job.id, job.version, "note", {"by": "a stranger"})
+        await app.jobs.append(job.id, job.version, "note", {"by": "another program"})
 
 
 # -- two jobs ----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Log lines of an attempt carry its ids, whoever writes them, and nothing is configured that was not asked for."""
+"""Log lines of an attempt carry its ids, whatever code writes them, and nothing is configured unless it is asked for."""
 
 import asyncio
 import json
@@ -103,9 +103,7 @@ async def test_what_the_worker_says_about_an_attempt_names_it(app: App, lines: l
     assert (lost[0], lost[2:]) == (str(handle.id), (1, worker.id))
 
 
-async def test_a_job_that_fails_is_told_as_an_error_with_the_traceback_of_its_bug(
-    app: App, lines: list[dict[str, Any]]
-) -> None:
+async def test_a_job_that_fails_is_logged_as_an_error_with_its_traceback(app: App, lines: list[dict[str, Any]]) -> None:
     structlog.configure(
         processors=[structlog.processors.add_log_level, *structlog.get_config()["processors"]],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
@@ -169,9 +167,7 @@ async def test_a_job_that_fails_is_told_as_an_error_with_the_traceback_of_its_bu
     assert "raise SystemExit(3)" in errors["leaves"]["exception"]
 
 
-async def test_a_job_that_a_lost_worker_was_the_end_of_is_told_as_an_error(
-    app: App, lines: list[dict[str, Any]]
-) -> None:
+async def test_a_job_that_a_lost_worker_ended_is_logged_as_an_error(app: App, lines: list[dict[str, Any]]) -> None:
     structlog.configure(processors=[structlog.processors.add_log_level, *structlog.get_config()["processors"]])
 
     @app.job(max_retries=0)
@@ -186,11 +182,11 @@ async def test_a_job_that_a_lost_worker_was_the_end_of_is_told_as_an_error(
         [claimed] = await store.leases.claim(queue="default", worker_id="w", ttl=60, limit=1)
         assert await store.leases.heartbeat([claimed.lease], ttl=0.001, started=[handle.id]) == {handle.id}
 
-    async def told() -> bool:
+    async def report() -> bool:
         await chores(app)
         return len(lines) == 2
 
-    await until(told)
+    await until(report)
     assert {(line["now"], line["level"]) for line in lines} == {("DEADLETTER", "error"), ("RETRY", "warning")}
 
 
@@ -311,7 +307,7 @@ def test_a_program_that_runs_a_worker_gets_json_from_both(tmp_path: Path) -> Non
     assert done.stdout == ""
 
 
-def test_in_text_they_are_told_as_well(tmp_path: Path) -> None:
+def test_in_text_they_are_shown_as_well(tmp_path: Path) -> None:
     done = run_program(tmp_path, RUN_WORKER, PERDURE_LOG_LEVEL="info")
     [plain] = [line for line in done.stderr.splitlines() if "plain line" in line]
     assert "kind=work" in plain
@@ -363,10 +359,10 @@ def test_configuring_twice_writes_once(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["once"]
 
 
-async def test_a_run_that_breaks_is_told_without_the_variables_of_its_code(
+async def test_an_attempt_that_breaks_is_logged_without_the_variables_of_its_code(
     app: App, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """structlog shows them for an exception, where nobody configured it."""
+    """structlog shows them for an exception, if it is not configured."""
 
     class Odd(Backoff):
         def delay(self, retry: int, rng: Any = None) -> float:

@@ -333,14 +333,14 @@ async def test_the_log_tells_who_lost_a_job(app: App) -> None:
         await reached(handle, Status.RUNNING)
         await take_away(await app.open(), handle)
         await handle.result(PATIENCE)
-        told = only(await handle.events(), "job_retrying").payload
-        assert told["reason"] == "lease_expired"
-        assert told["lost_worker"] == worker.id
+        report = only(await handle.events(), "job_retrying").payload
+        assert report["reason"] == "lease_expired"
+        assert report["lost_worker"] == worker.id
         lease = (await app.jobs.runs(handle.id))[0]
         assert (lease.worker_id, lease.outcome) == (worker.id, Status.RETRY)
 
 
-async def test_leases_are_told_apart_by_attempt_and_worker(app: App) -> None:
+async def test_leases_differ_by_attempt_and_worker(app: App) -> None:
     """The same worker may get the job again: its former lease stays dead."""
 
     @app.job(backoff=NOW)

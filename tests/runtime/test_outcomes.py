@@ -41,7 +41,7 @@ async def test_an_error_uses_a_retry_and_the_backoff_until_none_is_left(app: App
     assert all("ValueError" in (r.error_message or "") for r in runs)
 
 
-async def test_an_error_in_what_has_no_lines_is_told_with_the_line_that_called_it(app: App) -> None:
+async def test_an_error_in_code_without_lines_is_reported_with_the_line_that_called_it(app: App) -> None:
     @app.job(max_retries=0)
     async def broken(ctx: JobContext) -> int:
         return await ctx.step("number", int, "a")
@@ -146,10 +146,10 @@ async def test_snooze_uses_no_retry_however_often(app: App) -> None:
 
 async def test_policies_decide_by_the_class_of_the_error(app: App) -> None:
     class Quota(OSError):
-        """Worth another try."""
+        """Worth another attempt."""
 
     class Banned(Quota):
-        """Not worth another try."""
+        """Not worth another attempt."""
 
     errors: dict[str, Exception] = {"quota": Quota("later"), "banned": Banned("never"), "other": ValueError("a bug")}
 
@@ -230,7 +230,7 @@ async def test_a_fatal_error_in_a_group_wins(app: App) -> None:
     @app.job
     async def group(ctx: JobContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(soon(OSError("worth a try")))
+            tasks.create_task(soon(OSError("worth an attempt")))
             tasks.create_task(soon(Fail("no use at all")))
 
     @app.job(backoff=MINUTE)

@@ -267,7 +267,7 @@ async def test_input_that_does_not_fit_is_refused_at_enqueue(app: App) -> None:
 
 
 async def test_input_that_no_longer_fits_fails_the_job_at_once(app: App) -> None:
-    """As after a deployment: the payload was stored by somebody who knew another type."""
+    """As after a deployment: the payload was stored by a program with another type."""
     started = []
 
     async def one(ctx: JobContext, source: Source) -> None:

@@ -92,9 +92,9 @@ async def test_pruning_takes_what_matches_batch_by_batch(app: App) -> None:
     assert await app.database.prune(older_than=0, dry_run=True) == 7
     assert await app.database.prune(older_than=0, status="completed") == 0
     assert await left(app) == sorted([*mail, *other, live])
-    told: list[int] = []
-    assert await app.database.prune(older_than=0, queue="mail", kind=["echo"], batch=2, on_batch=told.append) == 5
-    assert told == [2, 4, 5]
+    report: list[int] = []
+    assert await app.database.prune(older_than=0, queue="mail", kind=["echo"], batch=2, on_batch=report.append) == 5
+    assert report == [2, 4, 5]
     assert await left(app) == sorted([*other, live])
     assert await app.database.prune(older_than=0, status=["cancelled", "FAILED"]) == 2
     assert await app.database.prune(older_than=0) == 0
@@ -130,24 +130,24 @@ async def test_a_job_with_many_events_is_a_batch_of_its_own(app: App, monkeypatc
         await app.jobs.append(handle.id, version, "note")
     await handle.cancel()
     await cancelled(app, 3)
-    told: list[int] = []
-    assert await app.database.prune(older_than=0, on_batch=told.append) == 4
-    assert told == [1, 3, 4]
+    report: list[int] = []
+    assert await app.database.prune(older_than=0, on_batch=report.append) == 4
+    assert report == [1, 3, 4]
 
 
 async def test_batches_shrink_and_grow_with_what_they_cost(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_BATCH", 4)
     monkeypatch.setattr(retention, "LONG", 0.0)
     await cancelled(app, 8)
-    told: list[int] = []
-    await app.database.prune(older_than=0, on_batch=told.append)
-    assert told == [4, 6, 7, 8], "all of them are too long: half as many, down to one"
+    report: list[int] = []
+    await app.database.prune(older_than=0, on_batch=report.append)
+    assert report == [4, 6, 7, 8], "all of them are too long: half as many, down to one"
     monkeypatch.setattr(retention, "LONG", PATIENCE)
     monkeypatch.setattr(retention, "SHORT", PATIENCE)
     await cancelled(app, 17)
-    told.clear()
-    await app.database.prune(older_than=0, batch=7, on_batch=told.append)
-    assert told == [4, 11, 17], "all of them are short: twice as many, up to what is allowed"
+    report.clear()
+    await app.database.prune(older_than=0, batch=7, on_batch=report.append)
+    assert report == [4, 11, 17], "all of them are short: twice as many, up to what is allowed"
 
 
 async def test_stopping_in_the_middle_leaves_whole_jobs(app: App, tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ async def test_a_stop_waits_for_the_batch_in_hand(app: App, monkeypatch: pytest.
         return await prune(*args, **more)
 
     monkeypatch.setattr(store.retention, "prune", slow)
-    told: list[int] = []
-    task = asyncio.create_task(app.database.prune(older_than=0, batch=3, on_batch=told.append))
+    report: list[int] = []
+    task = asyncio.create_task(app.database.prune(older_than=0, batch=3, on_batch=report.append))
     await soon(reached.wait())
     for _ in range(3):
         task.cancel()
@@ -192,7 +192,7 @@ async def test_a_stop_waits_for_the_batch_in_hand(app: App, monkeypatch: pytest.
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert told == [3]
+    assert report == [3]
     assert len(await left(app)) == 3
 
 
@@ -256,13 +256,13 @@ async def test_everything_is_in_the_file_and_no_token(app: App, tmp_path: Path, 
     file = tmp_path / name
     assert await app.database.prune(older_than=0, export=file) == 1
     assert await left(app) == []
-    assert file.stat().st_mode & 0o077 == 0, "payloads are nobody else's business"
+    assert file.stat().st_mode & 0o077 == 0, "no other user may read payloads"
     [(id, story)] = whole(read(file)).items()
     assert id == str(handle.id)
-    told = story["job"]
-    assert (told["payload"], told["result"], told["goal"]) == (job.payload, "published by ann", "news")
-    assert (told["status"], told["attempt"], told["tenant_id"]) == ("COMPLETED", job.attempt, job.tenant_id)
-    assert told["finished_at"] == (job.finished_at or job.created_at).isoformat(timespec="microseconds").replace(
+    report = story["job"]
+    assert (report["payload"], report["result"], report["goal"]) == (job.payload, "published by ann", "news")
+    assert (report["status"], report["attempt"], report["tenant_id"]) == ("COMPLETED", job.attempt, job.tenant_id)
+    assert report["finished_at"] == (job.finished_at or job.created_at).isoformat(timespec="microseconds").replace(
         "+00:00", "Z"
     )
     assert [(e["type"], e["payload"], e["attempt"]) for e in story["events"]] == [

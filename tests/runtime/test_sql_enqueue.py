@@ -230,7 +230,7 @@ PAYLOADS: list[Any] = [
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 async def test_both_languages_know_each_others_jobs(app: App, sql: Sql, payload: Any) -> None:
-    """One key, whoever comes first: SQL or Python, json as Python spells it or jsonb as PostgreSQL does."""
+    """One key, whether SQL or Python comes first: json as Python formats it or jsonb as PostgreSQL does."""
     ours = await app.enqueue("echo", payload, idempotency_key="ours", elsewhere=True)
     text = await sql.value("select payload::text from perdure.jobs where id = %s", ours.id)
     spellings = [text, f" {text} \n"]

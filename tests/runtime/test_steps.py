@@ -22,7 +22,7 @@ class Broken(Exception):
 
 
 class Calls:
-    """A function that remembers how often it was called, and fails as often as it is told."""
+    """A function that counts its calls, and fails a given number of times."""
 
     def __init__(self, *, failures: int = 0, error: Exception | None = None) -> None:
         self.made: list[str] = []
@@ -162,7 +162,7 @@ async def test_a_step_is_tried_again_inside_the_attempt(app: App) -> None:
     assert (job.attempt, job.retry_count) == (1, 0)
 
 
-async def test_a_step_out_of_tries_raises_what_it_raised(app: App) -> None:
+async def test_a_step_without_retries_left_raises_what_it_raised(app: App) -> None:
     flaky = Calls(failures=9)
     seen: list[str] = []
 
@@ -280,9 +280,9 @@ async def test_the_idempotency_key_is_stable_across_attempts(app: App) -> None:
         return ctx.idempotency_key("plain")
 
     async with working(app):
-        told = await (await app.enqueue(one)).result(PATIENCE)
-    assert seen[0] == seen[1] == told
-    assert seen[2] != told
+        report = await (await app.enqueue(one)).result(PATIENCE)
+    assert seen[0] == seen[1] == report
+    assert seen[2] != report
 
 
 async def test_a_stop_iteration_in_a_plain_step_is_an_error_like_any_other(app: App) -> None:
@@ -351,10 +351,10 @@ async def test_on_change_keep_takes_the_record_and_rerun_runs_anew(app: App) -> 
 
     @app.job(backoff=NOW)
     async def one(ctx: JobContext) -> list[str]:
-        told = f"attempt {ctx.attempt}"
+        report = f"attempt {ctx.attempt}"
         values = [
-            await ctx.options(on_change="keep").step("kept", kept, told),
-            await ctx.options(on_change="rerun").step("rerun", rerun, told),
+            await ctx.options(on_change="keep").step("kept", kept, report),
+            await ctx.options(on_change="rerun").step("rerun", rerun, report),
         ]
         if ctx.attempt == 1:
             raise Broken("replay, please")
@@ -367,7 +367,7 @@ async def test_on_change_keep_takes_the_record_and_rerun_runs_anew(app: App) -> 
 
 async def test_arguments_that_are_no_json_count_by_their_type_only(app: App) -> None:
     class Session:
-        """A client, made anew for every attempt."""
+        """A client, made again for every attempt."""
 
     calls: list[object] = []
 

@@ -179,7 +179,7 @@ def test_closing_twice_is_fine(file_store_url: str) -> None:
 
 def test_closing_ends_the_calls_of_other_threads(file_store_url: str) -> None:
     client = Client(handlers(file_store_url))
-    handle = client.enqueue("double", 1)  # nobody works
+    handle = client.enqueue("double", 1)  # no worker runs
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(handle.result, "1m"), threads.submit(lambda: list(handle.watch()))]
         while not any(future.done() for future in waiting) and len(asyncio.all_tasks(client._background._loop)) < 2:
@@ -190,7 +190,7 @@ def test_closing_ends_the_calls_of_other_threads(file_store_url: str) -> None:
                 future.result(PATIENCE)
 
 
-def test_calls_beside_a_close_end(file_store_url: str) -> None:
+def test_calls_during_a_close_end(file_store_url: str) -> None:
     def count(client: Client) -> None:
         while True:
             client.jobs.count()

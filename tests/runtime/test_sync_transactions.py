@@ -120,7 +120,7 @@ def test_a_pipeline_is_joined_too(postgres_url: str) -> None:
         assert client.jobs.count() == {"PENDING": 3}
 
 
-def test_opening_waits_for_nobody_who_writes(tmp_path: Path) -> None:
+def test_opening_does_not_wait_for_writers(tmp_path: Path) -> None:
     """The first call of a program may be made inside a transaction: opening the store needs no lock that it holds."""
     url = f"sqlite:///{tmp_path}/perdure.db"
     run_apart(_prepared(url))

@@ -11,7 +11,7 @@ from tests.runtime.support import NOW, PATIENCE, ended, keys, only, pending, rea
 
 
 class Post:
-    """A side effect at somebody else's: it happens, and then the answer may never come."""
+    """A side effect in another system: it happens, and its answer may be lost."""
 
     def __init__(self) -> None:
         self.happened: list[str] = []
@@ -159,7 +159,9 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(app: App, post: Po
     assert tool_events(await handle.events()) == ["tool_called", "tool_returned"]
 
 
-async def test_an_unknown_outcome_asks_and_runs_again_when_told_so(app: App, post: Post, one_post: Any) -> None:
+async def test_an_unknown_outcome_asks_and_runs_again_if_that_is_the_answer(
+    app: App, post: Post, one_post: Any
+) -> None:
     handle = await app.enqueue(one_post)
     await cut_off(app, handle, post)
     async with working(app):
@@ -278,7 +280,7 @@ async def test_an_empty_result_is_a_result(app: App, post: Post) -> None:
     assert calls == ["none"]
 
 
-async def test_tools_with_other_arguments_are_told_apart(app: App, post: Post) -> None:
+async def test_tools_with_other_arguments_are_distinguished(app: App, post: Post) -> None:
     @app.job(backoff=NOW)
     async def one(ctx: JobContext) -> None:
         await ctx.tool("post", post, f"attempt {ctx.attempt}")

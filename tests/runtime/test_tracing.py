@@ -92,7 +92,7 @@ def facts(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def told(span: ReadableSpan) -> list[tuple[str, dict[str, Any]]]:
+def report(span: ReadableSpan) -> list[tuple[str, dict[str, Any]]]:
     return [(event.name, dict(event.attributes or {})) for event in span.events]
 
 
@@ -215,8 +215,10 @@ async def test_a_job_that_waits_has_no_open_span_and_goes_on_linked(place: Place
             (first, []),
             (second, [replayed, ("perdure.approval.requested", {"perdure.approval.id": str(approval.id)})]),
         ):
-            assert [(n, {k: v for k, v in f.items() if k != "perdure.step.sequence"}) for n, f in told(span)] == events
-        [again, decided] = told(third)
+            assert [
+                (n, {k: v for k, v in f.items() if k != "perdure.step.sequence"}) for n, f in report(span)
+            ] == events
+        [again, decided] = report(third)
         assert again[0] == "perdure.step.replayed"
         assert decided[0] == "perdure.approval.decided"
         assert decided[1].pop("perdure.approval.wait_seconds") > 0
@@ -278,7 +280,7 @@ async def test_a_crashed_attempt_and_its_successor(place: Place) -> None:
         assert trace_of(again) == trace_of(send)
         assert facts(again)["perdure.job.attempt"] > 1
         assert facts(again)["perdure.resume_reason"] in {"lease_expired", "worker_stopped", "worker_drained"}
-        assert [name for name, _ in told(again)] == ["perdure.step.replayed"]
+        assert [name for name, _ in report(again)] == ["perdure.step.replayed"]
 
 
 async def test_attempts_of_an_untraced_producer_find_each_other(place: Place) -> None:
@@ -413,7 +415,7 @@ async def test_a_fork_has_one_too_and_none_of_its_origins(place: Place) -> None:
             last = (await whole(spans, "process default", 3))[-1]
         assert parent_of(last) == id_of(spans.of("send default")[-1])
         assert links_of(last) == [id_of(spans.of("send default")[-1])]
-        assert [name for name, _ in told(last)] == ["perdure.step.replayed"]
+        assert [name for name, _ in report(last)] == ["perdure.step.replayed"]
 
 
 async def test_a_job_of_the_callers_own_transaction(tmp_path: Path) -> None:
@@ -470,7 +472,7 @@ def test_a_synchronous_program_is_traced_too(tmp_path: Path) -> None:
     assert [parent_of(s) for s in spans.of("send default")] == [id_of(spans.one("the program's"))] * 2
 
 
-async def test_errors_are_told_where_they_happened(place: Place) -> None:
+async def test_errors_are_reported_where_they_happened(place: Place) -> None:
     spans = Spans()
     async with traced(place, spans) as app:
 
@@ -502,7 +504,7 @@ async def test_errors_are_told_where_they_happened(place: Place) -> None:
 
 
 class BrokenStart(SpanProcessor):
-    """Somebody's exporter, badly made."""
+    """An exporter of the program that raises."""
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         raise RuntimeError("on_start")
@@ -552,7 +554,7 @@ async def test_what_the_producer_does_not_sample_is_not_recorded(place: Place) -
 
 @pytest.mark.parametrize("payload", [{"traceparent": "rubbish"}, {"traceparent": 7}, {"traceparent": "00-0-0-00"}, []])
 async def test_a_trace_that_makes_no_sense_begins_anew(place: Place, payload: Any) -> None:
-    """Anybody may have written the note of a job that was inserted by SQL."""
+    """The note of a job that was inserted by SQL may hold anything."""
     spans = Spans()
     async with traced(place, spans) as app:
 

@@ -66,7 +66,7 @@ async def refused(app: App, tx: Any, error: type[PerdureError], match: str = "."
 
 
 class Elsewhere:
-    """A connection of a library that nobody knows."""
+    """A connection of an unknown library."""
 
 
 async def test_what_is_no_connection(app: App) -> None:
@@ -79,7 +79,7 @@ async def test_what_is_no_connection(app: App) -> None:
     await refused(app, "x", UnsupportedTransaction, "tx= cannot be a str: ")
 
 
-async def test_the_older_psycopg_is_told_of_the_newer(app: App) -> None:
+async def test_the_older_psycopg_is_refused_with_the_newer_one(app: App) -> None:
     kind = type("connection", (), {"__module__": "psycopg2.extensions"})
     assert "postgresql+psycopg://" in str((await refused(app, kind(), UnsupportedTransaction)).hint)
 
@@ -310,7 +310,7 @@ async def test_errors_of_the_connection_are_its_drivers(postgres_app: App) -> No
         await postgres_app.enqueue("x", tx=c)
 
 
-async def test_a_snapshot_that_is_too_old_is_told_so(postgres_app: App) -> None:
+async def test_a_snapshot_that_is_too_old_is_refused(postgres_app: App) -> None:
     """A key that was committed after the transaction's snapshot is no guess: the whole transaction must run again."""
     with psycopg.connect(postgres_app.settings["database_url"]) as c:
         c.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -336,7 +336,7 @@ async def test_a_failing_batch_leaves_the_transaction_alive(postgres_app: App) -
     assert await postgres_app.jobs.count() == {"PENDING": 1}
 
 
-async def test_a_locked_file_is_told_by_the_driver(sqlite_app: App) -> None:
+async def test_a_locked_file_raises_the_drivers_error(sqlite_app: App) -> None:
     file = path(sqlite_app.settings["database_url"])
     with closing(sqlite3.connect(file, timeout=0)) as c, closing(sqlite3.connect(file, isolation_level=None)) as holder:
         holder.execute("begin immediate")
@@ -351,7 +351,7 @@ async def test_a_locked_file_is_told_by_the_driver(sqlite_app: App) -> None:
 
 @pytest.mark.parametrize("kind", ASYNC)
 async def test_a_cancelled_caller(kind: str, fresh_store_url: Callable[[str], str]) -> None:
-    """Whoever gives up in the middle finds a transaction that can be rolled back."""
+    """A call that is cancelled in the middle leaves a transaction that can be rolled back."""
     dialect, opener = EVERY[kind]
     url = fresh_store_url(dialect)
     async with app_over(url) as app:
@@ -385,7 +385,7 @@ async def test_a_lock_that_needs_this_loop_to_be_released(postgres_app: App) -> 
         await other.close()
 
 
-async def test_whoever_gives_up_waiting_has_his_connection_back(postgres_app: App) -> None:
+async def test_a_caller_that_gives_up_waiting_has_its_connection_back(postgres_app: App) -> None:
     url = postgres_app.settings["database_url"]
     with psycopg.connect(url) as blocking, psycopg.connect(url) as holder:
         await postgres_app.enqueue("x", tx=holder, idempotency_key="k")

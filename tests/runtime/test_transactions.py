@@ -60,7 +60,7 @@ async def test_committed_means_enqueued(app: App, caller: Caller) -> None:
         "ship", "tea", tx=caller.tx, goal="ship tea 茶", deadline=datetime.now(UTC) + timedelta(hours=1)
     )
     assert handle.created
-    assert await everything(app) == 0, "nobody sees it before the commit"
+    assert await everything(app) == 0, "it is not visible before the commit"
     with pytest.raises(JobNotFound):
         await handle.get()
     await caller.commit()
@@ -202,7 +202,7 @@ async def test_an_open_transaction_holds_up_only_its_own_key(app: App, caller: C
     await caller.order("tea")
     mine = await app.enqueue("ship", "tea", tx=caller.tx, **KEYED)
     theirs = asyncio.create_task(app.enqueue("ship", "tea", **KEYED))
-    if EVERY[kind][0] == "postgres":  # SQLite has one writer: there everybody waits for the commit
+    if EVERY[kind][0] == "postgres":  # SQLite has one writer: there every writer waits for the commit
         for n in range(20):
             assert (await app.enqueue("ship", str(n))).created
         assert not theirs.done()
@@ -213,7 +213,7 @@ async def test_an_open_transaction_holds_up_only_its_own_key(app: App, caller: C
 
 
 async def test_a_worker_finds_it_by_itself(app: App, caller: Caller) -> None:
-    """Nobody is told of a caller's commit: the poll finds it."""
+    """There is no hint of a caller's commit: the poll finds it."""
     async with working(app, queues=["orders"]):
         done = await app.enqueue("ship", "first")
         await done.result(PATIENCE)

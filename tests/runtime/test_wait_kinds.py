@@ -77,10 +77,10 @@ async def test_it_suspends_wakes_and_is_read(
             None,
         )
         assert (asleep.lease, asleep.due_at) == (None, None)
-        told = await file_app.jobs.explain(handle.id)
-        assert (told.code, told.sentence) == (Why.WAITING, "It waits: signal 'invoice-7' is to come.")
-        assert told.details["signals"] == [{"name": "invoice-7"}]
-        assert told.moves[0].command == f"perdure jobs signal {asleep.short_id} invoice-7"
+        report = await file_app.jobs.explain(handle.id)
+        assert (report.code, report.sentence) == (Why.WAITING, "It waits: signal 'invoice-7' is to come.")
+        assert report.details["signals"] == [{"name": "invoice-7"}]
+        assert report.moves[0].command == f"perdure jobs signal {asleep.short_id} invoice-7"
         await send(beside, handle)
         assert await handle.result(PATIENCE) == ["invoice-7 came", None]
     log = await handle.events()
@@ -183,9 +183,9 @@ async def test_its_time_may_end_it(file_app: App) -> None:
     async with working(file_app, linger=5):
         handle = await file_app.enqueue(sell)
         await reached(handle, S.WAITING)
-        told = await file_app.jobs.explain(handle.id)
-        assert told.sentence.startswith("It waits: signal 'invoice-7' is to come; worker ")
-        assert (told.code, told.details["signals"]) == (Why.WAITING, [{"name": "invoice-7"}])
+        report = await file_app.jobs.explain(handle.id)
+        assert report.sentence.startswith("It waits: signal 'invoice-7' is to come; worker ")
+        assert (report.code, report.details["signals"]) == (Why.WAITING, [{"name": "invoice-7"}])
         assert await handle.result(PATIENCE) == [None, 1]  # its worker kept the lease
     assert types(await handle.events())[2:5] == ["wait_started", "job_waiting", "job_resumed"]
     async with working(file_app):
@@ -284,8 +284,8 @@ async def test_a_process_that_does_not_know_the_kind(file_app: App) -> None:
         await reached(handle, S.PARKED)
     forget()
     assert kind_of("later").status is S.PARKED
-    told = await file_app.jobs.explain(handle.id)
-    assert (told.code, "later 'paid' is to be answered before at" in told.sentence) == (Why.WAITING, True)
+    report = await file_app.jobs.explain(handle.id)
+    assert (report.code, "later 'paid' is to be answered before at" in report.sentence) == (Why.WAITING, True)
     assert [f async for f in file_app.database.fsck()] == []
     assert await handle.cancel() is S.CANCELLED
 

@@ -197,7 +197,7 @@ async def test_the_earliest_of_several_sleeps_wakes_the_job(timed_app: TestApp) 
     assert timed_app.clock.now() == began + timedelta(seconds=300)
 
 
-async def test_a_job_is_not_parked_while_a_step_runs_beside_its_sleep(app: App) -> None:
+async def test_a_job_is_not_parked_while_a_step_runs_during_its_sleep(app: App) -> None:
     release = asyncio.Event()
     runs: list[int] = []
 

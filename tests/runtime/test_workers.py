@@ -30,7 +30,7 @@ async def test_an_idle_worker_is_woken_by_the_enqueue(app: App, monkeypatch: pyt
 
 
 async def test_an_idle_worker_looks_within_every_second(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody hints at, such as a commit of somebody else's transaction, has not to wait for longer."""
+    """A job without a hint, as after the commit of a caller's transaction, does not wait longer."""
     monkeypatch.setattr(worker_module, "POLL", 1.0)
     pauses: list[float] = []
     wait = HintListener.wait
@@ -54,11 +54,11 @@ async def test_a_kind_without_handler_is_handed_back_and_says_so(app: App, monke
         return "done"
 
     async with working(app) as worker:
-        handle = await app.enqueue("stranger", {"a": 1}, elsewhere=True)
+        handle = await app.enqueue("unknown", {"a": 1}, elsewhere=True)
         job = await reached(handle, Status.RETRY)
         assert (job.retry_count, job.attempt) == (0, 1)
-        told = only(await handle.events(), "job_retrying").payload
-        assert told["reason"] == f"worker {worker.id} has no handler for kind 'stranger'"
+        report = only(await handle.events(), "job_retrying").payload
+        assert report["reason"] == f"worker {worker.id} has no handler for kind 'unknown'"
         assert await app.jobs.runs(handle.id) == []
         assert await (await app.enqueue(known)).result(PATIENCE) == "done"
         await handle.cancel()
@@ -190,7 +190,7 @@ async def test_once_works_until_nothing_is_due(app: App) -> None:
     assert await app.jobs.count() == {"COMPLETED": 4, "PENDING": 1}
 
 
-async def test_workers_are_seen_and_steered(app: App) -> None:
+async def test_workers_are_listed_and_controlled(app: App) -> None:
     @app.job
     async def hang(ctx: JobContext) -> None:
         await asyncio.sleep(PATIENCE * 2)

@@ -1,4 +1,4 @@
-"""The manual clock: it stands still, it moves as far as it is told, and whoever waits for it wakes in order."""
+"""The manual clock: it moves only when it is moved, and what waits for it wakes in order."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_it_stands_still_and_moves_as_far_as_it_is_told() -> None:
+def test_it_moves_only_when_it_is_moved() -> None:
     clock = ManualClock(START)
     assert clock.now() == clock.now() == AT_FIRST
     clock.advance("1h30m")

@@ -63,10 +63,10 @@ def names(boundaries: tuple[Boundary, ...]) -> list[str]:
 
 
 async def test_a_durable_handler_survives_a_crash_at_every_record(t: TestApp, world: World) -> None:
-    told: list[str] = []
+    lines: list[str] = []
 
     def tell(request: ApprovalRequest) -> None:
-        told.append(request.token)
+        lines.append(request.token)
 
     @t.job
     async def research(ctx: JobContext, brief: Brief) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def test_a_durable_handler_survives_a_crash_at_every_record(t: TestApp, wo
         "the return of tool 'send'",
         "its end, before that was recorded",
     ]
-    assert len(told) == len(set(told)) == 2 + len(report.boundaries)  # once in every run
+    assert len(lines) == len(set(lines)) == 2 + len(report.boundaries)  # once in every run
     assert str(report).startswith(
         "research survives 15 crashes, and ends COMPLETED every time; right after\n- step 'se"
     )
@@ -466,16 +466,16 @@ async def test_a_job_that_may_not_be_retried_does_not_survive(t: TestApp) -> Non
         await t.crash_after_each_step(once)
 
 
-async def test_a_crash_that_takes_the_last_retry_is_told_as_such(t: TestApp, world: World) -> None:
+async def test_a_crash_that_takes_the_last_retry_is_reported_as_such(t: TestApp, world: World) -> None:
     @t.job(max_retries=2, backoff=Backoff(base="1s", cap="1s"))
     async def flaky(ctx: JobContext) -> None:
         await ctx.step("look", lambda: 1)
         await world.flaky(2)
 
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as raised:
         await t.crash_after_each_step(flaky, setup=world.reset)
-    assert "survive a crash right after step 'look': after the crash it ends DEADLETTER (OSError: " in str(told.value)
-    assert str(told.value).endswith(
+    assert "survive a crash right after step 'look': after the crash it ends DEADLETTER (OSError: " in str(raised.value)
+    assert str(raised.value).endswith(
         ", without it COMPLETED. Each crash uses a retry, and there was none left for it: max_retries is 2, and without a "
         "crash this job uses 2. Give the handler more of them, or only this test: crash_after_each_step(..., max_retries=3)"
     )
@@ -493,7 +493,7 @@ async def test_other_reasons_to_be_given_up_are_not_taken_for_it(t: TestApp, wor
         await t.crash_after_each_step(fails_once_it_crashed, setup=world.reset)
 
 
-async def test_a_job_that_never_ends_is_told(t: TestApp) -> None:
+async def test_a_job_that_never_ends_is_reported(t: TestApp) -> None:
     @t.job
     async def asks(ctx: JobContext) -> None:
         await ctx.approve("ok", title="ok?")

@@ -1,4 +1,4 @@
-"""TestApp: jobs run when they are told to, on a clock that moves everything at once."""
+"""TestApp: jobs run when the test says so, on a clock that moves everything at once."""
 
 import asyncio
 import re
@@ -51,7 +51,7 @@ async def t() -> AsyncIterator[TestApp]:
 # -- running ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_jobs_run_when_they_are_told_to(t: TestApp) -> None:
+async def test_jobs_run_when_the_test_says_so(t: TestApp) -> None:
     @t.job
     async def double(ctx: JobContext, number: int) -> int:
         return await ctx.step("double", lambda: 2 * number)
@@ -98,7 +98,7 @@ async def test_a_handler_cannot_run_a_worker(t: TestApp) -> None:
     assert "cannot run another one" in str((await handle.get()).error_message)
 
 
-async def test_a_job_that_never_comes_to_rest_is_told(t: TestApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_never_comes_to_rest_is_reported(t: TestApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "MOST_ATTEMPTS", 20)
 
     @t.job
@@ -612,7 +612,7 @@ def fits_nothing() -> None:
 @pytest.mark.parametrize(
     "fake", [fits_nothing, int, Mock(side_effect=ValueError("no")), AsyncMock(side_effect=ValueError("no"))]
 )
-async def test_an_error_of_a_fake_without_lines_of_its_own_is_told_with_the_line_that_called_it(fake: Any) -> None:
+async def test_an_error_of_a_fake_without_lines_is_reported_with_the_line_that_called_it(fake: Any) -> None:
     async with TestApp(stubs={"write": fake}) as t:
 
         @t.job(max_retries=0)
@@ -704,7 +704,7 @@ async def test_it_is_used_inside_its_block_only() -> None:
         await t.enqueue(child_of_mine)
     with pytest.raises(ConfigError, match="inside"):
         await t.run_until_idle()
-    async with t:  # anew
+    async with t:  # again
         assert await t.jobs.count() == {}
 
 

@@ -16,12 +16,12 @@ from perdure import pytest_plugin
 ROOT = Path(__file__).parents[2]
 MODULE = "perdure.pytest_plugin"
 PLUGIN = () if any(point.value == MODULE for point in entry_points(group="pytest11")) else ("-p", MODULE)
-"""A checkout that was installed before there was a plugin must be told of it."""
+"""A checkout that was installed before the plugin existed has to be installed again."""
 
 AGENT = """
 from perdure import App, JobContext
 
-app = App("postgresql://nobody@127.0.0.1:1/nowhere")
+app = App("postgresql://app@127.0.0.1:1/nowhere")
 
 @app.job
 async def nap(ctx: JobContext, name: str) -> str:
