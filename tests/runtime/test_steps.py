@@ -155,9 +155,9 @@ async def test_a_step_is_tried_again_inside_the_attempt(app: App) -> None:
         assert await handle.result(PATIENCE) == "X"
     log = await handle.events()
     failures = [e.payload for e in log if e.type == "step_failed"]
-    assert [f["try"] for f in failures] == [1, 2]
+    assert [f["call"] for f in failures] == [1, 2]
     assert all("Broken: not yet" in f["error"] for f in failures)
-    assert only(log, "node_finished").payload["tries"] == 3
+    assert only(log, "node_finished").payload["calls"] == 3
     job = await handle.get()
     assert (job.attempt, job.retry_count) == (1, 0)
 

@@ -25,7 +25,7 @@ def columns(times: Times) -> list[Column[Step]]:
         Column("number", lambda s: str(s.number), wide=True, right=True),
         Column("at", lambda s: times.show(s.at), right=True),
         Column("time", lambda s: "" if s.seconds is None else span(s.seconds), right=True),
-        Column("tries", lambda s: str(s.tries or ""), right=True),
+        Column("calls", lambda s: str(s.calls or ""), right=True),
         Column("attempt", lambda s: str(s.attempt or ""), wide=True, right=True),
         Column("result", _result, flexible=True),
     ]

@@ -21,8 +21,8 @@ class Step:
 
     kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call that a crash
     or the end of the job interrupted. number: counts the job's steps from 1, in the order in which they began. version: of its
-    first event. at: when it began, UTC. seconds: how long it took. digest: changes when its arguments do. kept: it was recorded
-    by the job this one was forked from.
+    first event. at: when it began, UTC. seconds: how long it took. calls: how often its function was called in that attempt (a
+    step), or in all (a tool). digest: changes when its arguments do. kept: it was recorded by the job this one was forked from.
     """
 
     key: str
@@ -33,7 +33,7 @@ class Step:
     number: int
     version: int
     seconds: float | None = None
-    tries: int | None = None
+    calls: int | None = None
     result: Any = None
     error: str | None = None
     digest: str | None = None
@@ -83,14 +83,14 @@ def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any
             step("step", "running").at = at
         case "step_failed":
             failed = step("step", "failed")
-            failed.error, failed.tries = payload.get("error"), payload.get("try")
+            failed.error, failed.calls = payload.get("error"), payload.get("call")
         case "node_finished":
             done = step("step", "done")
-            done.seconds, done.tries = payload.get("ms", 0) / 1000, payload.get("tries")
+            done.seconds, done.calls = payload.get("ms", 0) / 1000, payload.get("calls")
             done.result, done.error = payload.get("result"), None
         case "tool_called":
             called = step("tool", "running")
-            called.at, called.tries, called.error = at, (called.tries or 0) + 1, None
+            called.at, called.calls, called.error = at, (called.calls or 0) + 1, None
         case "tool_failed":
             failed = step("tool", "failed")
             failed.error, failed.seconds = payload.get("error"), (at - failed.at).total_seconds()

@@ -57,12 +57,12 @@ class _Step(CallKind):
     def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
         if last:
             return None  # what the attempt makes of it is in the log
-        return NewEvent("step_failed", json.dumps({"key": call.key, "try": count, "error": describe(error)}))
+        return NewEvent("step_failed", json.dumps({"key": call.key, "call": count, "error": describe(error)}))
 
     def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
         return NewEvent(
             "node_finished",
-            f'{{"key":{codec.quoted(call.key)},"digest":"{call.digest}","ms":{ms},"tries":{count},"result":{result}}}',
+            f'{{"key":{codec.quoted(call.key)},"digest":"{call.digest}","ms":{ms},"calls":{count},"result":{result}}}',
         )
 
 
