@@ -21,7 +21,7 @@ from perdure.store.statements import load_migrations
 from tests.crash.child_config import ChildConfig
 
 _WRITES = {
-    "leases": ("claim", "record", "finish", "set_waiting"),
+    "leases": ("claim", "record", "finish", "finish_many", "set_waiting"),
     "approvals": ("request_approval", "replace_token"),
 }
 _config = ChildConfig("worker", "memory:", ".")
@@ -78,22 +78,39 @@ def add_kill_points(store: Store) -> None:
 
 def _watched(name: str, original: Method) -> Method:
     async def watched(*args: Any, **kwargs: Any) -> Any:
-        point = " ".join([name, *_details(args)])
-        at_point(f"before {point}")
-        if _config.kill_at == f"during {point}":
-            write = asyncio.ensure_future(original(*args, **kwargs))
-            await asyncio.wait({write}, timeout=zlib.crc32(point.encode()) % 4 / 1000)
-            kill_self()
+        points = list(_points(name, args))
+        for point in points:
+            at_point(f"before {point}")
+        for point in points:
+            if _config.kill_at == f"during {point}":
+                write = asyncio.ensure_future(original(*args, **kwargs))
+                await asyncio.wait({write}, timeout=zlib.crc32(point.encode()) % 4 / 1000)
+                kill_self()
         try:
             result = await original(*args, **kwargs)
         except LeaseLost:
-            write_mark("refusals", f"{os.getpid()} {point}")
+            write_mark("refusals", f"{os.getpid()} {points[0]}")
             raise
-        if name != "claim" or result:
-            at_point(f"after {point}")
+        if name == "finish_many":
+            for point, each in zip(points, result, strict=True):
+                if isinstance(each, LeaseLost):
+                    write_mark("refusals", f"{os.getpid()} {point}")
+                else:
+                    at_point(f"after {point}")
+        elif name != "claim" or result:
+            at_point(f"after {points[0]}")
         return result
 
     return watched
+
+
+def _points(name: str, args: tuple[Any, ...]) -> Iterator[str]:
+    """The writes of a call; `finish_many` is the end of several attempts."""
+    if name == "finish_many":
+        for _, outcome in args[0]:
+            yield f"finish {outcome.status.value}"
+    else:
+        yield " ".join([name, *_details(args)])
 
 
 def _details(args: tuple[Any, ...]) -> Iterator[str]:
