@@ -75,7 +75,7 @@ def test_a_database_with_real_jobs_is_refused(anywhere: Perdure) -> None:
         (("--url", "mysql://x"), 2, "is not a database URL"),
         (("--url", "sqlite:////nowhere/at/all.db"), 10, "does not exist"),
         (("--url", "postgresql://nobody@127.0.0.1:1/x"), 10, "cannot be reached"),
-        (("--directory", "agents.py"), 1, "no directory for the witness and the logs"),
+        (("--directory", "agents.py"), 1, "no directory for the effects and the logs"),
     ],
 )
 def test_what_it_cannot_do(perdure: Perdure, args: tuple[str, ...], code: int, says: str) -> None:

@@ -58,7 +58,7 @@ class Snapshot:
     failures: dict[UUID, list[Row]]
     states: dict[UUID, list[Row]]
     approvals: dict[UUID, list[Row]]
-    facts: dict[UUID, chaos.Case]
+    facts: dict[UUID, chaos.JobData]
 
     def statuses(self) -> Counter[Status]:
         """How many jobs are in each state."""
@@ -180,7 +180,7 @@ async def _read_postgres(url: str) -> tuple[float, dict[str, list[Row]]]:
     return now, tables
 
 
-def _facts(raw: dict[str, list[Row]], codec: Codec) -> dict[UUID, chaos.Case]:
+def _facts(raw: dict[str, list[Row]], codec: Codec) -> dict[UUID, chaos.JobData]:
     """The rows as the harness that users run sees them."""
     of: dict[str, dict[str, list[Row]]] = {}
     for name, rows in raw.items():
@@ -201,7 +201,7 @@ def _facts(raw: dict[str, list[Row]], codec: Codec) -> dict[UUID, chaos.Case]:
         }
         events = [shapes.event_of(row, codec) for row in parts.get("job_events", ())]
         asked = [{**row, "job_kind": None, "job_status": None} for row in parts.get("approvals", ())]
-        found[UUID(str(job["id"]))] = chaos.Case(
+        found[UUID(str(job["id"]))] = chaos.JobData(
             shapes.job_of({**more, **job}, codec),
             sorted(events, key=lambda event: event.version),
             [shapes.run_of(row, codec) for row in parts.get("job_runs", ())],

@@ -12,19 +12,19 @@ from typing import Any, Self
 from uuid import UUID
 
 from perdure import App, Approval
-from perdure.chaos.processes import PATIENCE, Nursery
+from perdure.chaos.processes import TIMEOUT, ForkServer
 from perdure.model.errors import Conflict
 from tests.crash.child_config import ChildConfig
 
 ROOT = Path(__file__).parents[2]
 
 
-class Nurseries:
+class ForkServers:
     """The processes whose children are killed: one for each state of the clocks, started when it is first wanted."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
-        self._by_skew: dict[float, Nursery] = {}
+        self._by_skew: dict[float, ForkServer] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -32,22 +32,22 @@ class Nurseries:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def of(self, skew: float) -> Nursery:
+    def of(self, skew: float) -> ForkServer:
         """The one whose clocks are wrong by so many seconds."""
         if skew not in self._by_skew:
-            nursery = Nursery("tests.crash.child:run_child", skew=skew, paths=(str(ROOT),))
-            self._by_skew[skew] = self._stack.enter_context(nursery)
+            server = ForkServer("tests.crash.child:run_child", skew=skew, paths=(str(ROOT),))
+            self._by_skew[skew] = self._stack.enter_context(server)
         return self._by_skew[skew]
 
 
 class Child:
     """One process, its configuration and its log."""
 
-    def __init__(self, nursery: Nursery, config: ChildConfig, log: Path) -> None:
+    def __init__(self, server: ForkServer, config: ChildConfig, log: Path) -> None:
         self.config = config
         self._log = log
         log.touch()  # it may be killed before it says anything
-        self._process = nursery.start(log, config.text())
+        self._process = server.start(log, config.text())
 
     @property
     def pid(self) -> int:
@@ -78,9 +78,9 @@ class Child:
 
     def go_on(self) -> None:
         """SIGCONT."""
-        self._process.go_on()
+        self._process.resume()
 
-    async def ended(self, patience: float = PATIENCE) -> int:
+    async def ended(self, patience: float = TIMEOUT) -> int:
         """Wait for its end and return the exit code."""
         await until(
             lambda: self.exit_code is not None, what=f"the end of {self.config.role} {self.pid}", patience=patience
@@ -92,8 +92,8 @@ class Child:
 class Crew:
     """The processes of one test, over one database and with one directory; none outlives the test."""
 
-    def __init__(self, nurseries: Nurseries, url: str, place: Path) -> None:
-        self._nurseries = nurseries
+    def __init__(self, servers: ForkServers, url: str, place: Path) -> None:
+        self._servers = servers
         self.url = url
         self.place = place
         self.children: list[Child] = []
@@ -110,7 +110,7 @@ class Crew:
     def start(self, *, skew: float = 0.0, **config: Any) -> Child:
         """Start a process; by default a worker. skew: seconds by which its clocks are wrong."""
         given = ChildConfig(**{"role": "worker", "url": self.url, "place": str(self.place), **config})
-        child = Child(self._nurseries.of(skew), given, self.place / f"log-{len(self.children)}")
+        child = Child(self._servers.of(skew), given, self.place / f"log-{len(self.children)}")
         self.children.append(child)
         return child
 
@@ -151,7 +151,7 @@ class Crew:
 
 
 async def until(
-    condition: Callable[[], Any], *, what: str = "the condition", patience: float = PATIENCE, every: float = 0.02
+    condition: Callable[[], Any], *, what: str = "the condition", patience: float = TIMEOUT, every: float = 0.02
 ) -> None:
     """Poll until a condition is true."""
     deadline = time.monotonic() + patience
@@ -161,7 +161,7 @@ async def until(
         await asyncio.sleep(every)
 
 
-async def all_ended(app: App, ids: Collection[UUID] | None = None, *, patience: float = PATIENCE) -> None:
+async def all_ended(app: App, ids: Collection[UUID] | None = None, *, patience: float = TIMEOUT) -> None:
     """Wait until every job (or these) is finished."""
     deadline = time.monotonic() + patience
     left: Any = None

@@ -35,7 +35,7 @@ class Progress:
 def soak(name: str, plan: Plan) -> bool:
     """One store; whether all promises were kept."""
     print(f"{name}: {plan.kills} kills, seed {plan.seed}", flush=True)
-    report = run(Chaos(plan, told=Progress(name)).run())
+    report = run(Chaos(plan, on_report=Progress(name)).run())
     print(f"\n{name}\n{page(report, plan).plain}", flush=True)
     return not report.faults
 

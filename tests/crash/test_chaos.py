@@ -65,11 +65,11 @@ async def raged(plan: Plan) -> Report:
             looking.cancel()
             with suppress(asyncio.CancelledError):
                 await looking
-        await check(plan.url, chaos.books.jobs.values(), at_rest=True)
+        await check(plan.url, chaos.requested.jobs.values(), at_rest=True)
         print(report)
         assert report.faults == []
         assert report.kills == plan.kills
-        assert sum(report.jobs.values()) == report.checked >= len(chaos.books.jobs) > 20
+        assert sum(report.jobs.values()) == report.checked >= len(chaos.requested.jobs) > 20
         assert {"workers", "terms", "stops", "cancels"} <= set(+report.done)
         assert {"steps", "tool calls", "taken over", "approvals decided", "events"} <= set(+report.found)
     return report

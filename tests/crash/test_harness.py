@@ -17,10 +17,10 @@ from uuid import UUID
 import pytest
 
 from perdure import App
-from perdure.chaos import harness, worker, workforce
+from perdure.chaos import harness, worker, worker_pool
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.harness import Chaos, Plan
-from perdure.chaos.processes import PATIENCE, Nursery
+from perdure.chaos.processes import TIMEOUT, ForkServer
 from perdure.chaos.proof import prove
 from perdure.chaos.report import Report
 from perdure.model.errors import ConfigError, RealJobs, StoreUnreachable
@@ -44,9 +44,9 @@ def obey(text: str, say: Callable[[str], None]) -> None:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    with Nursery(ENTRY, paths=(ROOT,)) as nursery:
-        yield nursery
+def server() -> Iterator[ForkServer]:
+    with ForkServer(ENTRY, paths=(ROOT,)) as server:
+        yield server
 
 
 def alive(pid: int) -> bool:
@@ -63,34 +63,34 @@ def alive(pid: int) -> bool:
 # -- processes ------------------------------------------------------------------------------------------------------------
 
 
-def test_children_say_things_and_end_as_they_like(nursery: Nursery, tmp_path: Path) -> None:
+def test_children_say_things_and_end_as_they_like(server: ForkServer, tmp_path: Path) -> None:
     ends = {"fail": 1, "leave": 3, "": 0}
-    children = {text: nursery.start(tmp_path / "log", text) for text in ends}
+    children = {text: server.start(tmp_path / "log", text) for text in ends}
     for text, child in children.items():
-        nursery.wait_for(lambda child=child: child.exit_code is not None, "the end")  # type: ignore[misc]
+        server.wait_for(lambda child=child: child.exit_code is not None, "the end")  # type: ignore[misc]
         assert (child.exit_code, child.said) == (ends[text], [f"obeyed {text}"])
     assert "ValueError: this child fails" in (tmp_path / "log").read_text()
 
 
-def test_a_stopped_child_can_be_killed(nursery: Nursery, tmp_path: Path) -> None:
-    child = nursery.start(tmp_path / "log", "stay")
-    nursery.wait_for(lambda: bool(child.said), "a word")
+def test_a_stopped_child_can_be_killed(server: ForkServer, tmp_path: Path) -> None:
+    child = server.start(tmp_path / "log", "stay")
+    server.wait_for(lambda: bool(child.said), "a word")
     child.stop()
     child.kill()
     assert child.exit_code == -signal.SIGKILL
-    child.signal(signal.SIGTERM)  # to nobody: its number may be somebody else's by now
+    child.signal(signal.SIGTERM)  # not delivered: its pid may belong to another process by now
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_no_child_outlives_a_mother_that_is_killed(nursery: Nursery, tmp_path: Path, stopped: bool) -> None:
-    child = nursery.start(tmp_path / "log", "stay")
-    nursery.wait_for(lambda: bool(child.said), "a word")
+def test_no_child_outlives_a_fork_server_that_is_killed(server: ForkServer, tmp_path: Path, stopped: bool) -> None:
+    child = server.start(tmp_path / "log", "stay")
+    server.wait_for(lambda: bool(child.said), "a word")
     if stopped:
         child.stop()
     os.kill(parent_of(child.pid), signal.SIGKILL)
     asyncio.run(until(lambda: not alive(child.pid), what="the child to die"))
-    with pytest.raises(ChaosFailed, match="the nursery is gone: exit code -9"):
-        nursery.wait_for(lambda: False, "anything")
+    with pytest.raises(ChaosFailed, match="the fork server has ended: exit code -9"):
+        server.wait_for(lambda: False, "anything")
 
 
 def parent_of(pid: int) -> int:
@@ -112,8 +112,8 @@ def descendants(pid: int) -> set[int]:
 @pytest.mark.parametrize(
     ("number", "code", "says"),
     [
-        (signal.SIGINT, 130, "stopped; no worker is left"),
-        (signal.SIGTERM, 143, "stopped; no worker is left"),
+        (signal.SIGINT, 130, "stopped; no worker runs any more"),
+        (signal.SIGTERM, 143, "stopped; no worker runs any more"),
         (signal.SIGKILL, -9, ""),
     ],
 )
@@ -128,8 +128,8 @@ async def test_no_process_outlives_the_harness(
     try:
         async with App(file_store_url, migrate=True) as app:
             store = await app.open()
-            async with asyncio.timeout(PATIENCE):
-                while "chaos.errand" not in await store.schema.kinds():
+            async with asyncio.timeout(TIMEOUT):
+                while "chaos.ops" not in await store.schema.kinds():
                     await asyncio.sleep(0.05)
             await until(lambda: len(descendants(running.pid)) > 5, what="workers")
             family = descendants(running.pid)
@@ -147,11 +147,11 @@ async def test_no_process_outlives_the_harness(
             await running.wait()
 
 
-# -- the ground -----------------------------------------------------------------------------------------------------------
+# -- the database ---------------------------------------------------------------------------------------------------------
 
 
 async def test_real_jobs_are_refused_and_left_alone(file_store_url: str) -> None:
-    async with App(file_store_url, tenant="somebody", migrate=True) as app:
+    async with App(file_store_url, tenant="another", migrate=True) as app:
         job = await app.enqueue("research", {"topic": "coffee"}, elsewhere=True)
         before = await job.get()
         with pytest.raises(RealJobs, match="'research'"):
@@ -242,7 +242,7 @@ class Finished:
     chaos: Chaos
 
     async def proved(self, place: Path, statement: str | None = None, effect: str = "") -> list[str]:
-        """The faults of a copy in which somebody changed something, the triggers being away."""
+        """The faults of a copy with one change made while the triggers were away."""
         copy = place / "copy.db"
         with (
             closing(sqlite3.connect(self.path)) as whole,
@@ -261,7 +261,7 @@ class Finished:
         (place / "effects").write_text(effects + effect)
         report = Report(1, self.chaos.report.tenant)
         async with App(f"sqlite:///{copy}", tenant=report.tenant) as app:
-            await prove(app.client, self.chaos.books, report, place)
+            await prove(app.client, self.chaos.requested, report, place)
         return report.faults
 
     def row(self, query: str) -> Any:
@@ -280,14 +280,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 STEP = "select job_id, version from job_events where type = 'node_finished' limit 1"
-COPY = "insert into job_events select job_id, version + 1000, created_at, type, from_status, to_status, attempt, null, payload"
+COPY = (
+    "insert into job_events "
+    "select job_id, version + 1000, created_at, type, from_status, to_status, attempt, null, ran, payload"
+)
 SABOTAGE = {
-    "a lost job": ("delete from jobs where id = (select min(id) from jobs)", "was acknowledged, and is lost"),
+    "a lost job": ("delete from jobs where id = (select min(id) from jobs)", "was acknowledged and does not exist"),
     "a job stored twice": (
         "update jobs set goal = (select goal from jobs order by id limit 1) where id = (select max(id) from jobs)",
         "was enqueued once, and stored 2 times",
     ),
-    "a stranger": ("update jobs set goal = 'job 777777'", "was never enqueued"),
+    "an unknown job": ("update jobs set goal = 'job 777777'", "was never enqueued"),
     "a gap": (f"delete from job_events where (job_id, version) = ({STEP})", "versions are not dense"),
     "a step recorded twice": (
         f"{COPY} from job_events where type = 'node_finished' limit 1",
@@ -302,9 +305,9 @@ SABOTAGE = {
         "update jobs set status = 'FAILED', error_kind = 'odd', error_message = 'odd', result = null where result is not null",
         "it ended FAILED (odd: odd), not COMPLETED",
     ),
-    "a cancel that nobody asked for": (
+    "a cancel that no client asked for": (
         "update jobs set status = 'CANCELLED', result = null where id = (select min(id) from jobs where status = 'COMPLETED')",
-        "it was CANCELLED, and nobody asked for it",
+        "it is CANCELLED, and no client cancelled it",
     ),
     "a job that is stuck": (
         "update jobs set status = 'RETRY', finished_at = null, result = null, next_retry_at = 1 where status = 'COMPLETED'",
@@ -338,8 +341,8 @@ async def test_what_is_wrong_outside_is_found(finished: Finished, tmp_path: Path
     )
     for effect, told in (
         (f"{job} 99 {key}\n", f"'{key}' ran in attempt 99, and attempt 1 had recorded it"),
-        (f"{tool} 98 {call}\n", f"'{call}' happened without a written call in attempts [98]"),
-        (f"{job} 1 mischief\n", "it did what it was never told to: ['mischief']"),
+        (f"{tool} 98 {call}\n", f"'{call}' happened without a logged call in attempts [98]"),
+        (f"{job} 1 mischief\n", "it did what is not in its input: ['mischief']"),
         (f"{UUID(int=7)} 1 op0\n", "jobs did something that do not exist"),
     ):
         faults = await finished.proved(tmp_path, effect=effect)
@@ -360,7 +363,7 @@ async def test_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_worker_that_ends_by_itself_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workforce, "ENTRY", "tests.crash.test_harness:flimsy")
+    monkeypatch.setattr(worker_pool, "ENTRY", "tests.crash.test_harness:flimsy")
     monkeypatch.setenv("FLIMSY", str(tmp_path / "broken"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
     report = await Chaos(Plan(f"sqlite:///{tmp_path}/chaos.db", 3, 1, workers=1, directory=tmp_path)).run()
@@ -376,4 +379,4 @@ def flimsy(text: str, say: Callable[[str], None]) -> None:
             already.touch()
             raise ValueError(f"flimsy {UUID(int=0)}")
 
-    worker.obey(text, broken)
+    worker.run_worker(text, broken)

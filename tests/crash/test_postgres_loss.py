@@ -16,7 +16,7 @@ from perdure.model.errors import StoreUnreachable
 from tests.conftest import migrate
 from tests.crash.apps import Errand, Op, make_app
 from tests.crash.invariants import check
-from tests.crash.processes import Crew, Nurseries, all_ended, until
+from tests.crash.processes import Crew, ForkServers, all_ended, until
 from tests.postgres_server import PostgresServer, run_apart
 
 pytestmark = pytest.mark.crash
@@ -102,7 +102,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 async def test_the_server_crashes_in_the_middle_of_a_drain(
-    own_server: PostgresServer, nurseries: Nurseries, tmp_path: Path
+    own_server: PostgresServer, servers: ForkServers, tmp_path: Path
 ) -> None:
     """Workers wait for it and go on by themselves; a caller that waits for a result gets it."""
     url = own_server.create_database("crashing")
@@ -110,7 +110,7 @@ async def test_the_server_crashes_in_the_middle_of_a_drain(
     errand = Errand(
         [Op("step", "one"), Op("tool", "two", on_unknown="retry"), Op("sleep", "nap", 0.1), Op("step", "three", 0.02)]
     )
-    with Crew(nurseries, url, tmp_path / "crew") as crew:
+    with Crew(servers, url, tmp_path / "crew") as crew:
         async with make_app(url) as app:
             handles = await app.enqueue_many([Request("errand", errand) for _ in range(150)])
             workers = [crew.start(lease=10, concurrency=8) for _ in range(2)]

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from perdure.chaos.proxy import Line, Proxy, reachable
+from perdure.chaos.proxy import Connection, Proxy, reachable
 from perdure.model.errors import StoreUnreachable
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS
 from perdure.store.postgres.engine.terminate import end_backends
@@ -45,10 +45,10 @@ class Handler:
         writer.close()
 
 
-async def the_line(proxy: Proxy) -> Line:
+async def the_line(proxy: Proxy) -> Connection:
     """The one connection."""
-    await until(lambda: len(proxy.lines()) == 1, what="the connection")
-    return proxy.lines()[0]
+    await until(lambda: len(proxy.connections()) == 1, what="the connection")
+    return proxy.connections()[0]
 
 
 async def test_everything_goes_through_unchanged() -> None:
@@ -59,7 +59,7 @@ async def test_everything_goes_through_unchanged() -> None:
             assert await reader.readline() == data
         assert (await the_line(proxy)).pid is None
         writer.close()
-        await until(lambda: proxy.lines() == [], what="the end of both")
+        await until(lambda: proxy.connections() == [], what="the end of both")
 
 
 async def test_a_cut_is_felt_on_both_sides() -> None:
@@ -71,7 +71,7 @@ async def test_a_cut_is_felt_on_both_sides() -> None:
         (await the_line(proxy)).cut()
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
-        await until(lambda: proxy.lines() == [], what="the end of both")
+        await until(lambda: proxy.connections() == [], what="the end of both")
         assert proxy.answers_lost == 0
         writer.close()
 
@@ -82,7 +82,7 @@ async def test_a_swallowed_answer_was_given() -> None:
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(b"one\n")
         await reader.readline()
-        (await the_line(proxy)).swallow()
+        (await the_line(proxy)).drop_answer()
         assert proxy.answers_lost == 0
         writer.write(b"commit\n")
         with suppress(ConnectionResetError):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from perdure.chaos.processes import PATIENCE
+from perdure.chaos.processes import TIMEOUT
 from perdure.store.open import open_store
 from tests.conformance.sql_shell import open_shell
 from tests.crash.apps import make_app
 from tests.crash.invariants import check
-from tests.crash.processes import ROOT, Crew, Nurseries, all_ended
+from tests.crash.processes import ROOT, Crew, ForkServers, all_ended
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.crash
@@ -30,7 +30,7 @@ EXTRA = (
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bare_crew(
-    request: pytest.FixtureRequest, nurseries: Nurseries, tmp_path: Path, fresh_store_url: Callable[[str], str]
+    request: pytest.FixtureRequest, servers: ForkServers, tmp_path: Path, fresh_store_url: Callable[[str], str]
 ) -> Iterator[Crew]:
     """Processes over a database without any schema."""
     with ExitStack() as stack:
@@ -41,7 +41,7 @@ def bare_crew(
             name = f"perdure_test_bare_{os.getpid()}_{next(_numbers)}"
             url = postgres.create_database(name)
             stack.callback(postgres.drop_database, name)
-        yield stack.enter_context(Crew(nurseries, url, tmp_path / "crew"))
+        yield stack.enter_context(Crew(servers, url, tmp_path / "crew"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_an_old_worker_refuses_a_newer_schema(crew: Crew) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 1

@@ -18,7 +18,7 @@ from perdure import Approval
 from perdure.runtime.context.options import OnUnknown
 from tests.crash.apps import Errand, Op, make_app, result_of
 from tests.crash.invariants import Snapshot, check
-from tests.crash.processes import Crew, Nurseries, all_ended, answering
+from tests.crash.processes import Crew, ForkServers, all_ended, answering
 from tests.postgres_server import PostgresServer, run_apart
 
 pytestmark = pytest.mark.crash
@@ -144,7 +144,7 @@ class Wreckage:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def wreckage(
-    request: pytest.FixtureRequest, nurseries: Nurseries, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, servers: ForkServers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Wreckage]:
     """All points, run once for each store."""
     place: Path = tmp_path_factory.mktemp(f"points-{request.param}")
@@ -155,7 +155,7 @@ def wreckage(
             name = f"perdure_test_{os.getpid()}_points"
             url = postgres.create_database(name, template=request.getfixturevalue("postgres_template"))
             stack.callback(postgres.drop_database, name)
-        found = Wreckage(stack.enter_context(Crew(nurseries, url, place)))
+        found = Wreckage(stack.enter_context(Crew(servers, url, place)))
         run_apart(found.run())
         yield found
 

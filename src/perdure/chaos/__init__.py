@@ -1,2 +1,5 @@
-"""The chaos harness: real workers that are killed, stopped, cut off and told wrong times while every kind of job runs; then
-the proof, from the database, that nothing was lost, doubled or written by a dead worker. The command is `perdure chaos`."""
+"""The chaos harness: worker processes that are killed, stopped and disconnected, with wrong clocks, while all kinds of jobs run.
+
+At the end it checks in the database that nothing was lost, done twice or written by a worker without its lease. The command is
+`perdure chaos`.
+"""

@@ -1,4 +1,4 @@
-"""Clocks that are wrong: for processes that must not notice."""
+"""Wrong clocks, for processes that must work all the same."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ import warnings
 from typing import Any
 
 
-def bend_clocks(seconds: float) -> None:
-    """From here on every clock of this process that tells the time of day is wrong by so much; monotonic clocks are right.
+def skew_clocks(seconds: float) -> None:
+    """From now on every wall clock of this process is wrong by so many seconds; monotonic clocks are right.
 
-    What was imported before may hold the right ones: call it first.
+    Modules imported before may keep the right clocks: call it first.
     """
-    warnings.filterwarnings("ignore", "datetime.datetime size changed")  # compiled modules wonder about the bent class
+    warnings.filterwarnings(
+        "ignore", "datetime.datetime size changed"
+    )  # compiled modules warn about the replaced class
     real, real_ns = time.time, time.time_ns
-    straight = dt.datetime
+    real_datetime = dt.datetime
 
     class Meta(type):
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, straight)
+            return isinstance(instance, real_datetime)
 
         def __subclasscheck__(cls, subclass: type) -> bool:
-            return issubclass(subclass, straight)
+            return issubclass(subclass, real_datetime)
 
-    class Bent(straight, metaclass=Meta):  # type: ignore[valid-type,misc]
+    class SkewedDatetime(real_datetime, metaclass=Meta):  # type: ignore[valid-type,misc]
         @classmethod
         def now(cls, tz: dt.tzinfo | None = None) -> Any:
-            return straight.now(tz) + dt.timedelta(seconds=seconds)
+            return real_datetime.now(tz) + dt.timedelta(seconds=seconds)
 
         @classmethod
         def utcnow(cls) -> Any:
-            return straight.now(dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=seconds)
+            return real_datetime.now(dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=seconds)
 
     time.time = lambda: real() + seconds
     time.time_ns = lambda: real_ns() + int(seconds * 1e9)
-    dt.datetime = Bent  # type: ignore[misc]
+    dt.datetime = SkewedDatetime  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Whether a job ended as its input says it must, and whether what really happened outside fits its log."""
+"""Whether a job ended as its input demands, and whether its effects outside of the database fit its log."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from uuid import UUID
 
-from perdure.chaos.invariants import RECORDS, Case, key_of
-from perdure.chaos.jobs import Op, branches, endings
+from perdure.chaos.invariants import RECORDS, JobData, key_of
+from perdure.chaos.jobs import Op, branches, expected_ends
 from perdure.model.states import Status
 
 Effects = dict[UUID, list[tuple[int, str]]]
-"""What each job really did, in order: attempt and name."""
+"""The effects of each job, in order: attempt and name."""
 
 
-def read_effects(place: Path) -> Effects:
-    """What the witness was told."""
+def read_effects(directory: Path) -> Effects:
+    """Read the file of effects."""
     effects: Effects = {}
-    file = place / "effects"
+    file = directory / "effects"
     for line in file.read_text().splitlines() if file.exists() else ():
         job, attempt, name = line.split(" ", 2)
         effects.setdefault(UUID(job), []).append((int(attempt), name))
     return effects
 
 
-def misdeeds(case: Case, effects: Effects, cancelled: Collection[UUID]) -> Iterator[str]:
-    """What is wrong with a job of the harness, besides what is wrong in itself; cancelled: jobs somebody tried to cancel."""
+def violations(case: JobData, effects: Effects, cancelled: Collection[UUID]) -> Iterator[str]:
+    """What is wrong with a job of the harness, besides `invariants.problems`. cancelled: jobs that were to be cancelled."""
     yield from _of_the_end(case, cancelled)
     if isinstance(case.job.payload, dict) and "ops" in case.job.payload:
         done = effects.get(case.job.id, [])
@@ -36,18 +36,18 @@ def misdeeds(case: Case, effects: Effects, cancelled: Collection[UUID]) -> Itera
                 yield from _of_tool(case, Op(**op), done)
 
 
-def _of_the_end(case: Case, cancelled: Collection[UUID]) -> Iterator[str]:
+def _of_the_end(case: JobData, cancelled: Collection[UUID]) -> Iterator[str]:
     job = case.job
     if job.status is Status.CANCELLED:
         if job.id not in cancelled:
-            yield "it was CANCELLED, and nobody asked for it"
+            yield "it is CANCELLED, and no client cancelled it"
         return
     if not job.status.terminal:
         yield f"it is stuck: {job.status}, due {job.due_at}, {job.lease or 'no lease'}, waits {list(job.waits)}"
         return
     if job.status is Status.DEADLETTER and job.error_kind == "lease_lost":
-        return  # its workers died more often than it may lose one; that they did is checked with its counters
-    known = endings(job.kind, job.payload, deadline=job.deadline is not None)
+        return  # it lost more workers than it may; its counters are checked elsewhere
+    known = expected_ends(job.kind, job.payload, deadline=job.deadline is not None)
     for end in known:
         if job.status is end.status and end.error_kind in (None, job.error_kind):
             if job.result != end.result:
@@ -57,29 +57,29 @@ def _of_the_end(case: Case, cancelled: Collection[UUID]) -> Iterator[str]:
     yield f"it ended {job.status} ({job.error_kind}: {job.error_message}), not {expected}"
 
 
-def _of_steps(case: Case, done: list[tuple[int, str]]) -> Iterator[str]:
+def _of_steps(case: JobData, done: list[tuple[int, str]]) -> Iterator[str]:
     """What is recorded never runs again, and nothing runs twice in one attempt."""
     for event in case.events:
         if event.type not in RECORDS:
             continue
         name = (key_of(event) or "").rpartition("[")[2].rstrip("]")
-        tries = [attempt for attempt, what in done if what == name]
-        if max(tries, default=0) > (event.attempt or 0):
-            yield f"'{name}' ran in attempt {max(tries)}, and attempt {event.attempt} had recorded it"
+        attempts = [attempt for attempt, what in done if what == name]
+        if max(attempts, default=0) > (event.attempt or 0):
+            yield f"'{name}' ran in attempt {max(attempts)}, and attempt {event.attempt} had recorded it"
     for (attempt, name), times in Counter(done).items():
         if times > 1:
             yield f"'{name}' ran {times} times in attempt {attempt}"
     known = {name for op in case.job.payload["ops"] for name in (op["name"], *branches(Op(**op)))}
-    if strangers := {name for _, name in done} - known:
-        yield f"it did what it was never told to: {sorted(strangers)}"
+    if unknown := {name for _, name in done} - known:
+        yield f"it did what is not in its input: {sorted(unknown)}"
 
 
-def _of_tool(case: Case, op: Op, done: list[tuple[int, str]]) -> Iterator[str]:
-    """A side effect happens only after its call was written down, and again only where somebody or its policy said so."""
+def _of_tool(case: JobData, op: Op, done: list[tuple[int, str]]) -> Iterator[str]:
+    """A side effect happens only after its call was logged, and again only where an answer or its policy allows it."""
     calls = [e.attempt or 0 for e in case.events if e.type == "tool_called" and key_of(e) == op.name]
     effects = [attempt for attempt, name in done if name == op.name]
     if unwritten := Counter(effects) - Counter(calls):
-        yield f"'{op.name}' happened without a written call in attempts {sorted(unwritten)}"
+        yield f"'{op.name}' happened without a logged call in attempts {sorted(unwritten)}"
     if len(calls) != len(set(calls)):
         yield f"'{op.name}' was called twice in one attempt: {calls}"
     allowed = 1

@@ -1,4 +1,4 @@
-"""What goes wrong besides the workers: connections, the server, and people who change their minds."""
+"""Faults besides those of workers: cut connections, server restarts, cancelled jobs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from perdure.chaos.actors import Meddler
+from perdure.chaos.clients import Controller
 from perdure.chaos.proxy import Proxy
 from perdure.chaos.report import Report
-from perdure.chaos.script import Trouble, troubles
+from perdure.chaos.script import InjectedFault, injected_faults
 from perdure.model.errors import StoreUnreachable
 
 KILLS_PER_RESTART = 400
@@ -17,13 +17,13 @@ KILLS_PER_RESTART = 400
 Restart = Callable[[], Awaitable[None]]
 
 
-class Troublemaker:
-    """Makes trouble until cancelled. url: the server itself. proxy: what stands in front of it, if anything does."""
+class FaultInjector:
+    """Injects faults until cancelled. url: the server itself. proxy: the proxy in front of it, if there is one."""
 
     def __init__(
         self,
         report: Report,
-        meddler: Meddler,
+        controller: Controller,
         *,
         seed: int,
         kills: int,
@@ -32,7 +32,7 @@ class Troublemaker:
         restart: Restart | None,
     ) -> None:
         self._report = report
-        self._meddler = meddler
+        self._controller = controller
         self._seed = seed
         self._url = url
         self._proxy = proxy
@@ -41,23 +41,23 @@ class Troublemaker:
         self._restarts_at = [kills * n // (times + 1) for n in range(1, times + 1)]
         self._restarting: asyncio.Future[None] | None = None
 
-    async def make(self) -> None:
-        """One thing after the other; a restart whenever enough workers have died."""
-        for trouble in troubles(self._seed):
-            await asyncio.sleep(trouble.after)
-            if trouble.what in ("cancel", "force", "hurry"):
-                await self._meddler.meddle(trouble.what, trouble.choice)
+    async def inject(self) -> None:
+        """Inject one fault after the other, and a restart whenever enough workers were killed."""
+        for fault in injected_faults(self._seed):
+            await asyncio.sleep(fault.after)
+            if fault.what in ("cancel", "force", "due"):
+                await self._controller.control(fault.what, fault.choice)
             elif self._proxy is not None:
-                await self._drop(self._proxy, trouble)
+                await self._drop(self._proxy, fault)
             await self._restart_when(self._report.kills)
 
-    async def catch_up(self) -> None:
-        """The restarts that a short rage left no time for, or cut off in the middle."""
+    async def finish_restarts(self) -> None:
+        """Do the restarts that there was no time for, or that were interrupted."""
         while self._restart is not None and self._restarts_at:
             await self._restart_when(self._restarts_at[0])
 
-    async def abandon(self) -> None:
-        """However the run ends: no restart goes on after it."""
+    async def cancel_restart(self) -> None:
+        """Cancel a restart that is running."""
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.gather(self._restarting, return_exceptions=True)
@@ -67,24 +67,24 @@ class Troublemaker:
             return
         if self._restarting is None:
             self._restarting = asyncio.ensure_future(self._restart())
-        await asyncio.shield(self._restarting)  # a server is not left half restarted because the rage is over
+        await asyncio.shield(self._restarting)  # a restart is completed even if this is cancelled
         self._restarting = None
         del self._restarts_at[0]
         self._report.done["restarts"] += 1
 
-    async def _drop(self, proxy: Proxy, trouble: Trouble) -> None:
-        lines = proxy.lines()
-        line = proxy.busy_line(trouble.choice) if trouble.what == "swallow" or not lines else None
-        line = line or (lines[int(trouble.choice * len(lines))] if lines else None)
-        if line is None:
+    async def _drop(self, proxy: Proxy, fault: InjectedFault) -> None:
+        connections = proxy.connections()
+        connection = proxy.busy_connection(fault.choice) if fault.what == "drop_answer" or not connections else None
+        connection = connection or (connections[int(fault.choice * len(connections))] if connections else None)
+        if connection is None:
             return
-        if trouble.what == "swallow":
-            line.swallow()  # counted when it has swallowed something
-        elif trouble.what == "cut":
-            line.cut()
+        if fault.what == "drop_answer":
+            connection.drop_answer()  # counted when an answer is dropped
+        elif fault.what == "cut":
+            connection.cut()
             self._report.done["cuts"] += 1
-        elif line.pid is not None:
+        elif connection.pid is not None:
             from perdure.store.postgres.engine.terminate import end_backends
 
             with suppress(StoreUnreachable):
-                self._report.done["sessions ended"] += await end_backends(self._url, [line.pid])
+                self._report.done["sessions ended"] += await end_backends(self._url, [connection.pid])

@@ -1,15 +1,15 @@
-"""The mother of the processes that are killed: `python -m perdure.chaos.fork_server MODULE:FUNCTION [SECONDS]`.
+"""A process that forks the processes that are killed: `python -m perdure.chaos.fork_server MODULE:FUNCTION [SECONDS]`.
 
-Everything is imported once and each child is a fork: a real process with a pid and a fate of its own, which costs
-milliseconds where an interpreter would cost half a second. A child calls FUNCTION(text, say). SECONDS: by so much the clocks
+Everything is imported once and each child is a fork: a real process with its own pid, which starts in milliseconds; a new
+interpreter would need half a second. A child calls FUNCTION(text, say). SECONDS: by this much the clocks
 of all children are wrong.
 
 Messages are lines of JSON. In: {"start": NAME, "log": FILE, "text": TEXT}, {"signal": NUMBER, "to": NAME}.
 Out: {"started": NAME, "pid": PID}, {"said": WORDS, "by": NAME}, {"ended": NAME, "code": CODE} (-9 after SIGKILL).
 
-No child outlives her. When her stdin ends, by whatever means, she kills them all. When she is killed herself, each child
-learns of it from a pipe whose other end she alone holds; one that is stopped cannot, but as each is a process group of her
-session, the kernel hangs up on groups that lose their last link to it, and wakes them for that.
+No child outlives the server. When its stdin ends, it kills all children. When the server itself is killed, each child sees the
+end of a pipe whose other end only the server holds. A stopped child cannot see that, but each is a process group of the server's
+session, and the kernel sends SIGHUP and SIGCONT to stopped groups that become orphans.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import Any, NoReturn
 
 Say = Callable[[str], None]
 Entry = Callable[[str, Say], object]
-"""What a child does: with the text it was started with, and a way to say something to whoever started it."""
+"""What a child runs. It gets the text it was started with, and a function that sends a text to the process that started it."""
 
 
-class Mother:
-    """Forks children, passes signals on, and tells of their ends."""
+class Server:
+    """Forks children, sends them signals, and reports when they end."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
-        self._living: dict[int, str] = {}
+        self._running: dict[int, str] = {}
         self._named: dict[str, int] = {}
-        self._news = os.dup(1)
+        self._out = os.dup(1)
         self._lifeline, self._held = os.pipe()
         self._woken, self._waker = os.pipe()
         for end in (self._woken, self._waker):
@@ -56,47 +56,47 @@ class Mother:
                 ready = select.select([0, self._woken], [], [])[0]
                 if self._woken in ready:
                     os.read(self._woken, 4096)
-                    self._bury()
+                    self._reap()
                 if 0 in ready:
                     got = os.read(0, 65536)
                     if not got:
                         return
                     *lines, unread = (unread + got).split(b"\n")
                     for line in lines:
-                        self._obey(json.loads(line))
+                        self._handle(json.loads(line))
         finally:
-            for pid in self._living:
+            for pid in self._running:
                 os.kill(pid, signal.SIGKILL)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if "start" in order:
-            self._start(order["start"], order["log"], order["text"])
-        elif order["to"] in self._named:  # not buried yet, so the number is still its own
-            os.kill(self._named[order["to"]], order["signal"])
+    def _handle(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._start(request["start"], request["log"], request["text"])
+        elif request["to"] in self._named:  # not reaped yet, so the pid is still its own
+            os.kill(self._named[request["to"]], request["signal"])
 
     def _start(self, name: str, log: str, text: str) -> None:
         pid = os.fork()
         if pid == 0:
-            self._grow_up(name, log, text)
-        self._living[pid] = name
+            self._run_child(name, log, text)
+        self._running[pid] = name
         self._named[name] = pid
-        self._say({"started": name, "pid": pid})
+        self._send({"started": name, "pid": pid})
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                name = self._living.pop(ended[0])
+                name = self._running.pop(ended[0])
                 del self._named[name]
-                self._say({"ended": name, "code": os.waitstatus_to_exitcode(ended[1])})
+                self._send({"ended": name, "code": os.waitstatus_to_exitcode(ended[1])})
 
-    def _say(self, message: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError):  # nobody listens any more: stdin ends as well
-            os.write(self._news, json.dumps(message).encode() + b"\n")
+    def _send(self, message: dict[str, Any]) -> None:
+        with suppress(BrokenPipeError):  # the other process is gone, so stdin ends as well
+            os.write(self._out, json.dumps(message).encode() + b"\n")
 
     # -- in the child ---------------------------------------------------------------------------------------------------
 
-    def _grow_up(self, name: str, log: str, text: str) -> NoReturn:
-        """Become a process of its own; never returns."""
+    def _run_child(self, name: str, log: str, text: str) -> NoReturn:
+        """Run in the child; never returns."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -110,11 +110,11 @@ class Mother:
             for old, new in ((nothing, 0), (stream, 1), (stream, 2)):
                 os.dup2(old, new)
             random.seed()
-            self._entry(text, lambda words: self._say({"said": words, "by": name}))
+            self._entry(text, lambda words: self._send({"said": words, "by": name}))
             code = 0
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
-        except BaseException:  # noqa: BLE001  it is told, and no child may go on as if it were the mother
+        except BaseException:  # noqa: BLE001  it is logged, and a child must not continue as the server
             traceback.print_exc()
         finally:
             with suppress(OSError, ValueError):
@@ -124,7 +124,7 @@ class Mother:
 
 
 def _die_with(lifeline: int) -> None:
-    """Nothing is ever written there: what is read is its end."""
+    """Nothing is ever written to the pipe: the read returns at its end."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -132,14 +132,14 @@ def _die_with(lifeline: int) -> None:
 def main(entry: str, seconds: str = "0") -> None:
     """Import what the children need, then serve."""
     if float(seconds):
-        from perdure.chaos.clocks import bend_clocks
+        from perdure.chaos.clocks import skew_clocks
 
-        bend_clocks(float(seconds))
+        skew_clocks(float(seconds))
     module, _, function = entry.partition(":")
     run: Entry = getattr(import_module(module), function)
     gc.collect()
-    gc.freeze()  # a child that collects garbage must not copy all of its mother's pages
-    Mother(run).serve()
+    gc.freeze()  # garbage collection in a child must not copy all pages of the server
+    Server(run).serve()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What must hold for every job, whoever was killed: told from what the database holds about it, and from nothing else."""
+"""What must hold for every job, whatever was killed, as far as the data of the database shows it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from perdure.model.jobs import MAX_LOST_STARTS, Job, RunRecord
 from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transition_event
 from perdure.runtime.client.client import Client
 
-NOT_THE_HOLDERS = frozenset({"approval_decided", "cancel_requested", "made_due"})
-"""Events that others than the holder of the lease may write, besides transitions."""
+NOT_BY_HOLDER = frozenset({"approval_decided", "cancel_requested", "made_due"})
+"""Events besides transitions that not only the holder of the lease may write."""
 RECORDS = ("node_finished", "tool_returned")
 
 
 @dataclass(frozen=True)
-class Case:
-    """Everything the database says about one job."""
+class JobData:
+    """Everything that the database has about one job."""
 
     job: Job
     events: list[Event]
@@ -38,7 +38,7 @@ class Case:
         return [key for e in self.events if e.type in types and (key := key_of(e)) is not None]
 
     def attempts(self) -> Iterator[tuple[Event, Event | None]]:
-        """Each attempt's first event and the event that ended it (None: it goes on)."""
+        """Each attempt's first event and the event that ended it (None: it has not ended)."""
         begun: Event | None = None
         for move in self.moves:
             if begun is not None and move.new_status not in LEASED:
@@ -50,7 +50,7 @@ class Case:
             yield begun, None
 
     def log(self) -> str:
-        """The job and its log, for whoever has to find out what went wrong."""
+        """The job and its log as text, to find out what went wrong."""
         lines = [f"{self.job}"]
         lines += [
             f"  {e.version:3} {e.at} attempt {e.attempt} {e.type} {e.previous_status or ''}>{e.new_status or ''}"
@@ -66,7 +66,7 @@ def key_of(event: Event) -> str | None:
     return key if isinstance(key, str) else None
 
 
-async def read_case(client: Client, job_id: UUID) -> Case:
+async def read_job(client: Client, job_id: UUID) -> JobData:
     """Read everything about one job."""
     approvals: list[Approval] = []
     cursor: str | None = None
@@ -75,26 +75,26 @@ async def read_case(client: Client, job_id: UUID) -> Case:
         approvals += page.items
         if (cursor := page.next_cursor) is None:
             break
-    return Case(
+    return JobData(
         await client.jobs.get(job_id), await client.jobs.events(job_id), await client.jobs.runs(job_id), approvals
     )
 
 
-def problems(case: Case) -> Iterator[str]:
+def problems(data: JobData) -> Iterator[str]:
     """What is wrong with a job, if anything, a line each."""
     for part in (_of_the_log, _of_the_row, _of_keys, _of_attempts, _of_runs, _of_waits, _of_rest):
-        yield from part(case)
+        yield from part(data)
 
 
-def _of_the_log(case: Case) -> Iterator[str]:
+def _of_the_log(data: JobData) -> Iterator[str]:
     """Versions are dense from 1, the transitions are legal and in a chain, and nothing follows the end."""
-    if [e.version for e in case.events] != list(range(1, len(case.events) + 1)):
+    if [e.version for e in data.events] != list(range(1, len(data.events) + 1)):
         yield "a gap: versions are not dense from 1"
-    doubled = [str(id) for id, n in Counter(e.event_id for e in case.events if e.event_id).items() if n > 1]
+    doubled = [str(id) for id, n in Counter(e.event_id for e in data.events if e.event_id).items() if n > 1]
     if doubled:
         yield f"events were written twice: {doubled}"
     status: Status | None = None
-    for move in case.moves:
+    for move in data.moves:
         new = move.new_status
         assert new is not None  # that makes it a move
         if move.previous_status != status or (status is not None and new not in TRANSITIONS[status]):
@@ -102,25 +102,25 @@ def _of_the_log(case: Case) -> Iterator[str]:
         if move.type != transition_event(status, new):
             yield f"version {move.version} is called {move.type}"
         status = new
-    if status is not case.job.status:
-        yield f"the log says {status}, the row says {case.job.status}"
-    ends = [e.version for e in case.moves if e.new_status is not None and e.new_status.terminal]
-    if ends not in ([], [len(case.events)]):
+    if status is not data.job.status:
+        yield f"the log says {status}, the row says {data.job.status}"
+    ends = [e.version for e in data.moves if e.new_status is not None and e.new_status.terminal]
+    if ends not in ([], [len(data.events)]):
         yield f"something was written after the end: {ends}"
 
 
-def _of_the_row(case: Case) -> Iterator[str]:
-    """The row fits its state, and its counters are those that the log tells."""
-    job, status = case.job, case.job.status
-    if job.version != len(case.events):
-        yield f"the row's version is {job.version}, the log has {len(case.events)} events"
+def _of_the_row(data: JobData) -> Iterator[str]:
+    """The row fits its state, and its counters are those of the log."""
+    job, status = data.job, data.job.status
+    if job.version != len(data.events):
+        yield f"the row's version is {job.version}, the log has {len(data.events)} events"
     if not 0 <= job.retry_count <= job.max_retries:
         yield f"{job.retry_count} retries of at most {job.max_retries}"
-    told = [e.payload["retry_count"] for e in case.events if e.type == "job_retrying"]
-    if job.retry_count != (told[-1] if told else 0):
-        yield f"the row counts {job.retry_count} retries, the log {told}"
-    if sorted(told) != told or any(b - a > 1 for a, b in zip([0, *told], told, strict=False)):
-        yield f"retries were counted wrongly: {told}"
+    counts = [e.payload["retry_count"] for e in data.events if e.type == "job_retrying"]
+    if job.retry_count != (counts[-1] if counts else 0):
+        yield f"the row counts {job.retry_count} retries, the log {counts}"
+    if sorted(counts) != counts or any(b - a > 1 for a, b in zip([0, *counts], counts, strict=False)):
+        yield f"retries were counted wrongly: {counts}"
     if (job.finished_at is not None) != status.terminal:
         yield f"finished_at is {job.finished_at} in {status}"
     if (job.error_message is not None) != (status in FAILURES):
@@ -129,7 +129,7 @@ def _of_the_row(case: Case) -> Iterator[str]:
         yield f"next_retry_at is {job.next_retry_at} in {status}"
     if job.result is not None and status is not Status.COMPLETED:
         yield f"a result in {status}"
-    if status is Status.DEADLETTER and job.retry_count < job.max_retries and _lost_starts(case) < MAX_LOST_STARTS:
+    if status is Status.DEADLETTER and job.retry_count < job.max_retries and _lost_starts(data) < MAX_LOST_STARTS:
         yield f"DEADLETTER with retries left: {job.retry_count} of {job.max_retries}"
     if (job.lease is not None) != status.leased:
         yield f"claims in {status}: {job.lease}"
@@ -137,45 +137,45 @@ def _of_the_row(case: Case) -> Iterator[str]:
         yield f"queue rows in {status}, due {job.due_at}"
 
 
-def _lost_starts(case: Case) -> int:
+def _lost_starts(data: JobData) -> int:
     """Attempts that were lost before they began: the last of them may have ended the job."""
-    runs = {run.attempt for run in case.runs}
-    lost = [first for first, last in case.attempts() if last is not None and first.attempt not in runs]
-    return len(lost) + (case.job.status is Status.DEADLETTER)
+    runs = {run.attempt for run in data.runs}
+    lost = [first for first, last in data.attempts() if last is not None and first.attempt not in runs]
+    return len(lost) + (data.job.status is Status.DEADLETTER)
 
 
-def _of_keys(case: Case) -> Iterator[str]:
+def _of_keys(data: JobData) -> Iterator[str]:
     """What is recorded is recorded once."""
-    recorded = Counter(case.keys(*RECORDS))
+    recorded = Counter(data.keys(*RECORDS))
     for what, counts in (
         ("recorded", recorded),
-        ("asked", Counter(case.keys("approval_requested"))),
-        ("begun to wait for", Counter(case.keys("wait_started", "approval_requested"))),
-        ("answered", Counter(case.keys("wait_completed"))),
+        ("asked", Counter(data.keys("approval_requested"))),
+        ("begun to wait for", Counter(data.keys("wait_started", "approval_requested"))),
+        ("answered", Counter(data.keys("wait_completed"))),
     ):
         if doubled := [key for key, n in counts.items() if n > 1]:
             yield f"{what} more than once: {doubled}"
-    if unheard := set(case.keys("tool_returned")) - set(case.keys("tool_called")):
-        yield f"returned without being called: {unheard}"
-    last = {key_of(e): e.version for e in case.events if e.type in RECORDS}
-    for event in case.events:
+    if uncalled := set(data.keys("tool_returned")) - set(data.keys("tool_called")):
+        yield f"returned without being called: {uncalled}"
+    last = {key_of(e): e.version for e in data.events if e.type in RECORDS}
+    for event in data.events:
         key = key_of(event)
         if key in last and event.version > last[key] and event.type != "node_started":
-            yield f"'{key}' went on after it was recorded: {event.type}"
+            yield f"'{key}' continued after it was recorded: {event.type}"
 
 
-def _of_attempts(case: Case) -> Iterator[str]:
+def _of_attempts(data: JobData) -> Iterator[str]:
     """Attempts are numbered from 1, and each writes between its beginning and its end only: while it holds the lease."""
-    begun = [e.attempt for e in case.moves if e.type == "run_started"]
-    if begun != list(range(1, len(begun) + 1)) or case.job.attempt != len(begun):
-        yield f"attempts {begun}, the row says {case.job.attempt}"
+    begun = [e.attempt for e in data.moves if e.type == "run_started"]
+    if begun != list(range(1, len(begun) + 1)) or data.job.attempt != len(begun):
+        yield f"attempts {begun}, the row says {data.job.attempt}"
     spans = {
-        first.attempt: (first.version, last.version if last else len(case.events) + 1)
-        for first, last in case.attempts()
+        first.attempt: (first.version, last.version if last else len(data.events) + 1)
+        for first, last in data.attempts()
     }
-    begun_at = min((first for first, _ in spans.values()), default=len(case.events) + 1)
-    for event in case.events:
-        if event.new_status is not None or event.type in NOT_THE_HOLDERS:
+    begun_at = min((first for first, _ in spans.values()), default=len(data.events) + 1)
+    for event in data.events:
+        if event.new_status is not None or event.type in NOT_BY_HOLDER:
             continue
         if event.version < begun_at and event.attempt == 0 and "copied_from" in event.payload:
             continue  # what a fork begins with
@@ -184,20 +184,20 @@ def _of_attempts(case: Case) -> Iterator[str]:
             yield f"version {event.version} ({event.type}) was written outside its attempt {event.attempt}"
 
 
-def _of_runs(case: Case) -> Iterator[str]:
+def _of_runs(data: JobData) -> Iterator[str]:
     """One row for each attempt that ended after it had begun user code, and no other."""
-    runs = {run.attempt: run for run in case.runs}
+    runs = {run.attempt: run for run in data.runs}
     retries = 0
-    for first, last in case.attempts():
+    for first, last in data.attempts():
         assert first.attempt is not None  # a claim is an attempt
         run = runs.pop(first.attempt, None)
         before, retries = retries, last.payload.get("retry_count", retries) if last else retries
         if last is None:
             if run is not None:
-                yield f"attempt {first.attempt} goes on and has a run row"
+                yield f"attempt {first.attempt} has not ended and has a run row"
             continue
         wrote = any(
-            e.attempt == first.attempt and e.new_status is None and e.type not in NOT_THE_HOLDERS for e in case.events
+            e.attempt == first.attempt and e.new_status is None and e.type not in NOT_BY_HOLDER for e in data.events
         )
         must = wrote or retries > before or last.new_status not in (Status.RETRY, Status.CANCELLED, Status.DEADLETTER)
         if must and run is None:
@@ -209,37 +209,37 @@ def _of_runs(case: Case) -> Iterator[str]:
         if (run.outcome, run.worker_id) != (last.new_status, first.payload["worker"]):
             yield f"run row {run} of attempt {first.attempt}, which ended {last.new_status}"
     if runs:
-        yield f"run rows of attempts that never were: {sorted(runs)}"
+        yield f"run rows of attempts that did not happen: {sorted(runs)}"
 
 
-def _of_waits(case: Case) -> Iterator[str]:
-    """Open waits are those that the log has seen begin and not end."""
-    opened = set(case.keys("wait_started", "approval_requested")) - set(case.keys("wait_completed"))
-    expected = set() if case.job.status.terminal else opened
-    if {w.key for w in case.job.waits} != expected:
-        yield f"open waits {[w.key for w in case.job.waits]}, the log says {sorted(expected)}"
-    decided = {str(approval.id) for approval in case.approvals if not approval.pending}
-    for wait in case.job.waits:  # read after the approvals
+def _of_waits(data: JobData) -> Iterator[str]:
+    """Open waits are those that began in the log and did not end."""
+    opened = set(data.keys("wait_started", "approval_requested")) - set(data.keys("wait_completed"))
+    expected = set() if data.job.status.terminal else opened
+    if {w.key for w in data.job.waits} != expected:
+        yield f"open waits {[w.key for w in data.job.waits]}, the log says {sorted(expected)}"
+    decided = {str(approval.id) for approval in data.approvals if not approval.pending}
+    for wait in data.job.waits:  # read after the approvals
         if wait.subject_id in decided and wait.answered_at is None:
             yield f"approval {wait.subject_id} is decided, and the wait '{wait.key}' is not answered"
 
 
-def _of_rest(case: Case) -> Iterator[str]:
+def _of_rest(data: JobData) -> Iterator[str]:
     """What changes while a job runs fits its log; approvals are decided once, and none outlives its job."""
-    state = case.job.state
-    used = sum(e.payload["tokens"] for e in case.events if e.type == "usage_recorded")
+    state = data.job.state
+    used = sum(e.payload["tokens"] for e in data.events if e.type == "usage_recorded")
     if state.tokens != used:
         yield f"{state.tokens} tokens, the log says {used}"
-    saved = [e.payload["state"] for e in case.events if e.type == "checkpoint_saved"]
+    saved = [e.payload["state"] for e in data.events if e.type == "checkpoint_saved"]
     if state.checkpoint != (saved[-1] if saved else None):
         yield f"the checkpoint is {state.checkpoint}, the log says {saved}"
-    asked = {UUID(e.payload["approval"]) for e in case.events if e.type == "approval_requested"}
-    if asked != {a.id for a in case.approvals}:
-        yield f"approvals {sorted(str(a.id) for a in case.approvals)}, the log says {sorted(map(str, asked))}"
-    decided = Counter(UUID(e.payload["approval"]) for e in case.events if e.type == "approval_decided")
-    for approval in case.approvals:
+    asked = {UUID(e.payload["approval"]) for e in data.events if e.type == "approval_requested"}
+    if asked != {a.id for a in data.approvals}:
+        yield f"approvals {sorted(str(a.id) for a in data.approvals)}, the log says {sorted(map(str, asked))}"
+    decided = Counter(UUID(e.payload["approval"]) for e in data.events if e.type == "approval_decided")
+    for approval in data.approvals:
         final = approval.status not in (ApprovalStatus.PENDING, ApprovalStatus.CANCELLED)
         if decided[approval.id] != final:
             yield f"approval {approval.id} is {approval.status} and was decided {decided[approval.id]} times"
-        if case.job.status.terminal and approval.pending:
+        if data.job.status.terminal and approval.pending:
             yield f"approval {approval.id} is open, its job has ended"

@@ -1,4 +1,4 @@
-"""The jobs that run while workers die: what they do, and how each of them must end."""
+"""The jobs of a run: what they do, and how each of them must end."""
 
 from __future__ import annotations
 
@@ -23,55 +23,55 @@ from perdure.runtime.context.options import OnUnknown
 
 QUEUE = "chaos"
 KINDS = "chaos."
-"""What the names of the harness's own jobs begin with."""
+"""The prefix of the kinds of the harness."""
 ATTEMPT_TIMEOUT = 0.8
-STUBBORN = 100
-"""Retries of jobs that must get through, however often their workers die."""
+MANY_RETRIES = 100
+"""Retries of jobs that must be completed, however often their workers are killed."""
 
-Doing = Literal[
+Action = Literal[
     "step", "thread", "both", "flaky", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "progress",
-    "stumble", "snooze", "hang",
+    "error", "snooze", "hang",
 ]  # fmt: skip
-Says = Literal["yes", "edit", "no", "nothing"]
+Answer = Literal["yes", "edit", "no", "nothing"]
 
 
 @dataclass(frozen=True)
 class Op:
     """One thing a job does.
 
-    seconds: how long it takes. times: how often a `stumble` or `hang` spoils an attempt, and a `snooze` ends one.
-    says: what the clerk answers an approval; on_deny, on_expiry: what the job makes of it.
+    seconds: how long it takes. times: how many attempts an `error` or `hang` fails, and a `snooze` ends.
+    answer: how an approval is decided; on_deny, on_expiry: what the job does then.
     """
 
-    do: Doing
+    do: Action
     name: str
     seconds: float = 0.0
     times: int = 1
     on_unknown: OnUnknown = "ask"
-    says: Says = "yes"
+    answer: Answer = "yes"
     on_deny: OnDeny = "fail"
     on_expiry: OnExpiry = "fail"
 
 
 @dataclass(frozen=True)
-class Errand:
+class OpList:
     """What a job does, in order."""
 
     ops: list[Op] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Doom:
-    """How a job without hope fails."""
+class Failing:
+    """How a job fails that always fails."""
 
     fatal: bool
 
 
-# -- what must come of it ---------------------------------------------------------------------------------------------
+# -- how they must end -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExpectedEnd:
     """A way a job may end; error_kind None is any."""
 
     status: Status
@@ -80,13 +80,13 @@ class Ending:
 
 
 def value_of(op: Op) -> Any:
-    """What an op gives, whoever is killed on the way."""
+    """What an op returns, however often its worker is killed."""
     match op.do:
         case "both":
             return branches(op)
-        case "approve" if op.says == "edit":
+        case "approve" if op.answer == "edit":
             return f"{op.name} edited"
-        case "approve" if op.says in ("no", "nothing"):
+        case "approve" if op.answer in ("no", "nothing"):
             return f"{op.name} refused"
         case "step" | "thread" | "flaky" | "tool" | "approve":
             return op.name
@@ -99,53 +99,53 @@ def branches(op: Op) -> list[str]:
     return [f"{op.name}/0", f"{op.name}/1"]
 
 
-def endings(kind: str, payload: Any, *, deadline: bool) -> list[Ending]:
-    """How a job of this input may end, unless it is cancelled; told from the input alone."""
-    late = [Ending(Status.FAILED, error_kind="timeout")] if deadline else []
-    if kind == "chaos.doomed":
-        last = Ending(Status.FAILED, error_kind="fatal") if payload["fatal"] else Ending(Status.DEADLETTER)
+def expected_ends(kind: str, payload: Any, *, deadline: bool) -> list[ExpectedEnd]:
+    """How a job of this input may end, unless it is cancelled; from its input alone."""
+    late = [ExpectedEnd(Status.FAILED, error_kind="timeout")] if deadline else []
+    if kind == "chaos.fails":
+        last = ExpectedEnd(Status.FAILED, error_kind="fatal") if payload["fatal"] else ExpectedEnd(Status.DEADLETTER)
         return [last, *late]
     ops = [Op(**op) for op in payload["ops"]]
     for op in ops:
         if op.do == "tool" and op.on_unknown == "fail":
-            late.append(Ending(Status.FAILED, error_kind="unknown_outcome"))
-        if op.do == "approve" and op.says == "no" and op.on_deny == "fail":
-            return [Ending(Status.FAILED, error_kind="denied"), *late]
-        if op.do == "approve" and op.says == "nothing" and op.on_expiry == "fail":
-            return [Ending(Status.FAILED, error_kind="expired"), *late]
-        if op.do == "approve" and op.says == "nothing" and op.on_expiry == "deny" and op.on_deny == "fail":
-            return [Ending(Status.FAILED, error_kind="denied"), *late]
-    return [Ending(Status.COMPLETED, [value_of(op) for op in ops]), *late]
+            late.append(ExpectedEnd(Status.FAILED, error_kind="unknown_outcome"))
+        if op.do == "approve" and op.answer == "no" and op.on_deny == "fail":
+            return [ExpectedEnd(Status.FAILED, error_kind="denied"), *late]
+        if op.do == "approve" and op.answer == "nothing" and op.on_expiry == "fail":
+            return [ExpectedEnd(Status.FAILED, error_kind="expired"), *late]
+        if op.do == "approve" and op.answer == "nothing" and op.on_expiry == "deny" and op.on_deny == "fail":
+            return [ExpectedEnd(Status.FAILED, error_kind="denied"), *late]
+    return [ExpectedEnd(Status.COMPLETED, [value_of(op) for op in ops]), *late]
 
 
-# -- what they leave outside -----------------------------------------------------------------------------------------
+# -- effects outside of the database ---------------------------------------------------------------------------------
 
 
-class Witness:
-    """A directory outside the database where jobs leave what they really did; a kill right after it does not undo it."""
+class EffectLog:
+    """A file outside of the database to which jobs append each effect; no kill can undo that."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._file = os.open(place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file = os.open(directory / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def effect(self, ctx: JobContext | BlockingContext, name: str) -> None:
-        """Something happened out there."""
+    def append(self, ctx: JobContext | BlockingContext, name: str) -> None:
+        """Append an effect."""
         os.write(self._file, f"{ctx.job_id} {ctx.attempt} {name}\n".encode())
 
     def token(self, request: ApprovalRequest) -> None:
-        """The link of an approval was handed out; the last one counts."""
-        (self._place / f"token-{request.id}").write_text(request.token)
+        """Write the token of an approval's link to a file; the last one counts."""
+        (self._directory / f"token-{request.id}").write_text(request.token)
 
 
 # -- handlers --------------------------------------------------------------------------------------------------------
 
 
-class Errands:
-    """The handlers, with their witness."""
+class Handlers:
+    """The handlers, with the file of their effects."""
 
-    def __init__(self, witness: Witness) -> None:
-        self._witness = witness
-        self._doers: dict[Doing, Callable[[JobContext, Op], Awaitable[Any]]] = {
+    def __init__(self, effects: EffectLog) -> None:
+        self._effects = effects
+        self._actions: dict[Action, Callable[[JobContext, Op], Awaitable[Any]]] = {
             "step": self._step,
             "thread": self._thread,
             "both": self._both,
@@ -157,28 +157,28 @@ class Errands:
             "usage": self._usage,
             "emit": self._emit,
             "progress": self._progress,
-            "stumble": self._stumble,
+            "error": self._raise,
             "snooze": self._snooze,
             "hang": self._hang,
         }
 
-    async def run(self, ctx: JobContext, errand: Errand) -> list[Any]:
-        """Do it all, in order."""
-        return [await self._doers[op.do](ctx, op) for op in errand.ops]
+    async def run(self, ctx: JobContext, work: OpList) -> list[Any]:
+        """Run the ops in order."""
+        return [await self._actions[op.do](ctx, op) for op in work.ops]
 
-    def plain(self, ctx: BlockingContext, errand: Errand) -> list[Any]:
-        """Do it all, in a thread."""
-        return [self._plainly(ctx, op) for op in errand.ops]
+    def plain(self, ctx: BlockingContext, work: OpList) -> list[Any]:
+        """Run the ops in a thread."""
+        return [self._run_plain(ctx, op) for op in work.ops]
 
-    async def doomed(self, ctx: JobContext, doom: Doom) -> None:
-        """Fail, sooner or later."""
-        await ctx.step("hope", partial(self._act, ctx, Op("step", "hope")))
-        if doom.fatal:
-            raise Fail("there is no hope")
-        raise RuntimeError("there is no hope, but one may try")
+    async def fails(self, ctx: JobContext, failing: Failing) -> None:
+        """Fail at once or after the retries."""
+        await ctx.step("before", partial(self._act, ctx, Op("step", "before")))
+        if failing.fatal:
+            raise Fail("this job always fails")
+        raise RuntimeError("this job fails in every attempt")
 
     async def _act(self, ctx: JobContext, op: Op, what: str = "") -> str:
-        self._witness.effect(ctx, what or op.name)
+        self._effects.append(ctx, what or op.name)
         await asyncio.sleep(op.seconds)
         return what or op.name
 
@@ -187,7 +187,7 @@ class Errands:
 
     async def _thread(self, ctx: JobContext, op: Op) -> Any:
         def work() -> str:
-            self._witness.effect(ctx, op.name)
+            self._effects.append(ctx, op.name)
             return op.name
 
         return await ctx.step(op.name, work)
@@ -197,16 +197,16 @@ class Errands:
         return list(await asyncio.gather(*steps))
 
     async def _flaky(self, ctx: JobContext, op: Op) -> Any:
-        tries = 0
+        calls = 0
 
-        async def try_it() -> str:
-            nonlocal tries
-            tries += 1
-            if tries <= op.times:
+        async def call() -> str:
+            nonlocal calls
+            calls += 1
+            if calls <= op.times:
                 raise ConnectionError("not this time")
             return await self._act(ctx, op)
 
-        return await ctx.options(retries=op.times, backoff=Backoff(base=0.01, cap=0.05)).step(op.name, try_it)
+        return await ctx.options(retries=op.times, backoff=Backoff(base=0.01, cap=0.05)).step(op.name, call)
 
     async def _tool(self, ctx: JobContext, op: Op) -> Any:
         return await ctx.options(on_unknown=op.on_unknown).tool(op.name, partial(self._act, ctx, op))
@@ -219,11 +219,11 @@ class Errands:
             decision = await ctx.approve(
                 op.name,
                 title=f"May {op.name} be?",
-                payload={"value": op.name, "says": op.says},
-                expires_in=op.seconds if op.says == "nothing" else None,
+                payload={"value": op.name, "answer": op.answer},
+                expires_in=op.seconds if op.answer == "nothing" else None,
                 on_deny=op.on_deny,
                 on_expiry=op.on_expiry,
-                notify=self._witness.token,
+                notify=self._effects.token,
             )
         except Denied:
             return f"{op.name} refused"
@@ -242,9 +242,9 @@ class Errands:
     async def _progress(self, ctx: JobContext, op: Op) -> None:
         await ctx.progress(0.5, op.name)
 
-    async def _stumble(self, ctx: JobContext, op: Op) -> None:
+    async def _raise(self, ctx: JobContext, op: Op) -> None:
         if ctx.retry_count < op.times:
-            raise RuntimeError(f"stumbled over {op.name}")
+            raise RuntimeError(f"{op.name} raises in this attempt")
 
     async def _snooze(self, ctx: JobContext, op: Op) -> None:
         if ctx.attempt <= op.times:
@@ -254,9 +254,9 @@ class Errands:
         if ctx.retry_count < op.times:
             await asyncio.sleep(3600)
 
-    def _plainly(self, ctx: BlockingContext, op: Op) -> Any:
+    def _run_plain(self, ctx: BlockingContext, op: Op) -> Any:
         def act() -> str:
-            self._witness.effect(ctx, op.name)
+            self._effects.append(ctx, op.name)
             return op.name
 
         match op.do:
@@ -267,19 +267,21 @@ class Errands:
             case "sleep":
                 return ctx.sleep(op.name, op.seconds)
             case _:
-                raise Fail(f"a plain errand cannot {op.do}")
+                raise Fail(f"a plain handler cannot {op.do}")
 
 
-def make_app(url: str, tenant: str, place: Path) -> App:
-    """The App, as every process of a run has it."""
+def make_app(url: str, tenant: str, directory: Path) -> App:
+    """The App of every process of a run."""
     own = load_settings(
-        {"database_url": url, "tenant": tenant}, environ={}, directory=place
-    )  # nobody else's perdure.toml
+        {"database_url": url, "tenant": tenant}, environ={}, directory=directory
+    )  # no perdure.toml from elsewhere
     app = App(settings=own, migrate=False, via="chaos")
-    errands = Errands(Witness(place))
+    handlers = Handlers(EffectLog(directory))
     quick = Backoff(base=0.02, cap=0.4)
-    app.job(name="chaos.errand", queue=QUEUE, max_retries=STUBBORN, backoff=quick)(errands.run)
-    app.job(name="chaos.timed", queue=QUEUE, max_retries=STUBBORN, backoff=quick, timeout=ATTEMPT_TIMEOUT)(errands.run)
-    app.job(name="chaos.plain", queue=QUEUE, max_retries=STUBBORN, backoff=quick)(errands.plain)
-    app.job(name="chaos.doomed", queue=QUEUE, max_retries=2, backoff=quick)(errands.doomed)
+    app.job(name="chaos.ops", queue=QUEUE, max_retries=MANY_RETRIES, backoff=quick)(handlers.run)
+    app.job(name="chaos.timed", queue=QUEUE, max_retries=MANY_RETRIES, backoff=quick, timeout=ATTEMPT_TIMEOUT)(
+        handlers.run
+    )
+    app.job(name="chaos.plain", queue=QUEUE, max_retries=MANY_RETRIES, backoff=quick)(handlers.plain)
+    app.job(name="chaos.fails", queue=QUEUE, max_retries=2, backoff=quick)(handlers.fails)
     return app

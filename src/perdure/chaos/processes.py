@@ -1,4 +1,4 @@
-"""Processes that are killed, from the side of whoever kills them."""
+"""The processes that are killed, as the process that kills them sees them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any, Self
 
 from perdure.chaos.errors import ChaosFailed
 
-PATIENCE = 60.0
-"""Seconds to wait for what takes milliseconds: the machine may be busy with other things."""
+TIMEOUT = 60.0
+"""Seconds to wait for what takes milliseconds: the machine may be busy."""
 
 
 class Child:
-    """One process: alive until `exit_code` is set. What it says through its nursery stands in `said`."""
+    """One process: alive until `exit_code` is set. What it sends through its fork server is in `said`."""
 
-    def __init__(self, nursery: Nursery, name: str) -> None:
-        self._nursery = nursery
+    def __init__(self, server: ForkServer, name: str) -> None:
+        self._server = server
         self.name = name
         self.said: list[str] = []
         self._pid: int | None = None
@@ -33,35 +33,35 @@ class Child:
     @property
     def pid(self) -> int:
         """Its process id; waits for the fork."""
-        self._nursery.wait_for(lambda: self._pid is not None, f"{self.name} to start")
+        self._server.wait_for(lambda: self._pid is not None, f"{self.name} to start")
         assert self._pid is not None
         return self._pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives; -9 after SIGKILL."""
-        self._nursery.hear()
+        """None while it runs; -9 after SIGKILL."""
+        self._server.receive()
         return self._code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it still lives."""
-        self._nursery.tell({"signal": number.value, "to": self.name})
+        """Send a signal, if it still runs."""
+        self._server.tell({"signal": number.value, "to": self.name})
 
     def kill(self) -> None:
-        """SIGKILL, also to one that is stopped; waits until it is gone."""
+        """SIGKILL, also to one that is stopped; waits until it has ended."""
         self.signal(signal.SIGKILL)
-        self._nursery.wait_for(lambda: self._code is not None, f"{self.name} to die")
+        self._server.wait_for(lambda: self._code is not None, f"{self.name} to die")
 
     def stop(self) -> None:
-        """SIGSTOP: it does nothing any more, and knows nothing of it."""
+        """SIGSTOP: it does nothing any more, without noticing it."""
         self.signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """SIGCONT."""
         self.signal(signal.SIGCONT)
 
-    def hear(self, message: Mapping[str, Any]) -> None:
-        """What the nursery says of it."""
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """A message of the fork server about it."""
         if "pid" in message:
             self._pid = message["pid"]
         elif "said" in message:
@@ -70,11 +70,11 @@ class Child:
             self._code = message["code"]
 
 
-class Nursery:
+class ForkServer:
     """A process that forks others; see `perdure.chaos.fork_server`. A context: at its end all children are dead.
 
-    entry: `module:function`, what a child does. skew: seconds by which their clocks are wrong. paths: where modules are
-    found besides our own path. told: called for every message, with the child it is about.
+    entry: `module:function`, what a child runs. skew: seconds by which their clocks are wrong. paths: where modules are
+    found besides our own path. on_message: called for every message, with the child it is about.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Nursery:
         *,
         skew: float = 0.0,
         paths: tuple[str, ...] = (),
-        told: Callable[[Child], None] | None = None,
+        on_message: Callable[[Child], None] | None = None,
     ) -> None:
         self._command = [sys.executable, "-P", "-m", "perdure.chaos.fork_server", entry, str(skew)]
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH")]))
-        self._told = told
+        self._on_message = on_message
         self._children: dict[str, Child] = {}
         self._unread = b""
         self._numbers = itertools.count(1)
@@ -99,7 +99,7 @@ class Nursery:
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is ours; the nursery ends when its stdin does
+            start_new_session=True,  # Ctrl-C is for us; the fork server ends when its stdin does
         )
         return self
 
@@ -107,7 +107,7 @@ class Nursery:
         self._process.communicate()
 
     def fileno(self) -> int:
-        """What becomes readable when there is something to hear."""
+        """The file descriptor that becomes readable when there is a message."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
@@ -119,34 +119,34 @@ class Nursery:
         return child
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Send it a message. Raises ChaosFailed if it is gone."""
+        """Send it a message. Raises ChaosFailed if it has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise ChaosFailed(f"the nursery is gone: exit code {self._process.wait()}") from None
+            raise ChaosFailed(f"the fork server has ended: exit code {self._process.wait()}") from None
 
-    def hear(self, wait: float = 0.0) -> bool:
-        """Hear what it says, or nothing for `wait` seconds: then False. Raises ChaosFailed if it is gone."""
+    def receive(self, wait: float = 0.0) -> bool:
+        """Receive messages; False if there was none for `wait` seconds. Raises ChaosFailed if it has ended."""
         if not select.select([self.fileno()], [], [], wait)[0]:
             return False
         got = os.read(self.fileno(), 65536)
         if not got:
-            raise ChaosFailed(f"the nursery is gone: exit code {self._process.wait()}")
+            raise ChaosFailed(f"the fork server has ended: exit code {self._process.wait()}")
         *lines, self._unread = (self._unread + got).split(b"\n")
         for line in lines:
             message = json.loads(line)
             name = message.get("started") or message.get("by") or message["ended"]
             child = self._children.pop(name) if "ended" in message else self._children[name]
-            child.hear(message)
-            if self._told is not None:
-                self._told(child)
+            child.receive(message)
+            if self._on_message is not None:
+                self._on_message(child)
         return True
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Listen until a condition is true. Raises ChaosFailed after a minute."""
-        deadline = time.monotonic() + PATIENCE
+        """Receive messages until a condition is true. Raises ChaosFailed after a minute."""
+        deadline = time.monotonic() + TIMEOUT
         while not condition():
-            if not self.hear(max(0.0, deadline - time.monotonic())):
-                raise ChaosFailed(f"waited {PATIENCE:g} s in vain for {what}")
+            if not self.receive(max(0.0, deadline - time.monotonic())):
+                raise ChaosFailed(f"waited {TIMEOUT:g} s for {what}")

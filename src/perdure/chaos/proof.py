@@ -1,4 +1,4 @@
-"""The proof: every job of a run, read back from the database and held against what must be."""
+"""The checks at the end: every job of a run is read from the database and compared with what it must be."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
-from perdure.chaos.actors import Books
-from perdure.chaos.expected import Effects, misdeeds, read_effects
-from perdure.chaos.invariants import Case, problems, read_case
+from perdure.chaos.clients import Requested
+from perdure.chaos.expected import Effects, read_effects, violations
+from perdure.chaos.invariants import JobData, problems, read_job
 from perdure.chaos.report import Report
 from perdure.model.approvals import ApprovalStatus
 from perdure.runtime.client.client import Client
@@ -20,63 +20,63 @@ PAGE = 200
 AT_ONCE = 8
 
 
-async def prove(client: Client, books: Books, report: Report, place: Path) -> None:
+async def prove(client: Client, requested: Requested, report: Report, directory: Path) -> None:
     """Check every job; what is wrong goes into `report.faults`, the figures into `report.found`. Streams: it holds a page
-    of jobs at a time. Then `fsck` has its say, which looks at the same jobs in another way."""
-    effects = await asyncio.to_thread(read_effects, place)
+    of jobs at a time. Then `fsck` checks the same jobs in another way."""
+    effects = await asyncio.to_thread(read_effects, directory)
     seen: Counter[str] = Counter()
     ids: set[UUID] = set()
-    async for case in _cases(client):
-        seen[case.job.goal or ""] += 1
-        ids.add(case.job.id)
-        _count(case, report)
-        for what in (*problems(case), *misdeeds(case, effects, books.cancelled)):
-            report.faults.append(_line(case, what))
-    _compare(books, seen, ids, effects, report)
+    async for data in _all_jobs(client):
+        seen[data.job.goal or ""] += 1
+        ids.add(data.job.id)
+        _count(data, report)
+        for what in (*problems(data), *violations(data, effects, requested.cancelled)):
+            report.faults.append(_line(data, what))
+    _compare(requested, seen, ids, effects, report)
     await check(client, report)
 
 
 async def check(client: Client, report: Report, when: str = "") -> None:
-    """What `fsck` finds goes into `report.faults`; it may be asked at any moment."""
+    """Run `fsck`; what it finds goes into `report.faults`. It may run at any moment."""
     async for finding in client.database.fsck():
         line = f"fsck {when}{finding.code}: {finding.text}"
         if not finding.note and line not in report.faults:
             report.faults.append(line)
 
 
-async def _cases(client: Client) -> AsyncIterator[Case]:
+async def _all_jobs(client: Client) -> AsyncIterator[JobData]:
     cursor: str | None = None
     while True:
         page = await client.jobs.list(limit=PAGE, cursor=cursor)
         for start in range(0, len(page.items), AT_ONCE):
-            for case in await asyncio.gather(*(read_case(client, j.id) for j in page.items[start : start + AT_ONCE])):
-                yield case
+            for data in await asyncio.gather(*(read_job(client, j.id) for j in page.items[start : start + AT_ONCE])):
+                yield data
         cursor = page.next_cursor
         if cursor is None:
             return
 
 
-def _compare(books: Books, seen: Counter[str], ids: set[UUID], effects: Effects, report: Report) -> None:
-    """What was acknowledged is there once, and nothing is there that nobody asked for."""
-    for goal, id in books.jobs.items():
+def _compare(requested: Requested, seen: Counter[str], ids: set[UUID], effects: Effects, report: Report) -> None:
+    """What was acknowledged exists once, and nothing else exists."""
+    for goal, id in requested.jobs.items():
         if id not in ids:
-            report.faults.append(f"job {id} ({goal}) was acknowledged, and is lost")
+            report.faults.append(f"job {id} ({goal}) was acknowledged and does not exist")
     for goal, number in seen.items():
         if number > 1:
             report.faults.append(f"'{goal}' was enqueued once, and stored {number} times")
-        if goal not in books.jobs and goal not in books.unsure:
+        if goal not in requested.jobs and goal not in requested.unacknowledged:
             report.faults.append(f"'{goal}' was never enqueued")
-    if strangers := set(effects) - ids:
-        report.faults.append(f"jobs did something that do not exist: {', '.join(map(str, sorted(strangers)[:5]))}")
+    if unknown := set(effects) - ids:
+        report.faults.append(f"jobs did something that do not exist: {', '.join(map(str, sorted(unknown)[:5]))}")
 
 
-def _count(case: Case, report: Report) -> None:
+def _count(data: JobData, report: Report) -> None:
     found = report.found
     report.checked += 1
-    report.jobs[case.job.status] += 1
-    found["events"] += len(case.events)
-    found["attempts"] += case.job.attempt
-    for event in case.events:
+    report.jobs[data.job.status] += 1
+    found["events"] += len(data.events)
+    found["attempts"] += data.job.attempt
+    for event in data.events:
         match event.type:
             case "node_finished":
                 found["steps"] += 1
@@ -86,11 +86,11 @@ def _count(case: Case, report: Report) -> None:
                 found["taken over"] += 1
             case _:
                 pass
-    for approval in case.approvals:
+    for approval in data.approvals:
         found["approvals decided"] += approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED)
         found["approvals expired"] += approval.status is ApprovalStatus.EXPIRED
 
 
-def _line(case: Case, what: str) -> str:
-    job = case.job
+def _line(data: JobData, what: str) -> str:
+    job = data.job
     return f"job {job.id} ({job.kind}, {job.goal}): {json.dumps(what, ensure_ascii=False)[1:-1]}"

@@ -1,4 +1,4 @@
-"""A network that fails: a small TCP proxy on the loopback, whose connections can be cut at the worst of moments."""
+"""A small TCP proxy on the loopback, whose connections can be cut, also between a request and its answer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 _KEY_DATA = b"K\x00\x00\x00\x0c"
-"""How PostgreSQL's message begins that tells a client its backend's process id."""
-_GREETING = 8192
+"""How PostgreSQL's message begins that has the process id of the client's backend."""
+_STARTUP_BYTES = 8192
 _MESSAGES = b"BCDEFHPQSXcdfp"
-"""What a message to PostgreSQL begins with, once a connection is greeted; anything else is encrypted, or the rest of one."""
+"""What a message to PostgreSQL begins with after the startup; anything else is encrypted, or the rest of one."""
 _CHANGES = re.compile(rb"\b(insert|update|delete)\b", re.IGNORECASE)
 _HIGH_WATER = 256 * 1024
 
 
 def reachable(url: str) -> tuple[str, int] | None:
-    """Host and port of a URL that one proxy can stand in front of; None for sockets, several hosts and checked names."""
+    """Host and port of a URL, if one proxy can replace them; None for sockets, several hosts and checked host names."""
     parts = urlsplit(url)
     more = parse_qs(parts.query)
     checked = more.get("sslmode", [""])[0] == "verify-full"
@@ -30,73 +30,73 @@ def reachable(url: str) -> tuple[str, int] | None:
     return host, port
 
 
-class Line:
+class Connection:
     """One connection through the proxy."""
 
     def __init__(self) -> None:
         self.pid: int | None = None
         """The process id of the server's backend, if it could be read (no TLS)."""
         self.lost = 0
-        """Answers that were swallowed: at most one."""
+        """Answers that were dropped: at most one."""
         self.writes = 0.0
-        """About how many requests went through lately that may have changed something."""
-        self._greeting = b""
-        self._near: asyncio.Transport | None = None
-        self._far: asyncio.Transport | None = None
-        self._early: list[bytes] = []
+        """A recent number of requests that may have changed something."""
+        self._startup = b""
+        self._client_end: asyncio.Transport | None = None
+        self._server_end: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
         self._changing: set[bytes] = set()
-        self._swallowing = self._asked = False
+        self._dropping = self._asked = False
 
     @property
     def open(self) -> bool:
         """Whether both ends are connected."""
-        return self._near is not None and self._far is not None
+        return self._client_end is not None and self._server_end is not None
 
     def cut(self) -> None:
-        """The network breaks: whatever is on its way is gone, and neither side is told why."""
-        for end in (self._near, self._far):
+        """Abort both ends: data in transit is lost, and neither side gets a reason."""
+        for end in (self._client_end, self._server_end):
             if end is not None:
                 end.abort()
 
-    def swallow(self) -> None:
-        """Let the next request through that changes something, and cut where its answer should come: was it done or not?"""
-        self._swallowing = True
+    def drop_answer(self) -> None:
+        """Forward the next request that changes something, and cut the connection in place of its answer."""
+        self._dropping = True
 
     # -- the ends ---------------------------------------------------------------------------------------------------------
 
-    def join(self, transport: asyncio.Transport, *, near: bool) -> None:
+    def join(self, transport: asyncio.Transport, *, from_client: bool) -> None:
         """An end is connected."""
         transport.set_write_buffer_limits(high=_HIGH_WATER)
-        if near:
-            self._near = transport
+        if from_client:
+            self._client_end = transport
             return
-        if self._near is None:  # it has gone meanwhile
+        if self._client_end is None:  # the client has closed it meanwhile
             transport.abort()
             return
-        self._far = transport
-        for data in self._early:
+        self._server_end = transport
+        for data in self._unsent:
             transport.write(data)
-        self._early.clear()
+        self._unsent.clear()
 
-    def carry(self, data: bytes, *, near: bool) -> None:
-        """Pass on what one end sent."""
-        if near:
+    def carry(self, data: bytes, *, from_client: bool) -> None:
+        """Forward what one end sent."""
+        if from_client:
             if self._changes(data):
                 self.writes += 1
-                self._asked = self._swallowing
-            if self._far is None:
-                self._early.append(data)
+                self._asked = self._dropping
+            if self._server_end is None:
+                self._unsent.append(data)
             else:
-                self._far.write(data)
+                self._server_end.write(data)
             return
         if self._asked:
             self.lost += 1
             self.cut()
             return
-        if self.pid is None and len(self._greeting) < _GREETING:
-            self._read_greeting(data)
-        if self._near is not None:
-            self._near.write(data)
+        if self.pid is None and len(self._startup) < _STARTUP_BYTES:
+            self._read_startup(data)
+        if self._client_end is not None:
+            self._client_end.write(data)
 
     def _changes(self, data: bytes) -> bool:
         """Whether a request runs a statement that changes something, or commits. True where it cannot be read (TLS)."""
@@ -116,50 +116,50 @@ class Line:
             data = data[end:]
         return found
 
-    def _read_greeting(self, data: bytes) -> None:
-        self._greeting += data
-        at = self._greeting.find(_KEY_DATA)
-        number = self._greeting[at + 5 : at + 9]
+    def _read_startup(self, data: bytes) -> None:
+        self._startup += data
+        at = self._startup.find(_KEY_DATA)
+        number = self._startup[at + 5 : at + 9]
         if at >= 0 and len(number) == 4:
             self.pid = int.from_bytes(number)
 
-    def hold(self, on: bool, *, near: bool) -> None:
-        """One end takes no more for now: the other need not send."""
-        other = self._far if near else self._near
+    def hold(self, on: bool, *, from_client: bool) -> None:
+        """One end takes no more for now: pause the other."""
+        other = self._server_end if from_client else self._client_end
         if other is not None and not other.is_closing():
             other.pause_reading() if on else other.resume_reading()
 
-    def leave(self, *, near: bool) -> None:
-        """An end has gone: what it had sent is delivered, then the other goes as well."""
-        other = self._far if near else self._near
-        if near:
-            self._near = None
+    def leave(self, *, from_client: bool) -> None:
+        """One end was closed: what it had sent is delivered, then the other is closed too."""
+        other = self._server_end if from_client else self._client_end
+        if from_client:
+            self._client_end = None
         else:
-            self._far = None
+            self._server_end = None
         if other is not None:
             other.close()
 
 
 class _End(asyncio.Protocol):
-    def __init__(self, line: Line, *, near: bool) -> None:
-        self.line = line
-        self._near = near
+    def __init__(self, connection: Connection, *, from_client: bool) -> None:
+        self.connection = connection
+        self._from_client = from_client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.line.join(cast("asyncio.Transport", transport), near=self._near)
+        self.connection.join(cast("asyncio.Transport", transport), from_client=self._from_client)
 
     def data_received(self, data: bytes) -> None:
-        self.line.carry(data, near=self._near)
+        self.connection.carry(data, from_client=self._from_client)
 
     def pause_writing(self) -> None:
-        self.line.hold(True, near=self._near)
+        self.connection.hold(True, from_client=self._from_client)
 
     def resume_writing(self) -> None:
-        self.line.hold(False, near=self._near)
+        self.connection.hold(False, from_client=self._from_client)
 
     def connection_lost(self, error: Exception | None) -> None:
         del error
-        self.line.leave(near=self._near)
+        self.connection.leave(from_client=self._from_client)
 
 
 class Proxy:
@@ -169,11 +169,11 @@ class Proxy:
         self._given = url
         self._host = host
         self._port = port
-        self._lines: set[Line] = set()
+        self._connections: set[Connection] = set()
         self._connecting: set[asyncio.Task[Any]] = set()
         self._lost = 0
         self.readable = False
-        """Whether connections are not encrypted: then it is known which session each of them belongs to."""
+        """Whether connections are not encrypted, so that the session of each is known."""
         self.url = url
 
     async def __aenter__(self) -> Self:
@@ -189,46 +189,46 @@ class Proxy:
         self._server.close()
         for task in self._connecting:
             task.cancel()
-        for line in self._lines:
-            line.cut()
+        for connection in self._connections:
+            connection.cut()
 
-    def lines(self) -> list[Line]:
+    def connections(self) -> list[Connection]:
         """The connections that are open."""
-        for line in [line for line in self._lines if not line.open]:
-            self._lines.discard(line)
-            self._lost += line.lost
-        self.readable = self.readable or any(line.pid is not None for line in self._lines)
-        return list(self._lines)
+        for connection in [connection for connection in self._connections if not connection.open]:
+            self._connections.discard(connection)
+            self._lost += connection.lost
+        self.readable = self.readable or any(connection.pid is not None for connection in self._connections)
+        return list(self._connections)
 
-    def busy_line(self, choice: float) -> Line | None:
-        """One of the connections that write, the more likely the more it wrote lately; choice: 0 to 1."""
-        lines = self.lines()
-        left = choice * sum(line.writes for line in lines)
+    def busy_connection(self, choice: float) -> Connection | None:
+        """One of the connections that write, chosen by how much it wrote recently; choice: 0 to 1."""
+        connections = self.connections()
+        left = choice * sum(connection.writes for connection in connections)
         found = None
-        for line in lines:
-            left -= line.writes
-            line.writes /= 2
+        for connection in connections:
+            left -= connection.writes
+            connection.writes /= 2
             if found is None and left < 0:
-                found = line
+                found = connection
         return found
 
     @property
     def answers_lost(self) -> int:
         """Requests that went through and whose answers did not."""
-        return self._lost + sum(line.lost for line in self._lines)
+        return self._lost + sum(connection.lost for connection in self._connections)
 
     def _accepted(self) -> asyncio.Protocol:
-        line = Line()
-        task = asyncio.get_running_loop().create_task(self._connect(line))
+        connection = Connection()
+        task = asyncio.get_running_loop().create_task(self._connect(connection))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
-        return _End(line, near=True)
+        return _End(connection, from_client=True)
 
-    async def _connect(self, line: Line) -> None:
+    async def _connect(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: _End(line, near=False), self._host, self._port)
+            await loop.create_connection(lambda: _End(connection, from_client=False), self._host, self._port)
         except OSError:
-            line.cut()
+            connection.cut()
             return
-        self._lines.add(line)
+        self._connections.add(connection)

@@ -1,4 +1,4 @@
-"""What a run did and found."""
+"""The figures and faults of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Report:
-    """The figures of a run, growing while it goes on.
+    """The figures of a run so far.
 
-    faults: everything that must not be, one line each; a run without any is a proof. notes: what was left out, and why.
+    faults: everything that is wrong, one line each. notes: what was left out, and why.
     done: what was done to workers, connections and jobs, by name. jobs: how many ended in each status. found: what the logs
     hold: attempts, attempts cut off, events, steps, tool calls, approvals decided.
     """
@@ -23,16 +23,16 @@ class Report:
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     phase: str = "starting"
-    """`harm`, then `calm` while the last jobs end, then `proof`."""
+    """`faults` while they are injected, then `finishing` while the last jobs end, then `proof`."""
     enqueued: int = 0
     open: int = 0
     checked: int = 0
-    raged: float = 0.0
-    """Seconds in which harm was done."""
+    injected_for: float = 0.0
+    """Seconds in which faults were injected."""
     took: float = 0.0
     """Seconds in all."""
     place: str | None = None
-    """Where the witness and the workers' logs are, if they were kept."""
+    """The directory of the effects and the workers' logs, if they were kept."""
 
     @property
     def kills(self) -> int:
@@ -41,5 +41,5 @@ class Report:
 
     @property
     def kill_rate(self) -> float:
-        """SIGKILLs per second while harm was done."""
-        return self.kills / self.raged if self.raged else 0.0
+        """SIGKILLs per second while faults were injected."""
+        return self.kills / self.injected_for if self.injected_for else 0.0

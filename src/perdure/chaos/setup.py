@@ -1,10 +1,10 @@
-"""The database a run takes place on: checked before anything is changed, and left as it was."""
+"""The database of a run: checked before anything is changed; its jobs are deleted at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.chaos.actors import OPEN
+from perdure.chaos.clients import OPEN
 from perdure.chaos.jobs import KINDS
 from perdure.model.errors import ConfigError, Conflict, ForeignDatabase, RealJobs
 from perdure.runtime.client.client import Client
@@ -51,21 +51,21 @@ def _not_alone(found: str, what: str) -> RealJobs:
     return RealJobs(
         f"{found}. Nothing was changed",
         hint=f"give it a database of its own (--url), or allow it: --allow-real-jobs. It would not touch those {what}, "
-        "but its load and its locks would be felt",
+        "but its load and its locks would slow them down",
     )
 
 
 async def end_all(client: Client) -> None:
-    """Cancel whatever is left of a run that was broken off."""
+    """Cancel the unfinished jobs of a run that was interrupted."""
     while items := (await client.jobs.list(status=OPEN, limit=BATCH)).items:
         for job in items:
             try:
-                await client.jobs.cancel(job.id, "chaos was broken off", force=True)
+                await client.jobs.cancel(job.id, "chaos was interrupted", force=True)
             except Conflict:
                 continue
 
 
 async def clear(client: Client) -> None:
-    """Delete the finished jobs of a run, with all that belongs to them, and its workers."""
+    """Delete the finished jobs of a run, with their records, and its workers."""
     await client.database.prune(older_than=0)
     await (await client.open()).retention.forget_workers(0)

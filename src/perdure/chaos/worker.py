@@ -1,4 +1,4 @@
-"""A worker of the harness, inside its process. Imported by the mother of all workers (`nursery`), once."""
+"""A worker of the harness, inside its process. Imported once, by the fork server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from structlog.typing import EventDict
 
 from perdure.app import App, run
 from perdure.chaos.fork_server import Say
-from perdure.chaos.jobs import QUEUE, Doom, Errand, make_app
-from perdure.chaos.worker_config import CHORES, DRAIN, LINGER, LOST, Orders
+from perdure.chaos.jobs import QUEUE, Failing, OpList, make_app
+from perdure.chaos.worker_config import CHORES, DRAIN, LINGER, LOST, WorkerConfig
 from perdure.model.errors import StoreUnreachable
 from perdure.runtime import codec
 
@@ -25,19 +25,19 @@ LEASE_LOST = ("lease lost", "the lease was lost before the end was written")
 
 
 def prepare() -> None:
-    """Import and compile what every worker will need: none of them has to, so each costs a fifth."""
+    """Import and compile what every worker needs, so that each starts five times as fast."""
     for module in ("uvloop", "perdure.store.postgres.store", "perdure.store.sqlite.store"):
         with contextlib.suppress(ImportError):  # of uvloop, where there is none
             import_module(module)
-    codec.decode('{"ops": [{"do": "step", "name": "warm"}]}', Errand, "an errand")
-    codec.decode('{"fatal": true}', Doom, "doom")
+    codec.decode('{"ops": [{"do": "step", "name": "warm"}]}', OpList, "operations")
+    codec.decode('{"fatal": true}', Failing, "a failing job")
 
 
-def obey(text: str, say: Say) -> None:
-    """Work until told to stop; says `ready` when it begins."""
-    orders = Orders.read(text)
+def run_worker(text: str, say: Say) -> None:
+    """Work until SIGTERM; sends `ready` when it begins."""
+    config = WorkerConfig.read(text)
 
-    def listen(logger: Any, method: str, event: EventDict) -> EventDict:
+    def report_lost_leases(logger: Any, method: str, event: EventDict) -> EventDict:
         del logger, method
         if event["event"] in LEASE_LOST:
             say(LOST)
@@ -45,7 +45,7 @@ def obey(text: str, say: Say) -> None:
 
     structlog.configure(
         processors=[
-            listen,
+            report_lost_leases,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.KeyValueRenderer(),
@@ -53,18 +53,18 @@ def obey(text: str, say: Say) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    run(_work(orders, say))
+    run(_work(config, say))
 
 
-async def _work(orders: Orders, say: Say) -> None:
-    app = make_app(orders.url, orders.tenant, Path(orders.place))
+async def _work(config: WorkerConfig, say: Say) -> None:
+    app = make_app(config.url, config.tenant, Path(config.directory))
     try:
         await _open(app)
         say("ready")
         await app.work(
-            concurrency=orders.concurrency,
+            concurrency=config.concurrency,
             queues=[QUEUE],
-            lease=orders.lease,
+            lease=config.lease,
             linger=LINGER,
             drain_timeout=DRAIN,
             chores=CHORES,
@@ -74,7 +74,7 @@ async def _work(orders: Orders, say: Say) -> None:
 
 
 async def _open(app: App) -> None:
-    """Patiently: the database may be on its way down or up."""
+    """Open the App; the database may be restarting, so try until it works."""
     while True:
         try:
             await app.open()

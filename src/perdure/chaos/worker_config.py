@@ -1,26 +1,26 @@
-"""What a worker is told when it is started."""
+"""The configuration of a worker of the harness, as it is passed to its process."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 
-ENTRY = "perdure.chaos.worker:obey"
-"""What a worker's process does."""
+ENTRY = "perdure.chaos.worker:run_worker"
+"""What a worker's process runs."""
 LOST = "lost"
-"""What a worker says when it learns that a lease is no longer its own."""
+"""What a worker sends when it notices that it lost a lease."""
 LINGER = 0.15
 CHORES = 0.3
 DRAIN = 1.0
 
 
 @dataclass(frozen=True)
-class Orders:
-    """Its database, whose jobs, the directory of the witness, and how it works."""
+class WorkerConfig:
+    """Its database and tenant, the directory of the effects file, and its settings."""
 
     url: str
     tenant: str
-    place: str
+    directory: str
     lease: float
     concurrency: int
 
@@ -29,6 +29,6 @@ class Orders:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def read(text: str) -> Orders:
+    def read(text: str) -> WorkerConfig:
         """What `text` gave."""
-        return Orders(**json.loads(text))
+        return WorkerConfig(**json.loads(text))

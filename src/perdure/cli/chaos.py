@@ -101,7 +101,7 @@ async def _run(cli: Cli, plan: Plan) -> int:
 
     live = cli.out.for_people and not cli.out.quiet and sys.stderr.isatty()
     cli.out.note(f"seed {plan.seed}: {plan.kills} kills on {_where(plan)}; Ctrl-C stops")
-    harness = Chaos(plan, told=(lambda report: _say(_line(report, plan))) if live else None)
+    harness = Chaos(plan, on_report=(lambda report: _say(_line(report, plan))) if live else None)
     try:
         report = await harness.run()
     except (asyncio.CancelledError, PerdureError) as error:

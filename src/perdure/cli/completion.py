@@ -166,7 +166,7 @@ def _starting(start: str, found: Iterable[Found]) -> Iterator[Found]:
 
 
 def _values(place: Place, param: Any, start: str) -> Iterator[Found]:
-    """What a parameter may be, told by its placeholder in the help: STATUS, ID, a|b|c, ..."""
+    """What a parameter may be, found by its placeholder in the help: STATUS, ID, a|b|c, ..."""
     metavar = param.metavar or ""
     if metavar in ("FILE", "DIR", "REPOSITORY"):
         raise WantsFile

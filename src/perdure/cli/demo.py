@@ -129,7 +129,7 @@ def _set_up(repository: str | None, directory: str | None) -> Files:
 
 
 def _load_example(name: str) -> Any:
-    """An example as a module: they are part of the wheel, and stand beside src/ in a checkout."""
+    """An example as a module: they are part of the wheel, and are next to src/ in a checkout."""
     package = Path(perdure.__file__).parent
     for place in (package / "examples", package.parents[1] / "examples"):
         file = place / f"{name}.py"

@@ -13,7 +13,7 @@ ADVICE: dict[str, str] = {
     "worker starts.",
     "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
     "schema-missing": "Run `perdure db migrate`.",
-    "foreign-database": "Name perdure's own database. To keep its tables beside yours in a SQLite file: `perdure db migrate` or "
+    "foreign-database": "Name perdure's own database. To add its tables to yours in a SQLite file: `perdure db migrate` or "
     "`App(..., migrate=True)`, where no name is in the way. On PostgreSQL rename the schema: "
     "`alter schema perdure rename to ...`.",
     "schema-outdated": "Run `perdure db migrate`.",

@@ -40,7 +40,7 @@ def line_of(record: dict[str, Any]) -> str:
 async def write_records(records: AsyncIterator[dict[str, Any]], file: Path) -> int:
     """Write records to a file, gzipped if its name ends in .gz; return the number of jobs. Raises OSError.
 
-    They are written to another file beside it, which takes its place once it is complete: no reader finds half an export.
+    They are written to another file in the same directory, which replaces it once it is complete: no reader finds half an export.
     """
     from perdure.runtime.export_file import Archive
 

@@ -45,7 +45,7 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. name: `jobs.cancel`: a noun and a verb. errors: what it raises beside COMMON_ERRORS; a class
+    """One operation. name: `jobs.cancel`: a noun and a verb. errors: what it raises besides COMMON_ERRORS; a class
     stands for its subclasses too.
     """
 

@@ -1,4 +1,4 @@
-"""Those who use the database meanwhile: one enqueues, one answers, one changes her mind."""
+"""The clients of a run: one enqueues jobs, one decides approvals, one cancels jobs and makes them due."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.client.enqueue import Request
 
 OPEN = tuple(status for status in Status if not status.terminal)
-LATELY = 60
-"""So many of the newest jobs are picked from."""
+NEWEST = 60
+"""A job is picked from this many of the newest."""
 
 
-class Books:
-    """What was acknowledged to them, and what they asked for."""
+class Requested:
+    """What the clients asked for, and what of it was acknowledged."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, UUID] = {}
         """Acknowledged jobs, by goal."""
-        self.unsure: set[str] = set()
-        """Goals of jobs whose enqueue was not acknowledged: they may be there."""
+        self.unacknowledged: set[str] = set()
+        """Goals of jobs whose enqueue was not acknowledged: they may exist."""
         self.cancelled: set[UUID] = set()
-        """Jobs somebody tried to cancel."""
+        """Jobs that were to be cancelled, whether or not it worked."""
 
     @property
     def latest(self) -> list[UUID]:
         """The newest jobs."""
-        return list(itertools.islice(reversed(self.jobs.values()), LATELY))
+        return list(itertools.islice(reversed(self.jobs.values()), NEWEST))
 
 
 class Producer:
-    """Enqueues, singly and together, with and without a key; a key is sometimes used twice."""
+    """Enqueues jobs, one by one and several at once, with and without a key; a key is sometimes used twice."""
 
-    def __init__(self, client: Client, books: Books, report: Report, seed: int) -> None:
+    def __init__(self, client: Client, requested: Requested, report: Report, seed: int) -> None:
         self._client = client
-        self._books = books
+        self._requested = requested
         self._report = report
         self._requests = requests(seed)
         self._rng = Random(f"{seed} producer")
 
     async def keep(self, most: int) -> None:
-        """Keep about so many jobs open, until cancelled."""
+        """Keep about this many jobs unfinished, until cancelled."""
         while True:
             try:
                 self._report.open = len((await self._client.jobs.list(status=OPEN, limit=most)).items)
@@ -74,15 +74,15 @@ class Producer:
 
     async def _together(self, batch: Sequence[Request]) -> None:
         goals = [(request.options or {}).get("goal", "") for request in batch]
-        self._books.unsure.update(goals)  # also where this is cancelled on its way
+        self._requested.unacknowledged.update(goals)  # also if this is cancelled before the answer
         try:
             handles = await self._client.enqueue_many(batch) if len(batch) > 1 else [await self._one(batch[0])]
         except StoreUnreachable:
             self._report.done["refused"] += 1
             return
-        self._books.unsure.difference_update(goals)
+        self._requested.unacknowledged.difference_update(goals)
         for goal, handle in zip(goals, handles, strict=True):
-            self._books.jobs[goal] = handle.id
+            self._requested.jobs[goal] = handle.id
 
     async def _one(self, request: Request) -> Any:
         options = request.options or {}
@@ -94,13 +94,13 @@ class Producer:
         return handle
 
 
-class Clerk:
-    """Answers what jobs ask, always the same to the same question: by id, by the link's token, and sometimes twice."""
+class Approver:
+    """Decides approvals, each as its payload says: by id or by the link's token, and sometimes twice."""
 
-    def __init__(self, client: Client, report: Report, place: Path) -> None:
+    def __init__(self, client: Client, report: Report, directory: Path) -> None:
         self._client = client
         self._report = report
-        self._place = place
+        self._directory = directory
 
     async def answer_all(self) -> None:
         """Until cancelled."""
@@ -115,20 +115,20 @@ class Clerk:
     async def _answer(self, asked: Approval) -> None:
         if asked.job_status not in ("WAITING_FOR_APPROVAL", "PARKED"):
             return
-        if asked.kind == "approval" and asked.payload["says"] == "nothing":
+        if asked.kind == "approval" and asked.payload["answer"] == "nothing":
             return
         chance = asked.id.int
         try:
-            await self._decide(asked, chance, by="clerk")
+            await self._decide(asked, chance, by="approver")
         except (Conflict, LookupError):
-            return  # decided, expired or cancelled this moment
+            return  # decided, expired or cancelled at this moment
         except NotPermitted as error:
             self._report.faults.append(f"approval {asked.id} of job {asked.job_id}, by its last link: {error.message}")
             return
         if chance % 5:
             return
         try:
-            await self._decide(asked, chance, by="another clerk")
+            await self._decide(asked, chance, by="another approver")
         except Conflict:
             return
         self._report.faults.append(f"approval {asked.id} of job {asked.job_id} was decided twice")
@@ -139,10 +139,10 @@ class Clerk:
             await self._client.approve(asked.id, by=by, edited={"outcome": outcome, "result": asked.payload["tool"]})
             return
         who: dict[str, Any] = {"approval_id": asked.id}
-        link = self._place / f"token-{asked.id}"
+        link = self._directory / f"token-{asked.id}"
         if chance % 3 and link.exists() and (token := link.read_text()):
             who = {"token": token}
-        match asked.payload["says"]:
+        match asked.payload["answer"]:
             case "no":
                 await self._client.deny(by=by, **who)
             case "edit":
@@ -152,26 +152,26 @@ class Clerk:
                 await self._client.approve(by=by, **who)
 
 
-class Meddler:
-    """Cancels jobs, and hurries those that wait for another try."""
+class Controller:
+    """Cancels jobs, and makes those due that wait for their next attempt."""
 
-    def __init__(self, client: Client, books: Books, report: Report) -> None:
+    def __init__(self, client: Client, requested: Requested, report: Report) -> None:
         self._client = client
-        self._books = books
+        self._requested = requested
         self._report = report
 
-    async def meddle(self, what: str, choice: float) -> None:
-        """`cancel`, `force` or `hurry` one of the newest jobs."""
-        jobs = self._books.latest
+    async def control(self, what: str, choice: float) -> None:
+        """Cancel one of the newest jobs (`cancel`, `force`), or make it due (`due`)."""
+        jobs = self._requested.latest
         if not jobs:
             return
         id = jobs[int(choice * len(jobs))]
         try:
-            if what == "hurry":
+            if what == "due":
                 await self._client.jobs.retry_now(id, "chaos")
-                self._report.done["hurries"] += 1
+                self._report.done["made due"] += 1
                 return
-            self._books.cancelled.add(id)  # before it is known whether it was done
+            self._requested.cancelled.add(id)  # before it is known whether it is done
             await self._client.jobs.cancel(id, "chaos", force=what == "force")
             self._report.done["cancels"] += 1
         except Conflict:
