@@ -227,6 +227,12 @@ class Outcome(NamedTuple):
     """Seconds that user code ran in this attempt."""
 
 
+def completed(result: str, ran: float) -> Outcome:
+    """The outcome of a handler that returned: its result as JSON, after so many seconds. Made of a tuple, as that takes half as
+    long and every job that succeeds needs one."""
+    return tuple.__new__(Outcome, (Status.COMPLETED, result, None, None, 0.0, False, None, True, ran))
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One attempt, as kept in `job_runs`.

@@ -79,14 +79,30 @@ def decode(text: str, annotation: Any, what: object) -> Any:
 
     Raises InvalidInput naming `what` (its text is asked for only then) and each field that does not fit.
     """
-    if annotation is None or annotation is Any:
-        return json.loads(text)
-    read = _reader_of(annotation, what)
-    try:
-        return read(text)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()[:5])
-        raise InvalidInput(f"{what} does not fit {_name(annotation)}: {problems}") from None
+    return Decoder(annotation)(text, what)
+
+
+class Decoder:
+    """`decode` for one annotation: what reads it is looked up at the first use, when all names of its types are defined."""
+
+    __slots__ = ("_annotation", "_read")
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+        self._read: Callable[[str], Any] | None = None
+
+    def __call__(self, text: str, what: object) -> Any:
+        """See `decode`."""
+        read = self._read
+        if read is None:
+            annotation = self._annotation
+            read = json.loads if annotation is None or annotation is Any else _reader_of(annotation, what)
+            self._read = read
+        try:
+            return read(text)
+        except ValidationError as error:
+            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()[:5])
+            raise InvalidInput(f"{what} does not fit {_name(self._annotation)}: {problems}") from None
 
 
 def check_type(annotation: Any, what: str) -> None:

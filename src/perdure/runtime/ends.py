@@ -50,8 +50,7 @@ class Ends:
 
     def add(self, leased: LeasedJob, outcome: Outcome) -> None:
         """Write how an attempt ended. Called in its context, to which log lines about an error belong."""
-        goes_on = outcome.started and not outcome.status.terminal
-        if outcome.error is not None or (goes_on and self._observer is not None):
+        if outcome.error is not None or (self._observer is not None and not outcome.status.terminal):
             self._write_alone(leased, outcome)
             return
         self._waiting.append((leased, outcome))
@@ -76,23 +75,18 @@ class Ends:
                     results = [error] * len(ends)
                 self._in_writing = 0
                 for (leased, outcome), result in zip(ends, results, strict=True):
-                    self._settle(leased, outcome, result)
+                    if isinstance(result, Exception) and not isinstance(result, LeaseLost):
+                        self._write_alone(leased, outcome)
+                        continue
+                    self._leases.remove(leased)
+                    if isinstance(result, LeaseLost):
+                        log_lost_lease(leased)
+                    if self._observer is not None:
+                        status = None if isinstance(result, LeaseLost) else result
+                        self._observer.attempt_ended(leased.claimed, outcome, status)
                 self._written()
         finally:
             self._writer = None
-
-    def _settle(self, leased: LeasedJob, outcome: Outcome, result: Status | Exception) -> None:
-        if isinstance(result, Status):
-            status = result
-        elif isinstance(result, LeaseLost):
-            log_lost_lease(leased)
-            status = None
-        else:
-            self._write_alone(leased, outcome)
-            return
-        self._leases.remove(leased)
-        if self._observer is not None:
-            self._observer.attempt_ended(leased.claimed, outcome, status)
 
     def _write_alone(self, leased: LeasedJob, outcome: Outcome) -> None:
         task = asyncio.get_running_loop().create_task(write_end(self._store, leased, outcome, self._observer))

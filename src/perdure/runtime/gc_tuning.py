@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-_THRESHOLDS = (10_000, 20, 50)
+_THRESHOLDS = (50_000, 20, 50)
 _SWITCH = 0.0001
 """Seconds after which a thread that waits for the interpreter gets it."""
 _lock = threading.Lock()

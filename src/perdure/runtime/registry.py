@@ -58,6 +58,7 @@ class Handler(Generic[I_contra, O]):
     ) -> None:
         self.fn = fn
         self.name = name
+        self._result_name = f"the result of handler '{name}'"
         self.policy = policy
         self.is_async = is_async(fn)
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -80,6 +81,7 @@ class Handler(Generic[I_contra, O]):
         self.input_type: Any = hints.get(parameters[1].name) if self.takes_input else None
         if self.input_type is not None and self.input_type is not Any:
             codec.check_type_early(self.input_type, f"the input '{parameters[1].name}' of handler '{name}'")
+        self._decode_input = codec.Decoder(self.input_type)
         self.input_optional = self.takes_input and parameters[1].default is not inspect.Parameter.empty
         self.output_type: Any = hints.get("return")
         self.__doc__ = fn.__doc__
@@ -88,7 +90,11 @@ class Handler(Generic[I_contra, O]):
         """What the function is called with after its context. Raises InvalidInput, naming `what`, if that does not fit."""
         if not self.takes_input or (self.input_optional and payload == "null"):
             return ()
-        return (codec.decode(payload, self.input_type, what),)
+        return (self._decode_input(payload, what),)
+
+    def encode_result(self, result: Any) -> str:
+        """What the function returned, as JSON text. Raises NotJson, TooLarge."""
+        return codec.encode(result, self._result_name)
 
     def __call__(self, *args: Any) -> Any:
         """Call the function itself."""

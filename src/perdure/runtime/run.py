@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import structlog
@@ -20,10 +22,9 @@ from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
 from perdure.model.events import NewEvent
-from perdure.model.jobs import ClaimedJob, Outcome
+from perdure.model.jobs import ClaimedJob, Outcome, completed
 from perdure.model.states import Status
 from perdure.model.timing import Timeout
-from perdure.runtime import codec
 from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import AttemptTimeout, input_refused, outcome_of, outcome_of_exit, traceback_of
@@ -71,31 +72,40 @@ class Run:
         self.handler_threads = handler_threads
         self.observer = observer
         self._invoke = invoke
-        self.history = NO_HISTORY
-        self.last_checkpoint: Any = None
         self._linger = linger
-        self._waits: Waits | None = None
-        self._progress: Progress | None = None
-        self.over: str | None = None
-        """Why this attempt is over; None while it may still write."""
-        self.draining = False
-        self.thread_abandoned = False
-        self.began = False
-        self.traceback: str | None = None
-        """Of what the handler raised, unless that is one of perdure's own: for the log, where it fails the job."""
-        self._forced: Outcome | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._started = 0.0
-        self._branches: set[asyncio.Task[Any]] = set()
-        """Tasks inside a step or tool other than the handler's own."""
-        self._guests: set[asyncio.Task[Any]] = set()
-        self.steps: dict[str, float] = {}
-        """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
-        self._busy = 0
-        self._refusals = 0
         self._claimed_mono = claimed_at
-        self._ending = False
-        self._scope: Timeout | None = None
+
+    # How every attempt begins: what most of them never change costs them nothing.
+    history = NO_HISTORY
+    last_checkpoint: Any = None
+    over: str | None = None
+    """Why this attempt is over; None while it may still write."""
+    draining = False
+    thread_abandoned = False
+    began = False
+    traceback: str | None = None
+    """Of what the handler raised, unless that is one of perdure's own: for the log, where it fails the job."""
+    _waits: Waits | None = None
+    _progress: Progress | None = None
+    _steps: dict[str, float] | None = None
+    """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
+    _forced: Outcome | None = None
+    _task: asyncio.Task[Any] | None = None
+    _started = 0.0
+    _busy = 0
+    _refusals = 0
+    _ending = False
+    _scope: Timeout | None = None
+
+    @cached_property
+    def _branches(self) -> set[asyncio.Task[Any]]:
+        """Tasks inside a step or tool other than the handler's own."""
+        return set()
+
+    @cached_property
+    def _guests(self) -> set[asyncio.Task[Any]]:
+        """Calls made from threads."""
+        return set()
 
     # Most attempts neither wait nor report progress: what that takes is made when it is first asked for.
 
@@ -141,7 +151,7 @@ class Run:
             self._keep_traceback(error)
             outcome = outcome_of_exit(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
-        if self._branches:
+        if "_branches" in self.__dict__:
             await self._stop_branches()
         if self._waits is not None:
             self._waits.close()
@@ -175,13 +185,13 @@ class Run:
                 result = await self._invoke_in_time(arguments)
             if self.over is not None:
                 return Outcome(Status.RETRY)  # replaced by what stop() decided
-            text = codec.encode(result, f"the result of handler '{handler.name}'")
+            text = handler.encode_result(result)
         except Exception as error:  # noqa: BLE001  outcome_of judges it
             self._keep_traceback(error)
             return outcome_of(error, handler.policy, claimed.retry_count)
         if self._waits is not None:
             await self._waits.leave_waiting()
-        return Outcome(Status.COMPLETED, result=text, ran=self.clock.monotonic() - self._started)
+        return completed(text, self.clock.monotonic() - self._started)
 
     def _keep_traceback(self, error: BaseException) -> None:
         if self.over is None and not isinstance(error, (PerdureError, AttemptTimeout)):
@@ -339,14 +349,29 @@ class Run:
             self.lose()
             raise Suspended("lease lost") from None
 
+    def step_began(self, key: str) -> float:
+        """The function of a step is about to be called. Returns the time, on the monotonic clock."""
+        if self._steps is None:
+            self._steps = {}
+        began = self._steps[key] = time.monotonic()
+        return began
+
+    def step_ended(self, key: str) -> None:
+        """The function of a step has returned or raised."""
+        if self._steps is not None:
+            self._steps.pop(key, None)
+
     def announce_steps(self, now: float) -> None:
         """Write `node_started` of the steps that have run for a while: short ones are not worth a write of their own."""
-        for key in [key for key, began in self.steps.items() if now - began >= ANNOUNCE_AFTER]:
-            self.steps[key] = float("inf")  # once
+        steps = self._steps
+        if not steps:
+            return
+        for key in [key for key, began in steps.items() if now - began >= ANNOUNCE_AFTER]:
+            steps[key] = float("inf")  # once
             self.adopt(asyncio.get_running_loop().create_task(self._announce(key)))
 
     async def _announce(self, key: str) -> None:
-        if self.steps.pop(key, None) is None:
+        if self._steps is None or self._steps.pop(key, None) is None:
             return  # it ended before this task began: its end is in the log already
         with contextlib.suppress(Suspended, PerdureError):  # the step itself will find out
             await self.record([NewEvent("node_started", json.dumps({"key": key}))])
@@ -368,7 +393,8 @@ class Run:
         """A parallel step that outlives the handler (its sibling raised) would run beside its own next attempt."""
         for task in list(self._branches):
             task.cancel()
-        await asyncio.wait(list(self._branches), timeout=10)
+        if self._branches:
+            await asyncio.wait(list(self._branches), timeout=10)
 
     async def _dismiss_guests(self) -> None:
         for task in list(self._guests):

@@ -254,7 +254,7 @@ class Worker:
             await asyncio.sleep(ANNOUNCE_AFTER)
             now = time.monotonic()
             for leased in self._slots.running.values():
-                if leased.run is not None and leased.run.steps:
+                if leased.run is not None:
                     leased.run.announce_steps(now)
 
     async def _hand_back_buffered_forever(self) -> None:
@@ -272,63 +272,65 @@ class Worker:
 
     async def _attempt(self, task: asyncio.Task[None], leased: LeasedJob) -> None:
         """All that happens in the task and the context of one attempt."""
-        try:
-            await self._run_one(task, leased)
-        except Exception as error:  # noqa: BLE001  its lease is no longer renewed, and the job is taken over
-            log.error("an attempt failed in the worker itself", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see traceback_of
-            self._lost(leased)
-
-    async def _run_one(self, task: asyncio.Task[None], leased: LeasedJob) -> None:
         claimed = leased.claimed
         current_attempt.set(claimed)
-        handler = self._registry.find(claimed.kind)
-        if handler is None:
-            log.warning("no handler for this kind: handed back", **attempt_ids())
-            reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
-            delay = min(UNKNOWN_KIND_CAP, UNKNOWN_KIND_DELAY * 2 ** min(claimed.lease.attempt - 1, 10))
-            self._ends.add(leased, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
-            return
-        if self._observer is not None:
-            await self._observer.attempt_started(claimed, self._store, waited=claimed.waited + leased.seconds_buffered)
-            if self._leases.jobs.get(claimed.id) is not leased:
-                self._lost(leased)
+        try:
+            handler = self._registry.find(claimed.kind)
+            if handler is None:
+                self._hand_back_unknown(leased)
                 return
-        must_mark = (
-            claimed.lost_starts > 0 or claimed.max_retries == 0 or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
-        )
-        if must_mark or not self._leases.may_start(leased):
-            try:
-                if not await self._leases.renew([leased], starting=must_mark):
+            if self._observer is not None:
+                waited = claimed.waited + leased.seconds_buffered
+                await self._observer.attempt_started(claimed, self._store, waited=waited)
+                if self._leases.jobs.get(claimed.id) is not leased:
                     self._lost(leased)
                     return
-            except PerdureError as error:
-                log.warning("not started: the lease could not be renewed", **attempt_ids(), error=str(error))
+            must_mark = (
+                claimed.lost_starts > 0 or claimed.max_retries == 0 or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
+            )
+            if (must_mark or not self._leases.may_start(leased)) and not await self._renew(leased, must_mark):
                 self._lost(leased)
                 return
-        run = leased.run = Run(
-            self._store,
-            claimed,
-            handler,
-            invoke=self._invoke,
-            threads=self._threads,
-            handler_threads=self._handler_threads,
-            linger=self.options.linger,
-            claimed_at=leased.claimed_at,
-            observer=self._observer,
-        )
-        if self._stopping.is_set():
-            self._ends.add(leased, hand_back("worker_stopped", started=False))
-            return
-        try:
+            run = leased.run = Run(
+                self._store,
+                claimed,
+                handler,
+                invoke=self._invoke,
+                threads=self._threads,
+                handler_threads=self._handler_threads,
+                linger=self.options.linger,
+                claimed_at=leased.claimed_at,
+                observer=self._observer,
+            )
+            if self._stopping.is_set():
+                self._ends.add(leased, hand_back("worker_stopped", started=False))
+                return
             outcome = await run.execute(task)
-        except BaseException:
-            self._lost(leased)
-            raise
-        if outcome is None:
-            self._lost(leased)
-            return
-        self._prefetch.observe(claimed.kind, outcome.ran)
-        self._ends.add(leased, outcome)
+            if outcome is None:
+                self._lost(leased)
+                return
+            self._prefetch.observe(claimed.kind, outcome.ran)
+            self._ends.add(leased, outcome)
+        except BaseException as error:
+            self._lost(leased)  # its lease is no longer renewed, and the job is taken over
+            if not isinstance(error, Exception):
+                raise
+            log.error("an attempt failed in the worker itself", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see traceback_of
+
+    async def _renew(self, leased: LeasedJob, starting: bool) -> bool:
+        """Renew the lease of a job that is about to start; False if it must not start."""
+        try:
+            return bool(await self._leases.renew([leased], starting=starting))
+        except PerdureError as error:
+            log.warning("not started: the lease could not be renewed", **attempt_ids(), error=str(error))
+            return False
+
+    def _hand_back_unknown(self, leased: LeasedJob) -> None:
+        claimed = leased.claimed
+        log.warning("no handler for this kind: handed back", **attempt_ids())
+        reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
+        delay = min(UNKNOWN_KIND_CAP, UNKNOWN_KIND_DELAY * 2 ** min(claimed.lease.attempt - 1, 10))
+        self._ends.add(leased, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
 
     def _lost(self, leased: LeasedJob) -> None:
         """There is nothing to write: the lease is gone."""

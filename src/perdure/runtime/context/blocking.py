@@ -7,13 +7,16 @@ import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, overload
+from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
+from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import InvalidInput, Suspended
-from perdure.model.timing import Duration
-from perdure.runtime.context.approvals import Decision
+from perdure.model.timing import Backoff, Duration
+from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.context.options import OnChange, OnUnknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,17 +30,56 @@ class BlockingContext:
         self._ctx = ctx
         self._loop = loop
 
-    job_id = property(lambda self: self._ctx.job_id, doc="The job's id.")
-    kind = property(lambda self: self._ctx.kind, doc="The handler's name.")
-    goal = property(lambda self: self._ctx.goal, doc="The job's message or title.")
-    attempt = property(lambda self: self._ctx.attempt, doc="Counts every claim of the job, from 1.")
-    retry_count = property(lambda self: self._ctx.retry_count, doc="Failures and crashes so far.")
-    worker_id = property(lambda self: self._ctx.worker_id, doc="The worker that runs this attempt.")
-    last_checkpoint = property(lambda self: self._ctx.last_checkpoint, doc="What an earlier attempt saved.")
+    @property
+    def job_id(self) -> UUID:
+        """See `JobContext.job_id`."""
+        return self._ctx.job_id
 
-    def options(self, **options: Any) -> BlockingContext:
+    @property
+    def kind(self) -> str:
+        """See `JobContext.kind`."""
+        return self._ctx.kind
+
+    @property
+    def goal(self) -> str | None:
+        """See `JobContext.goal`."""
+        return self._ctx.goal
+
+    @property
+    def attempt(self) -> int:
+        """See `JobContext.attempt`."""
+        return self._ctx.attempt
+
+    @property
+    def retry_count(self) -> int:
+        """See `JobContext.retry_count`."""
+        return self._ctx.retry_count
+
+    @property
+    def worker_id(self) -> str:
+        """See `JobContext.worker_id`."""
+        return self._ctx.worker_id
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """See `JobContext.last_checkpoint`."""
+        return self._ctx.last_checkpoint
+
+    def options(
+        self,
+        *,
+        retries: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        on_change: OnChange | None = None,
+        on_unknown: OnUnknown | None = None,
+    ) -> BlockingContext:
         """See `JobContext.options`."""
-        return BlockingContext(self._ctx.options(**options), self._loop)
+        other = self._ctx.options(
+            retries=retries, backoff=backoff, timeout=timeout, key=key, on_change=on_change, on_unknown=on_unknown
+        )
+        return BlockingContext(other, self._loop)
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -63,9 +105,31 @@ class BlockingContext:
         """See `JobContext.sleep_until`."""
         self._wait(self._ctx.sleep_until(name, moment))
 
-    def approve(self, name: str, *, title: str, payload: T = None, **options: Any) -> Decision[T]:  # type: ignore[assignment]  # as above
-        """See `JobContext.approve`."""
-        return self._wait(self._ctx.approve(name, title=title, payload=payload, **options))
+    def approve(
+        self,
+        name: str,
+        *,
+        title: str,
+        payload: T = None,  # type: ignore[assignment]  # as in JobContext
+        expires_in: Duration | None = None,
+        assignees: tuple[str, ...] | list[str] = (),
+        on_expiry: OnExpiry = "fail",
+        on_deny: OnDeny = "fail",
+        notify: Callable[[ApprovalRequest], Awaitable[None] | None] | None = None,
+    ) -> Decision[T]:
+        """See `JobContext.approve`. A plain `notify` is called in the worker's event loop, not in the handler's thread."""
+        return self._wait(
+            self._ctx.approve(
+                name,
+                title=title,
+                payload=payload,
+                expires_in=expires_in,
+                assignees=assignees,
+                on_expiry=on_expiry,
+                on_deny=on_deny,
+                notify=notify,
+            )
+        )
 
     def checkpoint(self, state: Any) -> None:
         """See `JobContext.checkpoint`."""

@@ -132,9 +132,7 @@ class Caller:
         codec.check_type(returns, what)
         branch = run.begin_work()  # as `with run.busy()`, which takes longer
         try:
-            started = time.monotonic()
-            if not kind.has_side_effect:
-                run.steps[key] = started
+            started = time.monotonic() if kind.has_side_effect else run.step_began(key)
             try:
                 if run.observer is None:
                     value, count = await self._with_retries(kind, call, options)
@@ -142,7 +140,7 @@ class Caller:
                     work = self._with_retries(kind, call, options)
                     value, count = await run.observer.call(run.claimed, kind.noun, key, work)
             finally:
-                run.steps.pop(key, None)
+                run.step_ended(key)
             result = codec.encode(value, what)
             event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
             await run.record_busy([event])

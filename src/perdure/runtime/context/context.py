@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, overload
 from uuid import UUID
 
@@ -44,10 +45,14 @@ class JobContext:
     Once the attempt is over (parked, cancelled, handed back, lease lost) every call raises `Suspended`.
     """
 
-    def __init__(self, run: Run, options: CallOptions = DEFAULTS, caller: Caller | None = None) -> None:
+    _options: CallOptions = DEFAULTS
+
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._options = options
-        self._caller = caller or Caller(run)
+
+    @cached_property
+    def _caller(self) -> Caller:
+        return Caller(self._run)
 
     # -- who am I ------------------------------------------------------------------------------------------------------
 
@@ -104,10 +109,12 @@ class JobContext:
         calls of one name apart. on_change: what to do when a recorded call comes with other arguments: "fail" naming it,
         "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
         """
-        options = self._options.changed(
+        other = JobContext(self._run)
+        other._caller = self._caller  # it counts how often a name was used
+        other._options = self._options.changed(
             retries=retries, backoff=backoff, timeout=timeout, key=key, on_change=on_change, on_unknown=on_unknown
         )
-        return JobContext(self._run, options, self._caller)
+        return other
 
     # -- steps and tools -----------------------------------------------------------------------------------------------
 

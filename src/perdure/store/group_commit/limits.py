@@ -47,17 +47,19 @@ def event_chunks(events: Sequence[NewEvent]) -> Iterator[Sequence[NewEvent]]:
     return _portions(events, lambda event: len(event.payload))
 
 
-def end_chunks(ends: Sequence[tuple[Lease, Outcome]]) -> Iterator[Sequence[tuple[Lease, Outcome]]]:
-    """The ends in order, in portions of one write each."""
-    return _portions(ends, lambda end: text_of_outcome(end[1]))
+def end_chunks(
+    ends: Sequence[tuple[Lease, Outcome]], most: int = MOST_ITEMS
+) -> Iterator[Sequence[tuple[Lease, Outcome]]]:
+    """The ends in order, in portions of one write each, of `most` at most."""
+    return _portions(ends, lambda end: text_of_outcome(end[1]), most)
 
 
-def _portions(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[Sequence[T]]:
+def _portions(items: Iterable[T], size_of: Callable[[T], int], most: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
     portion: list[T] = []
     text = 0
     for item in items:
         size = size_of(item)
-        if portion and (len(portion) >= MOST_ITEMS or text + size > MOST_TEXT):
+        if portion and (len(portion) >= most or text + size > MOST_TEXT):
             yield portion
             portion, text = [], 0
         portion.append(item)

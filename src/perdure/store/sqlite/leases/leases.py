@@ -14,7 +14,7 @@ from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.errors import check_end
-from perdure.store.group_commit.limits import end_chunks, text_of_outcome, text_of_record
+from perdure.store.group_commit.limits import MOST_ITEMS, end_chunks, text_of_outcome, text_of_record
 from perdure.store.rows import wait_of
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, span
@@ -93,7 +93,7 @@ class SqliteLeases:
         for lease, outcome in ends:
             check_end(lease, outcome)
         results: list[Status | Exception] = []
-        for portion in end_chunks(ends):
+        for portion in end_chunks(ends, self._engine.share(MOST_ITEMS)):
             items = [finish_item(self._tenant_id, lease, outcome, ()) for lease, outcome in portion]
             try:
                 results += await self._engine.write(partial(finish_each, items=items), NEWS | WORK)
