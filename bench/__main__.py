@@ -70,8 +70,8 @@ async def measure(target: Target, names: list[str], rounds: int, size: Sizes) ->
     results = Results(target.name, await target.about())
 
     async def yardstick(name: str) -> None:
-        if beside := yardstick_of(target.name, name):
-            results.yardstick.setdefault(name, []).append(await target.yardstick(beside, size.jobs))
+        if measure := yardstick_of(target.name, name):
+            results.yardstick.setdefault(name, []).append(await target.yardstick(measure, size.jobs))
 
     async def product(name: str) -> None:
         try:

@@ -56,10 +56,10 @@ def lines(results: Results) -> list[Line]:
         if bar.figure not in medians:
             continue
         before = after = ratio = None
-        if beside := results.yardstick.get(bar.figure):
-            before, after = statistics.median(beside[::2]), statistics.median(beside[1::2])
+        if bare := results.yardstick.get(bar.figure):
+            before, after = statistics.median(bare[::2]), statistics.median(bare[1::2])
             # each list is shorter if a round went wrong
-            rounds = zip(results.product[bar.figure], beside[::2], beside[1::2], strict=False)
+            rounds = zip(results.product[bar.figure], bare[::2], bare[1::2], strict=False)
             ratio = statistics.median(2 * p / (b + a) for p, b, a in rounds)
         product = medians[bar.figure]
         result = verdict(bar, product, before, ratio, medians)

@@ -118,8 +118,8 @@ async def commit_16(conn: Any, dsn: str, jobs: int) -> float:
     async def one(st: Any) -> None:
         await st.fetch(next(it), RESULT)
 
-    everyone = asyncio.gather(*(repeat(partial(one, s), 400) for s in sts))
-    found = await rate(16 * 400, everyone)
+    all_connections = asyncio.gather(*(repeat(partial(one, s), 400) for s in sts))
+    found = await rate(16 * 400, all_connections)
     for c in conns:
         await c.close()
     return found

@@ -1,7 +1,7 @@
 """List the files of perdure that one job passes, from `app.enqueue` to COMPLETED: `python -m tests.data_walk`.
 
-The worker is idle before the job comes, and the job has one step. Its end is read from the database itself, so that waiting for it
-adds no file. A file counts if one of its functions is called in this time.
+The worker is idle before the job comes, and the job has one step. Its end is read from the database itself, so that waiting for
+it adds no file. A file counts if one of its functions is called in this time.
 """
 
 import asyncio

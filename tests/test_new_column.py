@@ -76,7 +76,7 @@ def after(line: str, more: str) -> Callable[[str], str]:
     return lambda text: text.replace(line, line + more, 1)
 
 
-def beside_goal(sql: str) -> str:
+def next_to_goal(sql: str) -> str:
     """In every list of a statement that has `goal`, `label` follows it."""
     return re.sub(r"((?:u\.|:)?)\bgoal\b((?:::text\[\]| text)?),", r"\1goal\2, \1label\2,", sql)
 
@@ -112,15 +112,15 @@ PLACES = (
         r"^create table perdure.jobs .*?^\)",
         after("  goal text,\n", "  label text,\n"),
     ),
-    Place("store/postgres/jobs/enqueue.sql", statement("enqueue_many"), beside_goal),
-    Place("store/postgres/jobs/enqueue.sql", statement("enqueue_one"), beside_goal),
-    Place("store/postgres/tx_enqueue/tx_enqueue.sql", statement("enqueue_joined"), beside_goal),
+    Place("store/postgres/jobs/enqueue.sql", statement("enqueue_many"), next_to_goal),
+    Place("store/postgres/jobs/enqueue.sql", statement("enqueue_one"), next_to_goal),
+    Place("store/postgres/tx_enqueue/tx_enqueue.sql", statement("enqueue_joined"), next_to_goal),
     Place(
         "store/sqlite/engine/migrations/0001_core.sql",
         r"^create table jobs .*?^\)",
         after("  goal text,\n", "  label text,\n"),
     ),
-    Place("store/sqlite/jobs/enqueue.sql", statement("enqueue_many"), beside_goal),
+    Place("store/sqlite/jobs/enqueue.sql", statement("enqueue_many"), next_to_goal),
 )
 
 

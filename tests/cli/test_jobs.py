@@ -359,7 +359,7 @@ class TestGet:
         assert "use -o jsonl" in anywhere("jobs", "events", id, "-f", "--json", code=2).err
 
 
-class TestSteer:
+class TestControl:
     """jobs cancel, retry-now, rerun."""
 
     def test_cancel(self, anywhere: Perdure) -> None:

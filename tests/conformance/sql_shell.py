@@ -92,12 +92,12 @@ class SqliteShell:
 async def open_shell(url: str) -> AsyncIterator[Shell]:
     """Connect to the database of a store as a person would."""
     if url.startswith("sqlite:///"):
-        beside = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=20)
-        beside.row_factory = sqlite3.Row
+        file = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=20)
+        file.row_factory = sqlite3.Row
         try:
-            yield SqliteShell(beside)
+            yield SqliteShell(file)
         finally:
-            beside.close()
+            file.close()
     else:
         connection = await asyncpg.connect(url, server_settings={"search_path": "perdure"})
         try:

@@ -365,9 +365,9 @@ async def test_a_job_that_is_locked_is_reported_and_the_others_go_on(
     await shell.run(f"select 1 from jobs where id = {shell.id(locked)} for update")
     monkeypatch.setattr(database, "BLOCKS", 0)
     monkeypatch.setitem(connections.POOLED, "lock_timeout", "100ms")
-    impatient = await open_store(file_store_url)
-    found = {f.job_id: f for f in await fsck(impatient, fix=True)}
-    await impatient.close()
+    hurried_store = await open_store(file_store_url)
+    found = {f.job_id: f for f in await fsck(hurried_store, fix=True)}
+    await hurried_store.close()
     await shell.run("rollback")
     assert found[free].fixed
     assert not found[locked].fixed

@@ -92,7 +92,7 @@ def other_program(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("connection", "driver_errors", "existing_file", "writer"):
         monkeypatch.setattr(f"perdure.store.sqlite.engine.{module}.BUSY_SECONDS", SHORT)
 
@@ -127,7 +127,7 @@ async def test_several_processes_wait_for_it_at_once(
     await asyncio.gather(*(caller.end() for caller in callers))
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 async def test_each_caller_has_a_timeout_of_its_own(store: Store, other_program: sqlite3.Connection) -> None:
     other_program.execute("begin immediate")
     took = []
@@ -142,7 +142,7 @@ async def test_each_caller_has_a_timeout_of_its_own(store: Store, other_program:
     assert len(await payloads(store)) == 1
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 async def test_a_caller_with_time_left_is_written_when_the_lock_is_free(
     store: Store, other_program: sqlite3.Connection
 ) -> None:
@@ -170,7 +170,7 @@ async def test_a_caller_that_is_cancelled_meanwhile_is_not_written(
     assert await payloads(store) == [0, 2]
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 async def test_closing_waits_no_longer_than_the_callers(store: Store, other_program: sqlite3.Connection) -> None:
     other_program.execute("begin immediate")
     waiting = [asyncio.create_task(store.jobs.enqueue(new_job())) for _ in range(MOST_ITEMS * 5)]
@@ -181,7 +181,7 @@ async def test_closing_waits_no_longer_than_the_callers(store: Store, other_prog
     assert all(isinstance(answer, PerdureError) for answer in answers)
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 @pytest.mark.parametrize("lock", ["immediate", "exclusive"])
 async def test_a_file_that_is_not_yet_shared_is_waited_for_too(
     file: Path, other_program: sqlite3.Connection, lock: str

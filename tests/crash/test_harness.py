@@ -326,9 +326,9 @@ async def test_a_run_that_went_well_is_proved_again(finished: Finished, tmp_path
 
 @pytest.mark.parametrize("what", SABOTAGE)
 async def test_what_is_wrong_in_the_tables_is_found(finished: Finished, what: str, tmp_path: Path) -> None:
-    statement, told = SABOTAGE[what]
+    statement, message = SABOTAGE[what]
     faults = await finished.proved(tmp_path, statement)
-    assert any(told in fault for fault in faults), faults
+    assert any(message in fault for fault in faults), faults
     assert all("\n" not in fault for fault in faults)
 
 
@@ -339,14 +339,14 @@ async def test_what_is_wrong_outside_is_found(finished: Finished, tmp_path: Path
     tool, call = finished.row(
         "select job_id, payload ->> '$.key' from job_events where type = 'tool_called' order by job_id"
     )
-    for effect, told in (
+    for effect, message in (
         (f"{job} 99 {key}\n", f"'{key}' ran in attempt 99, and attempt 1 had recorded it"),
         (f"{tool} 98 {call}\n", f"'{call}' happened without a logged call in attempts [98]"),
         (f"{job} 1 mischief\n", "it did what is not in its input: ['mischief']"),
         (f"{UUID(int=7)} 1 op0\n", "jobs did something that do not exist"),
     ):
         faults = await finished.proved(tmp_path, effect=effect)
-        assert any(told in fault for fault in faults), (told, faults)
+        assert any(message in fault for fault in faults), (message, faults)
 
 
 async def test_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

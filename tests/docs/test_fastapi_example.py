@@ -96,7 +96,7 @@ async def test_what_is_refused(site: Site) -> None:
     path = (await site.link()).partition("?")[0]
     assert (await site.browser.post(f"{path}?token=guessed&answer=approve")).status_code == 403
     assert (await site.browser.post(f"{path}?answer=approve")).status_code == 422
-    nobody = "00000000-0000-7000-8000-000000000000"
-    assert (await site.browser.get(f"/letters/{nobody}")).status_code == 404
-    assert (await site.browser.get(f"/approvals/{nobody}?token=x")).status_code == 404
+    missing = "00000000-0000-7000-8000-000000000000"
+    assert (await site.browser.get(f"/letters/{missing}")).status_code == 404
+    assert (await site.browser.get(f"/approvals/{missing}?token=x")).status_code == 404
     assert (await site.browser.post("/letters", json={"to": "Ana"})).status_code == 422

@@ -53,7 +53,6 @@ NOT_YET = (
     "store/postgres",
     "store/sqlite",
     "store/tx_enqueue",
-    "sync",
     "testing",
 )
 """Folders and files of the code whose words are still to be made plain."""
@@ -126,3 +125,32 @@ def test_what_is_not_plain_is_found() -> None:
         (number, match[0]) for number, line in _of_code(code) for word, _ in BANNED for match in word.finditer(line)
     ]
     assert sorted(found) == [(2, "Nobody"), (3, "mended"), (3, "rings"), (3, "stranger")]
+
+
+IN_NAMES = re.compile(
+    "nobody|nobodys|somebody|someone|anybody|anyone|everybody|everyone|whoever|strangers?|doors?|doorbell|bell|nursery|"
+    "mend(s|ed|ing)?|mortal|fate|steer(ing)?|sever(ing)?|told|beside|anew|thrice"
+)
+"""Words that no name of a function, class, parameter or variable has."""
+NAMES_ALLOWED = {
+    "NOBODY_INSIDE",
+    "become_user_nobody",
+    "nobody",
+    "test_without_a_user_namespace_root_becomes_the_user_nobody",
+}
+"""They name the user `nobody` of the operating system."""
+
+
+@pytest.mark.parametrize("path", [path for path in TEXTS if path.suffix == ".py"], ids=name)
+def test_the_names_are_plain(path: Path) -> None:
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=given) | ast.AsyncFunctionDef(name=given) | ast.ClassDef(name=given):
+                found.add(given)
+            case ast.arg(arg=given) | ast.Name(id=given, ctx=ast.Store()) | ast.Attribute(attr=given, ctx=ast.Store()):
+                found.add(given)
+            case _:
+                pass
+    words = {given: re.sub(r"([a-z])([A-Z])", r"\1_\2", given).lower().split("_") for given in found | {path.stem}}
+    assert {given for given, parts in words.items() if any(map(IN_NAMES.fullmatch, parts))} <= NAMES_ALLOWED

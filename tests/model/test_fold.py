@@ -120,8 +120,8 @@ def test_open_waits() -> None:
 
 def test_what_the_holder_writes_does_not_touch_the_row() -> None:
     log = Log()
-    stranger = log.note("note")
-    assert log.folded().updated_at == stranger
+    noted_at = log.note("note")
+    assert log.folded().updated_at == noted_at
     started = log.move(S.RUNNING, worker="w")
     log.note("node_finished", key="a", digest="-", result=1)
     assert log.folded().updated_at == started

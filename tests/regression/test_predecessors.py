@@ -162,7 +162,7 @@ async def test_two_workers_of_one_name_do_not_share_a_lease(store: Store) -> Non
         await store.leases.finish(old, outcome(S.COMPLETED))
 
 
-async def test_a_stale_heartbeat_beside_a_live_one_of_the_same_job_renews_it_once(store: Store) -> None:
+async def test_a_stale_and_a_live_heartbeat_of_the_same_job_renew_it_once(store: Store) -> None:
     lease = await started(store)
     assert await store.leases.heartbeat([lease, lease], ttl=60) == {lease.job_id}
 

@@ -26,7 +26,7 @@ class Place:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll more often than in production: what a hint does not tell is found soon."""
     monkeypatch.setattr(worker, "POLL", 0.1)
     monkeypatch.setattr(lease, "CANCEL_POLL", 0.1)

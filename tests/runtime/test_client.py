@@ -186,17 +186,17 @@ async def test_many_watch_at_once(app: App) -> None:
 
 
 async def test_unknown_jobs(app: App) -> None:
-    nobody = uuid7()
+    missing = uuid7()
     for call in (
-        lambda: app.jobs.get(nobody),
-        lambda: app.jobs.events(nobody),
-        lambda: app.jobs.wait(nobody, timeout=1),
-        lambda: app.jobs.cancel(nobody),
-        lambda: app.jobs.retry_now(nobody),
-        lambda: app.jobs.rerun(nobody),
-        lambda: app.jobs.append(nobody, 1, "note"),
-        lambda: anext(app.jobs.watch(nobody)),
-        lambda: app.jobs.runs(nobody),
+        lambda: app.jobs.get(missing),
+        lambda: app.jobs.events(missing),
+        lambda: app.jobs.wait(missing, timeout=1),
+        lambda: app.jobs.cancel(missing),
+        lambda: app.jobs.retry_now(missing),
+        lambda: app.jobs.rerun(missing),
+        lambda: app.jobs.append(missing, 1, "note"),
+        lambda: anext(app.jobs.watch(missing)),
+        lambda: app.jobs.runs(missing),
     ):
         with pytest.raises(JobNotFound):
             await call()

@@ -139,19 +139,19 @@ async def test_a_step_that_is_named_like_a_number(app: App, work: Work) -> None:
 
 
 async def test_without_a_step_it_goes_on_where_the_job_ended(app: App, work: Work) -> None:
-    mended = False
+    repaired = False
 
     @app.job(max_retries=0)
     async def breaks(ctx: JobContext) -> Any:
         first = await ctx.step("first", work.do, "first")
-        if not mended:
+        if not repaired:
             raise ValueError("a bug")
         return [first, await ctx.step("second", work.do, "second")]
 
     job = await app.enqueue(breaks)
     await run(app, job)
     assert await job.status() is Status.DEADLETTER
-    mended = True
+    repaired = True
     made = await fork_of(app, job)
     assert "from_step" not in (await made.get()).note
     assert await run(app, made) == [["first", None], ["second", None]]
@@ -390,7 +390,7 @@ async def test_from_the_question_on_it_is_asked_again(app: App, publish: Any) ->
         assert (await ended(app, made)).error_kind == "denied"
 
 
-async def test_a_question_that_is_open_is_asked_anew(app: App, publish: Any) -> None:
+async def test_a_question_that_is_open_is_asked_again(app: App, publish: Any) -> None:
     job = await answered(app, publish, extra=True)
     made = await fork_of(app, job)
     assert copies(await made.events()) == ["node_finished draft", "wait_completed ok"]

@@ -91,14 +91,14 @@ async def test_what_the_worker_says_about_an_attempt_names_it(app: App, lines: l
             await asyncio.sleep(3600)
 
     async with working(app, lease=1) as worker:
-        stranger = await app.enqueue("stranger", elsewhere=True)
+        unknown = await app.enqueue("unknown", elsewhere=True)
         await until(lambda: said(lines, "no handler for this kind: handed back"))
-        await app.jobs.cancel(stranger.id)
+        await app.jobs.cancel(unknown.id)
         handle = await app.enqueue(work)
         await entered.wait()
         await take_away(await app.open(), handle)
         await ended(app, handle)
-    assert said(lines, "no handler for this kind: handed back")[0] == (str(stranger.id), "stranger", 1, worker.id)
+    assert said(lines, "no handler for this kind: handed back")[0] == (str(unknown.id), "unknown", 1, worker.id)
     [lost] = said(lines, "lease lost")
     assert (lost[0], lost[2:]) == (str(handle.id), (1, worker.id))
 

@@ -181,7 +181,7 @@ async def test_a_step_of_a_plain_handler_that_takes_too_long(app: App) -> None:
     gate = Gate()
 
     @app.job(max_retries=0)
-    def impatient(ctx: BlockingContext) -> str:
+    def gives_up(ctx: BlockingContext) -> str:
         try:
             ctx.options(timeout=0.1).step("slow", gate.wait)
         except TimeoutError:
@@ -190,7 +190,7 @@ async def test_a_step_of_a_plain_handler_that_takes_too_long(app: App) -> None:
         return "never"
 
     async with working(app):
-        assert await (await app.enqueue(impatient)).result(PATIENCE) == "gave up"
+        assert await (await app.enqueue(gives_up)).result(PATIENCE) == "gave up"
 
 
 @pytest.mark.parametrize("where", ["sleep", "short sleep", "async step", "approve", "own code"])

@@ -346,7 +346,7 @@ async def test_a_recorded_step_with_other_arguments_fails_naming_it(app: App) ->
     assert calls.made == ["attempt 1"]
 
 
-async def test_on_change_keep_takes_the_record_and_rerun_runs_anew(app: App) -> None:
+async def test_on_change_keep_takes_the_record_and_rerun_runs_again(app: App) -> None:
     kept, rerun = Calls(), Calls()
 
     @app.job(backoff=NOW)

@@ -184,7 +184,7 @@ async def test_an_unknown_outcome_that_is_denied_fails_the_job(app: App, post: P
     assert post.happened == ["hello"]
 
 
-async def test_every_cut_off_asks_anew(app: App, post: Post, one_post: Any) -> None:
+async def test_every_cut_off_asks_again(app: App, post: Post, one_post: Any) -> None:
     handle = await app.enqueue(one_post)
     await cut_off(app, handle, post)
     async with working(app):

@@ -553,7 +553,7 @@ async def test_what_the_producer_does_not_sample_is_not_recorded(place: Place) -
 
 
 @pytest.mark.parametrize("payload", [{"traceparent": "rubbish"}, {"traceparent": 7}, {"traceparent": "00-0-0-00"}, []])
-async def test_a_trace_that_makes_no_sense_begins_anew(place: Place, payload: Any) -> None:
+async def test_an_invalid_trace_is_replaced_by_a_new_one(place: Place, payload: Any) -> None:
     """The note of a job that was inserted by SQL may hold anything."""
     spans = Spans()
     async with traced(place, spans) as app:

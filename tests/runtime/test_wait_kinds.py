@@ -27,7 +27,7 @@ def known() -> Iterator[None]:
 
 
 @pytest.fixture
-async def beside(file_app: App, file_store_url: str) -> AsyncIterator[Shell]:
+async def shell(file_app: App, file_store_url: str) -> AsyncIterator[Shell]:
     """Plain SQL on the database of `file_app`."""
     await file_app.open()
     async with open_shell(file_store_url) as shell:
@@ -53,7 +53,7 @@ async def waits_for(handle: Handle[Any], key: str) -> bool:
 
 @pytest.mark.parametrize("status", [S.PARKED, S.WAITING_FOR_APPROVAL])
 async def test_it_suspends_wakes_and_is_read(
-    file_app: App, beside: Shell, status: Status, monkeypatch: pytest.MonkeyPatch
+    file_app: App, shell: Shell, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SIGNAL, "status", status)
     replays: list[int] = []
@@ -81,7 +81,7 @@ async def test_it_suspends_wakes_and_is_read(
         assert (report.code, report.sentence) == (Why.WAITING, "It waits: signal 'invoice-7' is to come.")
         assert report.details["signals"] == [{"name": "invoice-7"}]
         assert report.moves[0].command == f"perdure jobs signal {asleep.short_id} invoice-7"
-        await send(beside, handle)
+        await send(shell, handle)
         assert await handle.result(PATIENCE) == ["invoice-7 came", None]
     log = await handle.events()
     assert types(log)[2:4] == ["wait_started", f"job_{status.lower()}"]
@@ -94,7 +94,7 @@ async def test_it_suspends_wakes_and_is_read(
     assert (await handle.get()).retry_count == 0
 
 
-async def test_a_job_that_is_due_says_what_woke_it(file_app: App, beside: Shell) -> None:
+async def test_a_job_that_is_due_says_what_woke_it(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
         return await signal(ctx)
@@ -102,7 +102,7 @@ async def test_a_job_that_is_due_says_what_woke_it(file_app: App, beside: Shell)
     async with working(file_app):
         handle = await file_app.enqueue(sell)
         await reached(handle, S.PARKED)
-    await send(beside, handle)
+    await send(shell, handle)
     job = await handle.get()
     assert job.waits[0].answered_at is not None
     assert job.due_at is not None
@@ -113,7 +113,7 @@ async def test_a_job_that_is_due_says_what_woke_it(file_app: App, beside: Shell)
         assert await handle.result(PATIENCE) == "invoice-7 came"
 
 
-async def test_the_worker_ends_between_the_suspension_and_the_answer(file_app: App, beside: Shell) -> None:
+async def test_the_worker_ends_between_the_suspension_and_the_answer(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
         return await signal(ctx)
@@ -121,14 +121,14 @@ async def test_the_worker_ends_between_the_suspension_and_the_answer(file_app: A
     async with working(file_app):
         handle = await file_app.enqueue(sell)
         await reached(handle, S.PARKED)
-    await send(beside, handle)
-    await send(beside, handle)  # a second time, which changes nothing
+    await send(shell, handle)
+    await send(shell, handle)  # a second time, which changes nothing
     async with working(file_app):
         assert await handle.result(PATIENCE) == "invoice-7 came"
     assert keys(await handle.events(), "wait_started") == keys(await handle.events(), "wait_completed") == ["paid"]
 
 
-async def test_an_answer_while_the_attempt_goes_on_is_read_without_a_suspension(file_app: App, beside: Shell) -> None:
+async def test_an_answer_while_the_attempt_goes_on_is_read_without_a_suspension(file_app: App, shell: Shell) -> None:
     release = asyncio.Event()
 
     @file_app.job
@@ -138,7 +138,7 @@ async def test_an_answer_while_the_attempt_goes_on_is_read_without_a_suspension(
     async with working(file_app):
         handle = await file_app.enqueue(sell)
         await until(lambda: waits_for(handle, "paid"))
-        await send(beside, handle)
+        await send(shell, handle)
         await until(lambda: answered_in_log(handle))
         assert (await handle.get()).status is S.RUNNING
         release.set()
@@ -150,7 +150,7 @@ async def answered_in_log(handle: Handle[Any]) -> bool:
     return bool(keys(await handle.events(), "wait_completed"))
 
 
-async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app: App, beside: Shell) -> None:
+async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app: App, shell: Shell) -> None:
     """The answer to one branch comes while another branch keeps the attempt from reading it, and then all wait."""
 
     @file_app.job
@@ -161,7 +161,7 @@ async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app
             async def pay() -> None:
                 await until(lambda: waits_for(handle, "paid"))
                 waiting.cancel()
-                await send(beside, handle)
+                await send(shell, handle)
 
             await ctx.step("pay", pay)
             await ctx.sleep("night", LONG)
@@ -195,7 +195,7 @@ async def test_its_time_may_end_it(file_app: App) -> None:
         assert await handle.result(PATIENCE) == [None, 2]
 
 
-async def test_fsck_asks_the_kind(file_app: App, beside: Shell) -> None:
+async def test_fsck_asks_the_kind(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
         return await signal(ctx)
@@ -203,7 +203,7 @@ async def test_fsck_asks_the_kind(file_app: App, beside: Shell) -> None:
     async with working(file_app):
         handle = await file_app.enqueue(sell)
         await reached(handle, S.PARKED)
-    await send(beside, handle, seconds_ago=-3600)
+    await send(shell, handle, seconds_ago=-3600)
     [found] = [f async for f in file_app.database.fsck()]
     assert (found.code, found.job_id) == ("wait-answer", handle.id)
     assert "signal 'invoice-7' comes from the future" in found.text
@@ -214,13 +214,13 @@ async def test_fsck_asks_the_kind(file_app: App, beside: Shell) -> None:
         assert await handle.result(PATIENCE) == "invoice-7 came"
 
 
-async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, beside: Shell) -> None:
+async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
         return [await signal(ctx), (await ctx.approve("ok", title="?")).by]
 
     async def lose(key: str) -> Job:
-        await beside.run(f"delete from job_waits where job_id = {beside.id(handle.id)} and key = '{key}'")
+        await shell.run(f"delete from job_waits where job_id = {shell.id(handle.id)} and key = '{key}'")
         await make_due()
         attempt = (await handle.get()).attempt
         async with working(file_app):
@@ -228,9 +228,9 @@ async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, besid
             return job
 
     async def make_due() -> None:
-        await beside.run(
+        await shell.run(
             "insert into job_queue (job_id, lane, priority, run_at) "
-            f"select id, lane, priority, created_at from jobs where id = {beside.id(handle.id)}"
+            f"select id, lane, priority, created_at from jobs where id = {shell.id(handle.id)}"
         )
 
     async def again(attempt: int) -> Job | None:
@@ -241,12 +241,12 @@ async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, besid
         handle = await file_app.enqueue(sell)
         await reached(handle, S.PARKED)
     assert [w.subject_id for w in (await lose("paid")).waits] == ["invoice-7"]
-    await send(beside, handle)
+    await send(shell, handle)
     async with working(file_app):
         await reached(handle, S.WAITING_FOR_APPROVAL)
     asked = await pending(file_app, handle)
     assert [w.subject_id for w in (await lose("ok")).waits] == [str(asked.id)]
-    await beside.run(f"delete from job_waits where job_id = {beside.id(handle.id)}")
+    await shell.run(f"delete from job_waits where job_id = {shell.id(handle.id)}")
     await file_app.approve(asked.id, by="ann")  # wakes nothing: the row is gone
     assert (await handle.get()).due_at is None
     await make_due()
@@ -254,7 +254,7 @@ async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, besid
         assert await handle.result(PATIENCE) == ["invoice-7 came", "ann"]
 
 
-async def test_sql_ends_a_sleep_early(file_app: App, beside: Shell) -> None:
+async def test_sql_ends_a_sleep_early(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def nap(ctx: JobContext) -> int:
         await ctx.sleep("nap", LONG)
@@ -264,7 +264,7 @@ async def test_sql_ends_a_sleep_early(file_app: App, beside: Shell) -> None:
         handle = await file_app.enqueue(nap)
         await reached(handle, S.PARKED)
         began = time.monotonic()
-        await beside.run(f"update job_waits set answered_at = {beside.ago(0)} where job_id = {beside.id(handle.id)}")
+        await shell.run(f"update job_waits set answered_at = {shell.ago(0)} where job_id = {shell.id(handle.id)}")
         assert await handle.result(PATIENCE) == 2
         assert time.monotonic() - began < PATIENCE
     assert keys(await handle.events(), "wait_completed") == ["nap"]
@@ -307,7 +307,7 @@ async def test_a_name_is_of_one_kind(file_app: App) -> None:
     assert "'x' was recorded as a signal and is a sleep now" in (job.error_message or "")
 
 
-async def test_a_fork_keeps_the_answer(file_app: App, beside: Shell) -> None:
+async def test_a_fork_keeps_the_answer(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
         return [await signal(ctx), await ctx.step("ship", int, 1)]
@@ -315,7 +315,7 @@ async def test_a_fork_keeps_the_answer(file_app: App, beside: Shell) -> None:
     async with working(file_app):
         handle = await file_app.enqueue(sell)
         await reached(handle, S.PARKED)
-        await send(beside, handle)
+        await send(shell, handle)
         await handle.result(PATIENCE)
         forked = await file_app.jobs.fork(handle.id, from_step="ship")
         assert await forked.result(PATIENCE) == ["invoice-7 came", 1]

@@ -91,7 +91,7 @@ async def test_a_parked_job_costs_no_slot(app: App) -> None:
             assert await sleeper.cancel() is Status.CANCELLED
 
 
-async def test_a_restart_does_not_begin_a_sleep_anew(app: App) -> None:
+async def test_a_restart_does_not_begin_a_sleep_again(app: App) -> None:
     @app.job(backoff=NOW)
     async def nap(ctx: JobContext) -> int:
         if ctx.attempt == 2:
@@ -250,7 +250,7 @@ async def test_a_job_is_not_parked_while_something_is_written(app: App, monkeypa
 
 async def test_a_sleep_may_be_given_up(app: App) -> None:
     @app.job
-    async def impatient(ctx: JobContext) -> int:
+    async def waits_shortly(ctx: JobContext) -> int:
         try:
             async with asyncio.timeout(SHORT / 2):
                 await ctx.sleep("nap", SHORT)
@@ -268,7 +268,7 @@ async def test_a_sleep_may_be_given_up(app: App) -> None:
         return 0
 
     async with working(app):
-        assert await (await app.enqueue(impatient)).result(PATIENCE) == 7
+        assert await (await app.enqueue(waits_shortly)).result(PATIENCE) == 7
         assert await (await app.enqueue(at_once)).result(PATIENCE) == 8
 
 

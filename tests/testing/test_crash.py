@@ -511,7 +511,7 @@ async def test_only_a_handler_of_the_app_can_be_tried(t: TestApp) -> None:
     async def function(ctx: JobContext) -> None:
         pass
 
-    stranger = App("memory:").job(function)
-    for what in (function, stranger):
+    other_app = App("memory:").job(function)
+    for what in (function, other_app):
         with pytest.raises(InvalidInput, match="is not a handler of this app"):
             await t.crash_after_each_step(what)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ async def nap(ctx: JobContext, name: str) -> str:
     return await ctx.step("greet", "good morning {}".format, name)
 """
 
-HUSH = ("-W", "ignore::pytest.PytestDeprecationWarning")  # pytest-asyncio wants a default of its own to be set
+QUIET = ("-W", "ignore::pytest.PytestDeprecationWarning")  # pytest-asyncio wants a default of its own to be set
 
 Session = Callable[..., str]
 
@@ -44,7 +44,7 @@ def session(tmp_path: Path) -> Session:
         (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = .\n{ini}\n")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "PERDURE_"))}
         environment["PYTHONPATH"] = str(ROOT / "src")
-        command = [sys.executable, "-m", "pytest", "-W", "error", *HUSH, "-p", "no:cacheprovider", *PLUGIN, *options]
+        command = [sys.executable, "-m", "pytest", "-W", "error", *QUIET, "-p", "no:cacheprovider", *PLUGIN, *options]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert f"{passed} passed" in done.stdout or not passed, done.stdout + done.stderr
         assert (done.returncode == 0) is bool(passed), done.stdout + done.stderr
