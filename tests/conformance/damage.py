@@ -246,6 +246,7 @@ OF_THE_QUEUE = [
         "update job_queue set run_at = {before} where job_id in ({parked}, {decided})",
     ),
     Harm({"queue-differs delayed"}, "update job_queue set run_at = {ago} where job_id = {delayed}"),
+    Harm({"queue-differs retrying"}, "update job_queue set status = 'PENDING' where job_id = {retrying}"),
     Harm(
         each("queue-stale", "running", "waiting", "completed", "dead"),
         ";".join(map(in_the_queue, ("running", "waiting", "completed", "dead"))),

@@ -95,7 +95,9 @@ async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Stor
         f" values ({shell.id(claimed)}, 'neighbour', 1, 2, 'w', {shell.ago(0)})"
     )
     await shell.run("delete from job_queue")
-    await shell.run(f"insert into job_queue values ({shell.id(queued)}, 'x', 5, {shell.ago(0)}, null)")
+    await shell.run(
+        f"insert into job_queue (job_id, lane, priority, run_at) values ({shell.id(queued)}, 'x', 5, {shell.ago(0)})"
+    )
     assert {(f.code, f.job_id) for f in await fsck(file_store)} == {("queue-missing", mine), ("orphan", queued)}
     theirs = await fsck(neighbour)
     assert sorted(codes(theirs)) == ["orphan", "orphan", "queue-missing"], (
@@ -201,7 +203,9 @@ async def test_unknown_values_are_reported_and_break_nothing(file_store: Store, 
     job = await enqueue(file_store)
     async with stronger(shell):
         await shell.run(f"update jobs set status = 'NONSENSE' where id = {shell.id(job)}")
-        await shell.run("insert into job_queue values ('no uuid at all', 'x', 5, 0, null)")
+        await shell.run(
+            "insert into job_queue (job_id, lane, priority, run_at, deadline) values ('no uuid at all', 'x', 5, 0, null)"
+        )
         await shell.run(
             f"update job_events set to_status = 'HUH' where job_id = {shell.id(lease.job_id)} and version = 2"
         )

@@ -263,6 +263,12 @@ class JobFilter:
     search: str | None = None  # part of the goal, the kind or the error message, any case
     idempotency_key: str | None = None
 
+    @property
+    def only_queued(self) -> bool:
+        """Whether it asks for states in which every job has a row of the queue, and for nothing else."""
+        queued = {Status.PENDING, Status.RETRY}
+        return bool(self.statuses) and queued.issuperset(self.statuses) and self == JobFilter(self.statuses)
+
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):

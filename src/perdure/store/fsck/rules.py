@@ -317,7 +317,7 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             place = _place(case, job, due)
             yield Fault("queue-missing", f"it is {status} and not in the queue: {why}", Repair("put_queue", place))
         return
-    wrong = [name for name in ("lane", "priority", "deadline") if row[name] != job[name]]
+    wrong = [name for name in ("lane", "priority", "deadline", "status") if row[name] != job[name]]
     run_at = case.time(row, "run_at")
     exact = status in (Status.PENDING, Status.RETRY)
     if run_at is None:
@@ -341,6 +341,7 @@ def _place(case: Case, job: Row, due: datetime | None) -> dict[str, Any]:
         "priority": job["priority"],
         "run_at": due,
         "deadline": case.time(job, "deadline"),
+        "status": job["status"],
     }
 
 

@@ -36,7 +36,7 @@ from (select *, least(run_at, next_retry_at, deadline, created_at, finished_at, 
   from perdure.jobs where id = any (:ids::uuid[])) j
 
 -- name: check_queue
-select job_id, lane, priority, odd, case when not odd then run_at end as run_at, case when not odd then deadline end as deadline
+select job_id, lane, priority, status::text, odd, case when not odd then run_at end as run_at, case when not odd then deadline end as deadline
 from (select *, least(run_at, deadline) < '0002-01-01 UTC' or greatest(run_at, deadline) > '9999-01-01 UTC' as odd
   from perdure.job_queue where job_id = any (:ids::uuid[])) q
 

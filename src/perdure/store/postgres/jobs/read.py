@@ -57,7 +57,9 @@ async def count_jobs(
 ) -> dict[str, int]:
     """See `protocol.JobStore.count_jobs`."""
     conditions = _conditions(filter)
-    if small := _small_tables(filter):
+    if by == "status" and filter.only_queued:
+        rows = await database.rows("count_queued", tenant_id=tenant_id, statuses=conditions["statuses"])
+    elif small := _small_tables(filter):
         rows = await database.rows("count_some_jobs", tenant_id=tenant_id, by=by, **conditions, sources=small)
     else:
         rows = await database.rows("count_jobs", tenant_id=tenant_id, by=by, **conditions)

@@ -98,6 +98,14 @@ where j.tenant_id = :tenant_id
     or position(lower(:search) in lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, ''))) > 0)
 group by 1
 
+-- name: count_queued
+-- count_some_jobs by status, where every job of these statuses has a row of job_queue and nothing else is asked: no job is read. The
+-- tenant is a part of the lane.
+select s.grp, q.n from unnest(:statuses::text[]) s(grp) cross join lateral (
+  select count(*) as n from perdure.job_queue where status = s.grp::perdure.job_status
+    and case when :tenant_id::text = 'default' then lane not like '%:%' else starts_with(lane, :tenant_id || ':') end) q
+where q.n > 0
+
 -- name: list_runs
 select r.* from perdure.job_runs r join perdure.jobs j on j.id = r.job_id
 where r.job_id = :job_id and j.tenant_id = :tenant_id order by r.attempt

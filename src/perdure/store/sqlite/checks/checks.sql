@@ -39,7 +39,7 @@ from (select *, min(run_at, created_at, coalesce(next_retry_at, run_at), coalesc
   from jobs where id = :job_id)
 
 -- name: check_queue
-select job_id, lane, priority, odd, case when not odd then run_at end as run_at, case when not odd then deadline end as deadline
+select job_id, lane, priority, status, odd, case when not odd then run_at end as run_at, case when not odd then deadline end as deadline
 from (select *, min(run_at, coalesce(deadline, run_at)) < -62104060800000000
     or max(run_at, coalesce(deadline, run_at)) > 253370764800000000 as odd
   from job_queue where job_id = :job_id)

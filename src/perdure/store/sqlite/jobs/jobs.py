@@ -96,7 +96,9 @@ class SqliteJobs:
         """See `protocol.JobStore.count_jobs`."""
         source = read.source_of(filter)
         values = read.filter_values(filter, self._tenant_id) | {"by": by}
-        if source is None:
+        if by == "status" and filter.only_queued:
+            rows = await self._engine.rows("count_queued", tenant_id=self._tenant_id, statuses=values["statuses"])
+        elif source is None:
             rows = await self._engine.rows("count_jobs", **values)
         else:
             rows = await self._engine.rows("count_some_jobs", **values, source=source)

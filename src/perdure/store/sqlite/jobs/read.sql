@@ -121,6 +121,14 @@ where j.tenant_id = :tenant_id
       fold(cast(:search as blob))) > 0)
 group by 1
 
+-- name: count_queued
+-- count_some_jobs by status, where every job of these statuses has a row of job_queue and nothing else is asked: no job is read. The
+-- tenant is a part of the lane.
+select status as grp, count(*) as n from job_queue
+where status in (select value from json_each(:statuses))
+  and case when :tenant_id = 'default' then instr(lane, ':') = 0 else substr(lane, 1, length(:tenant_id) + 1) = :tenant_id || ':' end
+group by 1
+
 -- name: list_runs
 select r.* from job_runs r join jobs j on j.id = r.job_id where r.job_id = :job_id and j.tenant_id = :tenant_id order by r.attempt
 

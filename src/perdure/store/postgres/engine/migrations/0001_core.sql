@@ -99,7 +99,8 @@ create table perdure.job_queue (
   lane text not null,
   priority smallint not null,
   run_at timestamptz not null,
-  deadline timestamptz
+  deadline timestamptz,
+  status perdure.job_status not null default 'PENDING'  -- of its job: so that a backlog is counted here
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index job_queue_ready on perdure.job_queue (lane, priority, run_at, job_id);
 create index job_queue_deadline on perdure.job_queue (deadline) where deadline is not null;
@@ -386,9 +387,9 @@ begin
     raise exception 'a job cannot leave RUNNING or WAITING while its claim is present' using errcode = '23514';
   end if;
   if some_retry then
-    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
-      select id, lane, priority, next_retry_at, deadline from new_t where prev_status <> status and status = 'RETRY'
-      on conflict (job_id) do update set run_at = excluded.run_at;
+    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
+      select id, lane, priority, next_retry_at, deadline, status from new_t where prev_status <> status and status = 'RETRY'
+      on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
   end if;
   if some_suspended then
     -- An answer given in this moment comes first and is seen below, or comes after, and then it finds the job suspended.
@@ -396,14 +397,14 @@ begin
       where prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL'))) order by job_id, key for share;
     -- Due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all.
     -- A statement of its own: it sees answers committed while the statements before it waited for their locks.
-    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
-      select n.id, n.lane, n.priority, w.wake_at, n.deadline
+    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
+      select n.id, n.lane, n.priority, w.wake_at, n.deadline, n.status
       from new_t n, lateral (
         select case when count(*) = 0 or bool_or(w.answered_at is not null) then perdure.db_now()
           else least(min(w.until), n.deadline) end as wake_at
         from perdure.job_waits w where w.job_id = n.id) w
       where n.prev_status <> n.status and n.status in ('PARKED', 'WAITING_FOR_APPROVAL') and w.wake_at is not null
-      on conflict (job_id) do update set run_at = excluded.run_at;
+      on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
   end if;
   if some_ended_unheld then
     delete from perdure.job_queue where job_id = any (array (select id from new_t
@@ -431,8 +432,8 @@ create trigger jobs_moved after update on perdure.jobs referencing new table as 
 
 create function perdure.job_waits_answered() returns trigger language plpgsql as $$
 begin
-  insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
-    select j.id, j.lane, j.priority, least(new.answered_at, perdure.db_now()), j.deadline from perdure.jobs j
+  insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
+    select j.id, j.lane, j.priority, least(new.answered_at, perdure.db_now()), j.deadline, j.status from perdure.jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
     on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
   return null;

@@ -85,7 +85,8 @@ create table job_queue (
   lane text not null,
   priority integer not null,
   run_at integer not null,
-  deadline integer
+  deadline integer,
+  status text not null default 'PENDING'  -- of its job: so that a backlog is counted here
 ) strict, without rowid;
 create index job_queue_ready on job_queue (lane, priority, run_at, job_id);
 create index job_queue_deadline on job_queue (deadline) where deadline is not null;
@@ -357,17 +358,17 @@ create view job_requeues (id, status, at, lane, priority, next_retry_at, deadlin
 
 create trigger job_requeues_call instead of insert on job_requeues
 begin
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select new.id, new.lane, new.priority, new.next_retry_at, new.deadline where new.status = 'RETRY'
-    on conflict (job_id) do update set run_at = excluded.run_at;
+  insert into job_queue (job_id, lane, priority, run_at, deadline, status)
+    select new.id, new.lane, new.priority, new.next_retry_at, new.deadline, new.status where new.status = 'RETRY'
+    on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
   -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select new.id, new.lane, new.priority, w.wake_at, new.deadline from (
+  insert into job_queue (job_id, lane, priority, run_at, deadline, status)
+    select new.id, new.lane, new.priority, w.wake_at, new.deadline, new.status from (
       select case when count(*) = 0 or count(answered_at) > 0 then new.at
         else min(coalesce(min(until), new.deadline), coalesce(new.deadline, min(until))) end as wake_at
       from job_waits where job_id = new.id) w
     where new.status <> 'RETRY' and w.wake_at is not null
-    on conflict (job_id) do update set run_at = excluded.run_at;
+    on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
 end;
 
 create trigger jobs_requeued after update of status on jobs
@@ -441,8 +442,8 @@ end;
 create trigger job_waits_answered after update of answered_at on job_waits
 when old.answered_at is null and new.answered_at is not null
 begin
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select j.id, j.lane, j.priority, min(new.answered_at, (select now from clock)), j.deadline from jobs j
+  insert into job_queue (job_id, lane, priority, run_at, deadline, status)
+    select j.id, j.lane, j.priority, min(new.answered_at, (select now from clock)), j.deadline, j.status from jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
     on conflict (job_id) do update set run_at = min(job_queue.run_at, excluded.run_at);
 end;
