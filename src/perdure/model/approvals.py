@@ -49,7 +49,7 @@ class NewApproval:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An approval as it stands.
+    """An approval, with the decision, if there is one.
 
     key: its name in the job. kind: "approval", or "question" about a tool whose outcome is unknown. payload: what was asked for,
     as plain JSON values. payload_digest: changes when the payload does. requester: the kind and short id of the job.

@@ -127,7 +127,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands.
+    """A job, with its state, lease and waits.
 
     kind: the name of its handler. goal: a title or message for people. payload: its input, as plain JSON values.
     version: the version of the newest event in its log, also while a worker holds it.
