@@ -123,7 +123,7 @@ class TestApp:
             ("agents:ap", "did you mean 'app'?"),
             ("agents:other", "it has these Apps: app"),
             ("agents:Brief", "not a perdure App"),
-            ("agents:greet", "that is a Handler, not a perdure App"),
+            ("agents:greet", "it is of type Handler, not a perdure App"),
             ("broken:app", "importing 'broken' failed: ZeroDivisionError: division by zero"),
             ("needy:app", "No module named 'nosuchlib'"),
             ("typo:app", "importing 'typo' failed: SyntaxError"),

@@ -72,11 +72,11 @@ class Elsewhere:
 async def test_what_is_no_connection(app: App) -> None:
     engine = sa.create_engine("sqlite://")
     for tx in ("sqlite:///x.db", 7, object(), Elsewhere(), engine, Session, app, sqlite3):
-        error = await refused(app, tx, UnsupportedTransaction, "tx= cannot be an? ")
+        error = await refused(app, tx, UnsupportedTransaction, "tx= cannot be of type ")
         assert "psycopg 3, asyncpg, sqlite3 or aiosqlite" in str(error.hint)
     engine.dispose()
-    await refused(app, 7, UnsupportedTransaction, "tx= cannot be an int: ")
-    await refused(app, "x", UnsupportedTransaction, "tx= cannot be a str: ")
+    await refused(app, 7, UnsupportedTransaction, "tx= cannot be of type int: ")
+    await refused(app, "x", UnsupportedTransaction, "tx= cannot be of type str: ")
 
 
 async def test_the_older_psycopg_is_refused_with_the_newer_one(app: App) -> None:
@@ -93,7 +93,7 @@ async def test_a_connection_that_is_closed(postgres_app: App) -> None:
     url = postgres_app.settings["database_url"]
     connection = await asyncpg.connect(url)
     await connection.close()
-    await refused(postgres_app, connection, UnsupportedTransaction, "asyncpg.connection.Connection that is closed")
+    await refused(postgres_app, connection, UnsupportedTransaction, "asyncpg.connection.Connection, and it is closed")
     async with asyncpg.create_pool(url, min_size=0) as pool:
         async with pool.acquire() as lent, lent.transaction():
             pass

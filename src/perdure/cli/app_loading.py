@@ -12,7 +12,6 @@ from pathlib import Path
 from perdure.app import App
 from perdure.cli.errors import AppNotFound
 from perdure.config import BY_NAME, Settings
-from perdure.model.wording import a
 
 
 def load_app(where: str) -> App:
@@ -52,7 +51,8 @@ def load_app(where: str) -> App:
     if not isinstance(target, App):
         kind = type(target).__name__
         raise AppNotFound(
-            f"--app {where}: that is {a(kind)}, not a perdure App", hint=_apps_of(module, "") or "make one: app = App()"
+            f"--app {where}: it is of type {kind}, not a perdure App",
+            hint=_apps_of(module, "") or "make one: app = App()",
         )
     return target
 

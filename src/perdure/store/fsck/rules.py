@@ -15,7 +15,6 @@ from perdure.model.approvals import ApprovalStatus
 from perdure.model.jobs import Wait, lane_of
 from perdure.model.states import FAILURES, Status
 from perdure.model.waits import WaitFault, kind_of
-from perdure.model.wording import a
 from perdure.store.fsck.log_check import Log, status_of
 from perdure.store.rows import Codec, Row
 
@@ -119,17 +118,17 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
     if kept:
         yield Fault("job-missing", f"a log of {case.log.count} events, and no job")
     for what, part, statement in (
-        ("claim", "claims", "drop_claim"),
-        ("wait", "waits", "drop_waits"),
-        ("queue row", "queue", "drop_queue"),
-        ("failure row", "failures", "drop_failure"),
-        ("state row", "state", "drop_state"),
-        ("run row", "runs", None),
-        ("approval", "approvals", None),
+        ("a claim", "claims", "drop_claim"),
+        ("a wait", "waits", "drop_waits"),
+        ("a queue row", "queue", "drop_queue"),
+        ("a failure row", "failures", "drop_failure"),
+        ("a state row", "state", "drop_state"),
+        ("a run row", "runs", None),
+        ("an approval", "approvals", None),
     ):
         if case.rows(part):
             repair = None if statement is None or kept else Repair(statement, {"job_id": case.key})
-            yield Fault("orphan", f"{a(what)} of a job that does not exist", repair)
+            yield Fault("orphan", f"{what} of a job that does not exist", repair)
 
 
 def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:

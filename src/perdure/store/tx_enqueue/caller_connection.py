@@ -19,7 +19,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from perdure.model.errors import NoTransaction, OtherDatabase, UnsupportedTransaction
 from perdure.model.jobs import Enqueued
-from perdure.model.wording import a
 
 T = TypeVar("T")
 
@@ -217,7 +216,9 @@ def not_ours(tx: object, where: str) -> UnsupportedTransaction | OtherDatabase:
         hint = "psycopg2 is not supported: use psycopg 3, in SQLAlchemy as postgresql+psycopg://"
     else:
         hint = f"pass {SUPPORTED}"
-    return UnsupportedTransaction(f"tx= cannot be {a(_name(tx))}: perdure knows no way into its transaction", hint=hint)
+    return UnsupportedTransaction(
+        f"tx= cannot be of type {_name(tx)}: perdure knows no way into its transaction", hint=hint
+    )
 
 
 def other_database(theirs: str, ours: str) -> OtherDatabase:
@@ -231,7 +232,7 @@ def other_database(theirs: str, ours: str) -> OtherDatabase:
 def closed(tx: object) -> UnsupportedTransaction:
     """There was a connection."""
     return UnsupportedTransaction(
-        f"tx= is {a(_name(tx))} that is closed or was given back to its pool",
+        f"tx= is of type {_name(tx)}, and it is closed or was given back to its pool",
         hint="pass the open connection on which your transaction runs, inside of its block",
     )
 
