@@ -46,14 +46,11 @@ TEXTS += [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 SRC = ROOT / "src" / "perdure"
 NOT_YET = (
-    "runtime/context",
-    "runtime/run.py",
     "store/fsck",
     "store/group_commit",
     "store/postgres",
     "store/sqlite",
     "store/tx_enqueue",
-    "testing",
 )
 """Folders and files of the code whose words are still to be made plain."""
 

@@ -89,8 +89,8 @@ async def test_a_durable_handler_survives_a_crash_at_every_record(t: TestApp, wo
     assert report.effects == ["search tea", "send it"]
     assert names(report.boundaries) == [
         "step 'search'",
-        "a failed try of step 'flaky'",
-        "a failed try of step 'flaky' (number 2)",
+        "a failed call of step 'flaky'",
+        "a failed call of step 'flaky' (number 2)",
         "step 'flaky'",
         "the beginning of wait 'settle'",
         "the end of wait 'settle'",

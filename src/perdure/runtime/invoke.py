@@ -36,7 +36,7 @@ async def _in_its_thread(run: Run, arguments: tuple[Any, ...]) -> Any:
             if run.thread_abandoned:
                 thread.cancel()  # it goes on; its result is ignored
                 raise
-            if run.over is None and not run.timed_out:
+            if run.stop_reason is None and not run.timed_out:
                 raise
             run.close_context()
     if run.timed_out:

@@ -81,14 +81,14 @@ class LeaseManager:
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
         kept = await self._store.leases.heartbeat(leases, ttl=self._ttl, started=started)
-        alive = []
+        live = []
         for leased in some:
             if leased.claimed.id in kept:
                 leased.valid_until = asked_at + self._ttl
-                alive.append(leased)
+                live.append(leased)
             else:
                 self._lost(leased)
-        return alive
+        return live
 
     async def renew_forever(self) -> None:
         """The heartbeat: runs until cancelled; a database that does not answer is logged."""
@@ -137,7 +137,7 @@ class LeaseManager:
     def _lost(self, leased: LeasedJob) -> None:
         self.remove(leased)
         if leased.run is not None:
-            leased.run.lose()
+            leased.run.lease_lost()
 
     def _give_up_expired(self) -> None:
         now = self._clock.monotonic()

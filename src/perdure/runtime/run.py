@@ -1,4 +1,4 @@
-"""One attempt of one job, from claim to outcome. It owns the lease for that time and is the only writer of the job's log.
+"""One attempt of one job, from claim to outcome. It holds the lease for that time, and it alone writes to the job's log.
 
 The handler runs inside the task that runs the attempt, so stopping the attempt is cancelling that task: its context is
 closed first, and nothing the handler still does is recorded.
@@ -43,10 +43,10 @@ Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
 
 
 class Run:
-    """State shared by the worker (which may stop it), the context (which writes through it) and the waits (which park it)."""
+    """The state of an attempt: the worker may stop it, the context writes through it, and the waits suspend it."""
 
     call = staticmethod(call)
-    """Calls the functions given to steps and tools; a test may put something between."""
+    """Calls the functions given to steps and tools; the testing kit calls its stubs instead."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Run:
     # How every attempt begins: what most of them never change costs them nothing.
     history = NO_HISTORY
     last_checkpoint: Any = None
-    over: str | None = None
-    """Why this attempt is over; None while it may still write."""
+    stop_reason: str | None = None
+    """Why this attempt has stopped; None while it may still write."""
     draining = False
     thread_abandoned = False
     began = False
@@ -89,7 +89,7 @@ class Run:
     _progress: Progress | None = None
     _steps: dict[str, float] | None = None
     """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
-    _forced: Outcome | None = None
+    _forced_outcome: Outcome | None = None
     _task: asyncio.Task[Any] | None = None
     _started = 0.0
     _busy = 0
@@ -103,7 +103,7 @@ class Run:
         return set()
 
     @cached_property
-    def _guests(self) -> set[asyncio.Task[Any]]:
+    def _thread_calls(self) -> set[asyncio.Task[Any]]:
         """Calls made from threads."""
         return set()
 
@@ -145,8 +145,8 @@ class Run:
             outcome = await self._attempt()
         except BaseException as error:
             # Suspended or a cancellation, alone or in a group: the attempt was stopped, or user code made it look so.
-            # sys.exit or KeyboardInterrupt: leaving the task it would end the worker, with everybody's attempts
-            if self.over is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
+            # sys.exit or KeyboardInterrupt: out of the task it would end the worker, with all of its attempts
+            if self.stop_reason is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
             self._keep_traceback(error)
             outcome = outcome_of_exit(error, self.handler.policy, self.claimed.retry_count)
@@ -155,17 +155,17 @@ class Run:
             await self._stop_branches()
         if self._waits is not None:
             self._waits.close()
-        if self.over is not None:
+        if self.stop_reason is not None:
             while self._task.uncancel():
                 pass
-            await self._dismiss_guests()
-            if self._forced is None:
+            await self._cancel_thread_calls()
+            if self._forced_outcome is None:
                 return None
-            outcome = self._forced
-        self.over = self.over or "finished"
+            outcome = self._forced_outcome
+        self.stop_reason = self.stop_reason or "finished"
         if self._progress is not None:
             await self._progress.flush()
-        if self._forced is None and self.over == "lease lost":
+        if self._forced_outcome is None and self.stop_reason == "lease lost":
             return None
         return outcome if outcome.ran else outcome._replace(ran=self.clock.monotonic() - started)
 
@@ -183,10 +183,10 @@ class Run:
                 result = await self._invoke(self, arguments)
             else:
                 result = await self._invoke_in_time(arguments)
-            if self.over is not None:
+            if self.stop_reason is not None:
                 return Outcome(Status.RETRY)  # replaced by what stop() decided
             text = handler.encode_result(result)
-        except Exception as error:  # noqa: BLE001  outcome_of judges it
+        except Exception as error:  # noqa: BLE001  outcome_of says what it means
             self._keep_traceback(error)
             return outcome_of(error, handler.policy, claimed.retry_count)
         if self._waits is not None:
@@ -194,7 +194,7 @@ class Run:
         return completed(text, self.clock.monotonic() - self._started)
 
     def _keep_traceback(self, error: BaseException) -> None:
-        if self.over is None and not isinstance(error, (PerdureError, AttemptTimeout)):
+        if self.stop_reason is None and not isinstance(error, (PerdureError, AttemptTimeout)):
             self.traceback = traceback_of(error)
 
     async def _load(self) -> None:
@@ -216,7 +216,7 @@ class Run:
             async with self._scope:
                 result = await self._invoke(self, arguments)
         except BaseException:
-            if self.over is not None or not self._scope.expired():
+            if self.stop_reason is not None or not self._scope.expired():
                 raise
         # out of time, whatever the handler made of its cancellation
         if self._scope.expired():
@@ -237,19 +237,19 @@ class Run:
         """
         if self._ending:
             return
-        if self.over is None:
-            self.over = reason
-            self._forced = outcome
+        if self.stop_reason is None:
+            self.stop_reason = reason
+            self._forced_outcome = outcome
         self.close_context()
         # A call of the handler's own task raises Suspended itself; a cancellation would hit whatever it awaits next.
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
     def close_context(self) -> None:
-        """Wake whoever waits on the context with Suspended, and stop calls made from threads."""
+        """Raise Suspended in every call of the context that waits, and cancel calls made from threads."""
         if self._waits is not None:
             self._waits.close()
-        for task in self._guests:
+        for task in self._thread_calls:
             task.cancel()
 
     def abandon_thread(self) -> None:
@@ -258,9 +258,9 @@ class Run:
             self.thread_abandoned = True
             self._task.cancel()
 
-    def lose(self) -> None:
-        """The lease is gone: somebody else may run this job already."""
-        if self.over is None:
+    def lease_lost(self) -> None:
+        """The lease is lost: another worker may run this job already."""
+        if self.stop_reason is None:
             log.warning(
                 "lease lost", job_id=str(self.claimed.id), attempt=self.lease.attempt, worker=self.lease.worker_id
             )
@@ -273,29 +273,29 @@ class Run:
 
     def _drain_if_idle(self) -> None:
         # Between two calls user code runs: it is stopped at its next call. Waiting is idle as well.
-        if self.draining and self._busy == 0 and self._any_open and self.over is None:
+        if self.draining and self._busy == 0 and self._any_open and self.stop_reason is None:
             self.stop("worker drained", hand_back("worker_drained"))
 
     # -- what the context does -----------------------------------------------------------------------------------------
 
     @property
-    def hindered(self) -> bool:
+    def must_enter(self) -> bool:
         """False where `enter` would have nothing to do: most steps of most attempts."""
-        return self.over is not None or self._scope is not None or self.draining or self._waits is not None
+        return self.stop_reason is not None or self._scope is not None or self.draining or self._waits is not None
 
     async def enter(self) -> None:
-        """Every keyed call of a context begins here: over, draining or suspended attempts go no further."""
-        if self.over is not None or self.timed_out:
-            # slower and slower: a handler that catches this and calls again, for ever, must not freeze the others
+        """Every keyed call of a context begins here: it raises Suspended in an attempt that has stopped or is to stop."""
+        if self.stop_reason is not None or self.timed_out:
+            # with a pause: a handler that catches this and calls again, without end, must not keep the others from running
             self._refusals += 1
             await asyncio.sleep(0 if self._refusals < 10 else 0.1)
-            raise Suspended(self.over or "timed out")
+            raise Suspended(self.stop_reason or "timed out")
         if self.draining:
             if self._busy == 0:
                 self.stop("worker drained", hand_back("worker_drained"))
             else:
                 await self.waits.until_stopped()
-            raise Suspended(self.over)
+            raise Suspended(self.stop_reason)
         if self._waits is not None and self._waits.waiting:
             await self._waits.leave_waiting()
 
@@ -325,7 +325,7 @@ class Run:
             asyncio.get_running_loop().call_soon(self._drain_after_step)
 
     def _drain_after_step(self) -> None:
-        if self._busy == 0 and self.over is None and self._any_blocked:
+        if self._busy == 0 and self.stop_reason is None and self._any_blocked:
             self.stop("worker drained", hand_back("worker_drained"))
         self._drain_if_idle()
 
@@ -340,13 +340,13 @@ class Run:
             return await self.record_busy(events, *effects)
 
     async def record_busy(self, events: Sequence[NewEvent], *effects: Effect) -> int:
-        """`record`, by somebody who is busy already: in a step or tool."""
-        if self.over is not None:
-            raise Suspended(self.over)
+        """`record`, from inside a step or tool, which is busy already."""
+        if self.stop_reason is not None:
+            raise Suspended(self.stop_reason)
         try:
             return await self.store.leases.record(self.lease, events, effects=effects)
         except LeaseLost:
-            self.lose()
+            self.lease_lost()
             raise Suspended("lease lost") from None
 
     def step_began(self, key: str) -> float:
@@ -368,7 +368,7 @@ class Run:
             return
         for key in [key for key, began in steps.items() if now - began >= ANNOUNCE_AFTER]:
             steps[key] = float("inf")  # once
-            self.adopt(asyncio.get_running_loop().create_task(self._announce(key)))
+            self.cancel_with_attempt(asyncio.get_running_loop().create_task(self._announce(key)))
 
     async def _announce(self, key: str) -> None:
         if self._steps is None or self._steps.pop(key, None) is None:
@@ -377,42 +377,42 @@ class Run:
             await self.record([NewEvent("node_started", json.dumps({"key": key}))])
 
     def seconds_until(self, moment: datetime) -> float:
-        """Seconds of database time until `moment`, told from the claim's own time and a monotonic clock."""
+        """Seconds of database time until `moment`, computed from the time of the claim and a monotonic clock."""
         return (moment - self.claimed.claimed_at).total_seconds() - (self.clock.monotonic() - self._claimed_mono)
 
     def database_now(self) -> datetime:
         """Database time as far as this attempt can tell without asking."""
         return self.claimed.claimed_at + timedelta(seconds=self.clock.monotonic() - self._claimed_mono)
 
-    def adopt(self, task: asyncio.Task[Any]) -> None:
-        """A call made from a thread: cancelled when the attempt stops."""
-        self._guests.add(task)
-        task.add_done_callback(self._guests.discard)
+    def cancel_with_attempt(self, task: asyncio.Task[Any]) -> None:
+        """Cancel this task, such as a call made from a thread, when the attempt stops."""
+        self._thread_calls.add(task)
+        task.add_done_callback(self._thread_calls.discard)
 
     async def _stop_branches(self) -> None:
-        """A parallel step that outlives the handler (its sibling raised) would run beside its own next attempt."""
+        """A parallel step that outlives the handler (another branch raised) would run at the same time as the next attempt."""
         for task in list(self._branches):
             task.cancel()
         if self._branches:
             await asyncio.wait(list(self._branches), timeout=10)
 
-    async def _dismiss_guests(self) -> None:
-        for task in list(self._guests):
+    async def _cancel_thread_calls(self) -> None:
+        for task in list(self._thread_calls):
             task.cancel()
-        if self._guests:
-            await asyncio.wait(self._guests, timeout=1)
+        if self._thread_calls:
+            await asyncio.wait(self._thread_calls, timeout=1)
 
     async def _write_progress(self, figure: Effect) -> None:
         try:
             await self.store.leases.record(self.lease, (), effects=(figure,))
         except LeaseLost:
-            self.lose()
-        except PerdureError as error:  # progress is a courtesy; the outcome that follows is not
+            self.lease_lost()
+        except PerdureError as error:  # the outcome that follows matters more than progress
             log.warning("progress not written", **attempt_ids(), error=str(error))
 
 
 class _PayloadOf:
-    """What an error would call it: hardly any is raised, and the words take as long as the check."""
+    """What an error calls a payload, as text only when it is asked for: making the text takes as long as the check."""
 
     __slots__ = ("_claimed",)
 
@@ -424,7 +424,7 @@ class _PayloadOf:
 
 
 class Busy:
-    """`with run.busy():`, as a class because a generator costs thrice as much, twice in every step."""
+    """`with run.busy():`, as a class because a generator costs three times as much, twice in every step."""
 
     __slots__ = ("_branch", "_run")
 

@@ -37,7 +37,7 @@ class Suspendable(Protocol):
     store: Store
     lease: Lease
     history: History
-    over: str | None
+    stop_reason: str | None
 
     def busy(self) -> AbstractContextManager[None]:
         """While it is entered, the attempt is not suspended."""
@@ -56,7 +56,7 @@ class Suspendable(Protocol):
         """End the attempt."""
         ...
 
-    def lose(self) -> None:
+    def lease_lost(self) -> None:
         """The lease is gone."""
         ...
 
@@ -98,7 +98,7 @@ class Waits:
 
     def close(self) -> None:
         """The attempt has ended: each branch that waits gets Suspended."""
-        error = Suspended(self._run.over or "finished")
+        error = Suspended(self._run.stop_reason or "finished")
         for future in [w.done for w in self._open.values()] + list(self._blocked):
             if not future.done():
                 future.set_exception(error)
@@ -154,8 +154,8 @@ class Waits:
                         return answer
                 left = POLL if wait.until is None else self._run.seconds_until(wait.until)
                 await news.wait(min(POLL, max(left, 0.0)))
-                if self._run.over is not None:
-                    raise Suspended(self._run.over)
+                if self._run.stop_reason is not None:
+                    raise Suspended(self._run.stop_reason)
 
     async def _read(self, kind: WaitKind[Store, A], wait: Wait) -> A | None:
         with self._run.busy():  # the attempt is not suspended meanwhile
@@ -166,8 +166,8 @@ class Waits:
 
     @contextlib.asynccontextmanager
     async def _opened(self, kind: WaitKind[Store, object], wait: Wait) -> AsyncIterator[_OpenWait]:
-        if self._run.over is not None:
-            raise Suspended(self._run.over)
+        if self._run.stop_reason is not None:
+            raise Suspended(self._run.stop_reason)
         opened = _OpenWait(kind, wait.until, asyncio.get_running_loop().create_future())
         self._open[wait.key] = opened
         self.note_activity()
@@ -180,7 +180,7 @@ class Waits:
             self.note_activity()
 
     async def _watch(self) -> None:
-        while self._open and self._run.over is None:
+        while self._open and self._run.stop_reason is None:
             self._activity.clear()
             if self._run.is_busy or self.waiting:
                 await self._activity.wait()
@@ -194,7 +194,7 @@ class Waits:
             try:
                 await self._suspend()
             except LeaseLost:
-                self._run.lose()
+                self._run.lease_lost()
             except StoreError:  # it is repeated; if the lease expires meanwhile, the attempt is stopped for that
                 await asyncio.sleep(1)
 
@@ -203,7 +203,7 @@ class Waits:
         times = [wait.until for wait in self._open.values() if wait.until is not None]
         if status is Status.PARKED and times and self._run.seconds_until(min(times)) <= self._linger:
             async with self._status_lock:
-                if self._open and not self._run.is_busy and self._run.over is None:
+                if self._open and not self._run.is_busy and self._run.stop_reason is None:
                     await self._run.store.leases.set_waiting(self._run.lease, True)
                     self.waiting = True
             return
@@ -217,7 +217,7 @@ class Waits:
             try:
                 await self._run.store.leases.set_waiting(self._run.lease, False)
             except LeaseLost:
-                self._run.lose()
+                self._run.lease_lost()
                 raise Suspended("lease lost") from None
             self.waiting = False
             self.note_activity()

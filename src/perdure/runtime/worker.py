@@ -60,9 +60,9 @@ SLOW_HANDLER = 0.1
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """queues: served in turn, each by priority. concurrency: jobs run at once. lease: seconds until an unrenewed job is taken
-    over. linger: seconds a short wait is sat out before parking. drain_timeout: seconds a graceful stop waits for steps.
-    retention: which finished jobs it prunes, None for none. chores: seconds between two checks for jobs of dead workers and for
-    deadlines."""
+    over. linger: seconds that a wait may last without being parked. drain_timeout: seconds a graceful stop waits for steps.
+    retention: which finished jobs it prunes, None for none. chores: seconds between two checks for jobs of crashed workers
+    and for deadlines."""
 
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
     concurrency: int = 100
@@ -122,7 +122,7 @@ class Worker:
         self._log_life("worker started", queues=self.options.queues, kinds=kinds)
         chores = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
         if once:
-            await chores.run_once()  # there may be no other worker to take over the jobs of a dead one
+            await chores.run_once()  # there may be no other worker to take over the jobs of one that crashed
         async with AsyncExitStack() as stack:
             hints = await stack.enter_async_context(self._store.hints.listen("work"))
             background = [

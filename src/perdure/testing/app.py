@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class TestApp(MemoryApp):
-    """An App for tests: in memory, on a clock that the test moves, with workers that run when they are told to.
+    """An App for tests: in memory, on a clock that the test moves, with workers that run when the test calls for it.
 
     It is an `App`: enqueue, look, decide through it. Used inside `async with TestApp(app) as t:`, or `with` in synchronous
     tests, whose calls go through `t.run(...)`. A job is run by `run_until_idle`, or by asking for its result.
@@ -71,14 +71,14 @@ class TestApp(MemoryApp):
 
     def stub(self, stubs: Mapping[str, Callable[..., Any]]) -> None:
         """Add to `stubs`: `t.stub({"search": fake_search})`. A later one of the same name wins."""
-        self.watched.stubs.update(stubs)
-        self.watched.called_stubs.difference_update(stubs)
+        self.monitor.stubs.update(stubs)
+        self.monitor.called_stubs.difference_update(stubs)
 
     @property
     def unused_stubs(self) -> list[str]:
         """The names of stubs that were not called so far: of a step or tool that is named otherwise, or was not come to.
         What `crash_after_each_step` calls counts. A test that needs all of them ends with `assert not t.unused_stubs`."""
-        return [name for name in self.watched.stubs if name not in self.watched.called_stubs]
+        return [name for name in self.monitor.stubs if name not in self.monitor.called_stubs]
 
     @overload
     async def crash_after_each_step(
@@ -141,9 +141,9 @@ class TestApp(MemoryApp):
         app = MemoryApp(
             self._original,
             clock=ManualClock(self.clock.now()),
-            stubs=self.watched.stubs,
+            stubs=self.monitor.stubs,
             lease=self._lease,
             registry=self.registry,
         )
-        app.watched.called_stubs = self.watched.called_stubs
+        app.monitor.called_stubs = self.monitor.called_stubs
         return app

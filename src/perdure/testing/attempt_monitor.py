@@ -1,4 +1,4 @@
-"""What goes on inside the attempts of a test: which run, what they call, and whether all of them sleep on the clock."""
+"""Observes the attempts of a test: which run, what they call, and whether all of them sleep on the clock."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Call:
     value: Any = None
 
 
-class Watch:
-    """Stands between the attempts of a test's workers and what they call.
+class AttemptMonitor:
+    """Calls handlers and their steps for the workers of a test, and keeps a list of these calls.
 
     stubs: functions called in place of those given to the steps and tools of these names.
     """
@@ -48,7 +48,7 @@ class Watch:
         self.calls: list[Call] = []
         """All that began, in order."""
         self.activity = 0
-        """Grows with everything that happens."""
+        """A count that grows with each event, so that a test can see whether anything happened."""
         self.writing = 0
         """Claims, and writes of attempts, that are on their way."""
         self.starting: set[UUID] = set()
@@ -86,7 +86,7 @@ class Watch:
             this.returned = True
             return this.value
         finally:
-            sleeper.set(run)  # between two tries the attempt itself sleeps
+            sleeper.set(run)  # between two calls the attempt itself sleeps
             unended.discard(this)
             self._call_ended.set()
             self.activity += 1

@@ -20,10 +20,10 @@ from perdure.model.timing import Duration
 from perdure.runtime.validation import check_moment, check_seconds
 
 sleeper: contextvars.ContextVar[object] = contextvars.ContextVar("perdure_sleeper", default=None)
-"""On whose account this code sleeps: `ManualClock.asleep` counts by it."""
+"""The attempt or call that this code runs in: `ManualClock.asleep` counts sleeps by it."""
 
 BACKGROUND = object()
-"""The sleeper of what a worker does beside its attempts: nobody waits for its sleeps."""
+"""The sleeper of what a worker does besides its attempts: no attempt waits for its sleeps."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -54,7 +54,7 @@ class ManualClock:
     def advance(self, duration: Duration) -> None:
         """Move on by a duration (seconds or text such as "1h"), in one jump: what was due on the way is due now.
 
-        Leases that nobody renews run out; the living workers of a TestApp keep theirs. May be called from any thread, also by
+        Leases that are not renewed expire; the running workers of a TestApp keep theirs. May be called from any thread, also by
         a fake that pretends to take long. Raises InvalidInput.
         """
         self._move(_milliseconds(check_seconds(duration, "duration")))
@@ -69,19 +69,19 @@ class ManualClock:
         self._move(left)
 
     def next_timer(self) -> datetime | None:
-        """When the next timer rings that somebody waits for."""
+        """When the next timer is due that an attempt waits for."""
         with self._lock:
             due = min((t.due for t in self._timers if not t.cancelled and t.awaited), default=None)
         return None if due is None else self._began + timedelta(milliseconds=due)
 
     def _move(self, milliseconds: int) -> None:
-        ringing = []
+        due = []
         with self._lock:
             self._passed += milliseconds
             while self._timers and self._timers[0].due <= self._passed:
-                ringing.append(heapq.heappop(self._timers))
-        for timer in ringing:
-            timer.ring()
+                due.append(heapq.heappop(self._timers))
+        for timer in due:
+            timer.fire()
 
     # -- what the runtime needs of a clock; see `model.timing.Clock` ---------------------------------------------------
 
@@ -96,12 +96,12 @@ class ManualClock:
         if length == 0:
             await asyncio.sleep(0)
             return
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_later(length, _resolve, over)
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.call_later(length, _resolve, woken)
         timer.awaited = sleeper.get() is not BACKGROUND
         try:
             with self.sleeping():
-                await over
+                await woken
         finally:
             timer.cancel()
 
@@ -125,7 +125,7 @@ class ManualClock:
             if due > self._passed:
                 heapq.heappush(self._timers, timer)
                 return timer
-        timer.ring()
+        timer.fire()
         return timer
 
     def timeout(self, seconds: float | None) -> _Timeout:
@@ -153,9 +153,9 @@ class _Timer:
         """See `model.timing.Timer`."""
         self.cancelled = True
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         """Call back soon; from any thread."""
-        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # its loop is closed: no task waits there any more
             self._loop.call_soon_threadsafe(self._call)
 
     def _call(self) -> None:
@@ -164,7 +164,7 @@ class _Timer:
 
 
 class _Timeout:
-    """asyncio's own timeout, told by the clock when its time is up."""
+    """asyncio's own timeout, which the clock ends when its time is up."""
 
     def __init__(self, clock: ManualClock, seconds: float | None) -> None:
         self._clock = clock

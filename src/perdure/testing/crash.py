@@ -16,7 +16,7 @@ from perdure.model.jobs import Job
 from perdure.model.states import Status
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler
-from perdure.testing.attempt_monitor import Watch
+from perdure.testing.attempt_monitor import AttemptMonitor
 from perdure.testing.memory import MemoryApp
 
 Decide = Callable[[App, Approval], Awaitable[object]]
@@ -27,7 +27,7 @@ _MOST_TURNS = 10_000
 
 _NAMES = {
     "node_finished": "step '{key}'",
-    "step_failed": "a failed try of step '{key}'",
+    "step_failed": "a failed call of step '{key}'",
     "tool_called": "the call of tool '{key}'",
     "tool_returned": "the return of tool '{key}'",
     "tool_failed": "the failure of tool '{key}'",
@@ -179,7 +179,7 @@ class CrashCheck:
                 crash=crash,
                 jobs=await app.jobs.count(by="kind"),
                 recorded=frozenset(recorded),
-                rerun=_rerun(app.watched, job.id, recorded),
+                rerun=_rerun(app.monitor, job.id, recorded),
                 effects=copy.deepcopy(self._effects),
             )
 
@@ -196,11 +196,11 @@ class CrashCheck:
         raise AssertionError(f"{self._handler.name} comes to no end: {_MOST_TURNS:,} times it slept, retried or asked")
 
     async def _answer(self, app: MemoryApp) -> bool:
-        """Have all decided that a suspended job waits for; False where there was nothing to decide, or nobody did."""
+        """Have everything decided that a suspended job waits for; False where nothing was to be decided, or was."""
         decided = False
         for approval in (await app.approvals.list(limit=1000)).items:
             if (await app.jobs.get(approval.job_id)).status is not Status.WAITING_FOR_APPROVAL:
-                continue  # its worker is dead; the next one may have to tell people first
+                continue  # its worker was killed; the next one may have to notify people first
             if approval.kind == "question":
                 await _answer_truly(app, approval)
             else:
@@ -216,15 +216,15 @@ async def say_yes(app: App, approval: Approval) -> None:
 
 async def _answer_truly(app: MemoryApp, question: Approval) -> None:
     """Say what happened to a tool call that the crash cut off: we saw it."""
-    calls = [c for c in app.watched.calls if c.job_id == question.job_id and c.key == question.payload["tool"]]
+    calls = [c for c in app.monitor.calls if c.job_id == question.job_id and c.key == question.payload["tool"]]
     if calls and calls[-1].returned:
         await app.approve(question.id, edited={"outcome": "happened", "result": calls[-1].value})
     else:
         await app.approve(question.id, edited={"outcome": "retry"})
 
 
-def _rerun(watch: Watch, job_id: UUID, recorded: dict[str, int | None]) -> str | None:
-    for call in watch.calls:
+def _rerun(monitor: AttemptMonitor, job_id: UUID, recorded: dict[str, int | None]) -> str | None:
+    for call in monitor.calls:
         by = recorded.get(call.key)
         if call.job_id == job_id and by is not None and call.attempt > by:
             return call.key
@@ -248,7 +248,7 @@ def _difference(one: _Run, other: _Run, this: str, that: str) -> str:
 
 
 def _cause(crashed: Job, whole: Job) -> str:
-    """Why the end of the crashed one differs, as far as that can be told from the outside."""
+    """Why the end of the crashed one differs, as far as that can be seen from outside."""
     most, used = whole.max_retries, whole.retry_count
     if crashed.status is Status.DEADLETTER and whole.status is not Status.DEADLETTER and used >= most:
         return (

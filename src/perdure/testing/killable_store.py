@@ -17,7 +17,7 @@ from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.store.errors import lease_lost
 from perdure.store.protocol import Store, Topic
-from perdure.testing.attempt_monitor import Watch
+from perdure.testing.attempt_monitor import AttemptMonitor
 
 LAST_CALLS = 1.0
 """Seconds of real time for functions that parallel branches have called to end before a worker is killed: then the test knows
@@ -50,10 +50,12 @@ killed worker goes unnoticed."""
 class KillableStore:
     """A store until `kill` is called; after that nothing its worker still does is written, and what it holds stays leased."""
 
-    def __init__(self, store: Store, watch: Watch, rule: KillRule | None, *, on_kill: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, monitor: AttemptMonitor, rule: KillRule | None, *, on_kill: Callable[[], None]
+    ) -> None:
         self.tenant_id, self.clock = store.tenant_id, store.clock
         self.now = store.now
-        switch = _KillSwitch(store, watch, rule, on_kill)
+        switch = _KillSwitch(store, monitor, rule, on_kill)
         self._switch = switch
         self._store = store
         self.leases = _KillableLeases(switch, store)
@@ -83,9 +85,11 @@ class KillableStore:
 class _KillSwitch:
     """Whether the worker was killed, and what it holds."""
 
-    def __init__(self, store: Store, watch: Watch, rule: KillRule | None, on_kill: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, monitor: AttemptMonitor, rule: KillRule | None, on_kill: Callable[[], None]
+    ) -> None:
         self.store = store
-        self.watch = watch
+        self.monitor = monitor
         self.held: dict[UUID, Lease] = {}
         self.killed = False
         self._rule = rule
@@ -103,13 +107,13 @@ class _KillSwitch:
     async def writing(self, lease: Lease) -> AsyncIterator[None]:
         """A write of this attempt. Raises LeaseLost, at its beginning or its end, if the worker was killed."""
         await self._refuse_killed(lease)
-        self.watch.writing += 1
-        self.watch.activity += 1
+        self.monitor.writing += 1
+        self.monitor.activity += 1
         try:
             yield
         finally:
-            self.watch.writing -= 1
-            self.watch.activity += 1
+            self.monitor.writing -= 1
+            self.monitor.activity += 1
         await self._refuse_killed(lease)
 
     async def _refuse_killed(self, lease: Lease) -> None:
@@ -121,7 +125,7 @@ class _KillSwitch:
         """An attempt has just committed an event of this type. Raises LeaseLost if its worker is killed now."""
         if self._rule is not None and self._rule.reached(lease.job_id, type, key):
             self.killed = True
-            await self.watch.no_calls(LAST_CALLS)
+            await self.monitor.no_calls(LAST_CALLS)
             self.kill()
             raise lease_lost(lease)
 
@@ -165,7 +169,7 @@ class _KillableLeases(_Reads):
         if not switch.killed and outcome.status.terminal:
             await switch.check_kill(lease, "returned", None)
         async with switch.writing(lease):
-            switch.watch.starting.discard(lease.job_id)  # given back before it began
+            switch.monitor.starting.discard(lease.job_id)  # given back before it began
             status = await self._leases.finish(lease, outcome, **more)
             switch.held.pop(lease.job_id, None)
         return status
@@ -185,14 +189,14 @@ class _KillableLeases(_Reads):
         switch = self._switch
         if switch.killed:
             return []
-        switch.watch.writing += 1
+        switch.monitor.writing += 1
         try:
             claimed = await self._leases.claim(**options)
         finally:
-            switch.watch.writing -= 1
+            switch.monitor.writing -= 1
         switch.held |= {job.id: job.lease for job in claimed}
-        switch.watch.starting |= {job.id for job in claimed}
-        switch.watch.activity += bool(claimed)
+        switch.monitor.starting |= {job.id for job in claimed}
+        switch.monitor.activity += bool(claimed)
         return claimed
 
     async def heartbeat(self, leases: Sequence[Lease], **options: Any) -> set[UUID]:

@@ -1,4 +1,4 @@
-"""An App in memory, on a manual clock, whose workers run when they are told to and stop when there is nothing to do."""
+"""An App in memory, on a manual clock, whose workers run when the test calls for it and stop when there is nothing to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perdure.runtime.registry import Handler, Registry
 from perdure.runtime.validation import check_seconds
 from perdure.runtime.worker import Worker, WorkerOptions
 from perdure.store.protocol import Store
-from perdure.testing.attempt_monitor import Watch
+from perdure.testing.attempt_monitor import AttemptMonitor
 from perdure.testing.clock import BACKGROUND, ManualClock, sleeper
 from perdure.testing.killable_store import KillableStore, KillRule
 from perdure.testing.memory_backend import MemoryBackend
@@ -41,7 +41,7 @@ PATIENCE = 5.0
 """Seconds of real time that a claimed job has for its attempt to begin: else its lease was lost before."""
 
 MOST_ATTEMPTS = 10_000
-"""In one run; more are taken for jobs that go on for ever."""
+"""In one run; more are taken for jobs that never end."""
 
 _LIVE = tuple(status for status in Status if not status.terminal)
 
@@ -90,8 +90,8 @@ class MemoryApp(App):
         self.clock = clock or ManualClock()
         self.kill_rule: KillRule | None = None
         """Decides when a worker is killed; None: never."""
-        self.watched = Watch(self.clock, stubs or {})
-        self.backend = self._memory = MemoryBackend(self.clock, self.watched.invoke, self._wait)
+        self.monitor = AttemptMonitor(self.clock, stubs or {})
+        self.backend = self._memory = MemoryBackend(self.clock, self.monitor.invoke, self._wait)
         self._original = app
         self._lease = check_seconds(lease, "lease")
         self._working = threading.Lock()
@@ -133,7 +133,7 @@ class MemoryApp(App):
         """Run a worker, here, until no job is due; return how many attempts it ran.
 
         advance: True moves the clock on to the next moment at which anything is due (a sleep, a retry, a delayed job, an
-        expiry, a deadline, the lease of a dead worker), and so on until nothing will ever be due by itself; a duration lets
+        expiry, a deadline, the lease of a killed worker), and so on until nothing will ever be due by itself; a duration lets
         that much time pass, likewise moment by moment. Nothing waits in real time, except for what handlers really do. Time
         that passes inside an attempt (the backoff of a step's own retries, a fake that sleeps on the clock) passes in any case.
         Raises AssertionError if that takes more than 10,000 attempts, RuntimeError inside of a handler, InvalidInput.
@@ -145,7 +145,7 @@ class MemoryApp(App):
         """See `Jobs.wait`, with the worker that this takes: `timeout` is time of the clock, which is moved on until the job is
         finished. Raises WaitTimeout, also where nothing will ever happen by itself."""
         until = None if seconds is None else self._after(seconds)
-        if not await self._wait_beside_worker(id, until):
+        if not await self._wait_for_running_worker(id, until):
             await self._go(advance=True, until=until, job_id=id)
         job = await self.jobs.get(id)
         if job.status.terminal:
@@ -157,7 +157,7 @@ class MemoryApp(App):
             + waits
         )
 
-    async def _wait_beside_worker(self, job_id: UUID, until: datetime | None) -> bool:
+    async def _wait_for_running_worker(self, job_id: UUID, until: datetime | None) -> bool:
         """While a worker runs already (another caller waits as well, or a handler is the caller), wait for what it does. True
         where that was enough: the job is finished, or the time is up."""
         async with (await self.open()).hints.listen("news") as news:
@@ -182,14 +182,14 @@ class MemoryApp(App):
             raise RuntimeError("this is run by a worker of this TestApp: it cannot run another one inside of that")
         while not self._working.acquire(blocking=False):  # noqa: ASYNC110  a thread may hold it, and it must not block
             await asyncio.sleep(SETTLE)
-        before = self.watched.attempts
+        before = self.monitor.attempts
         try:
             for _ in range(MOST_ATTEMPTS):
-                so_far = self.watched.attempts
+                so_far = self.monitor.attempts
                 await self._run_worker(before + MOST_ATTEMPTS)
                 if job_id is not None and (await self.jobs.get(job_id)).status.terminal:
                     break
-                if self.watched.attempts > so_far and await self._anything_due():
+                if self.monitor.attempts > so_far and await self._anything_due():
                     continue  # in a queue that was not served yet
                 if not advance or not await self.move_on(until):
                     break
@@ -197,7 +197,7 @@ class MemoryApp(App):
                 raise _endless()
         finally:
             self._working.release()
-        return self.watched.attempts - before
+        return self.monitor.attempts - before
 
     async def _anything_due(self) -> bool:
         now = self.clock.now()
@@ -220,7 +220,7 @@ class MemoryApp(App):
         home = await self.open()
         counted = await self.jobs.count(by="queue", status=_LIVE)
         queues = {DEFAULT_QUEUE, *(h.policy.queue for h in self.registry), *counted}
-        store = KillableStore(home, self.watched, self.kill_rule, on_kill=lambda: worker.stop(now=True))
+        store = KillableStore(home, self.monitor, self.kill_rule, on_kill=lambda: worker.stop(now=True))
         # it lives as long as it runs, so its leases never run out, however far the clock jumps
         options = WorkerOptions(queues=tuple(sorted(queues)), lease=MAX_DURATION, linger=0.0)
         worker = _QuietWorker(cast("Store", store), self.registry, options, invoke=self.backend.invoke)
@@ -230,33 +230,33 @@ class MemoryApp(App):
         quiet_since = time.monotonic()
         try:
             while not working.done():
-                activity = self.watched.activity
+                activity = self.monitor.activity
                 await asyncio.wait({working}, timeout=SETTLE)
-                if self.watched.attempts > most_attempts:
+                if self.monitor.attempts > most_attempts:
                     store.kill()
-                elif self.watched.activity != activity:
+                elif self.monitor.activity != activity:
                     quiet_since = time.monotonic()
-                elif self.watched.all_sleep and (
-                    time.monotonic() - quiet_since > PATIENCE or not self.watched.begins_soon(options.concurrency)
+                elif self.monitor.all_sleep and (
+                    time.monotonic() - quiet_since > PATIENCE or not self.monitor.begins_soon(options.concurrency)
                 ):
                     await self._let_time_pass(home)
         finally:
-            self.watched.starting.clear()
+            self.monitor.starting.clear()
             if not working.done():  # the test itself is cut off
                 store.kill()
             await working
             if store.killed:
                 await store.expire_leases(self._lease)
-        if self.watched.attempts > most_attempts:
+        if self.monitor.attempts > most_attempts:
             raise _endless()
 
     async def _let_time_pass(self, store: Store) -> None:
         """Move the clock to what comes first: a timer inside an attempt, or something that is due in the database, unless the
         worker is about to take that up."""
-        now, activity = self.clock.now(), self.watched.activity
+        now, activity = self.clock.now(), self.monitor.activity
         moments = await self._moments()
         timer = self.clock.next_timer()
-        if self.watched.activity != activity or not self.watched.all_sleep:
+        if self.monitor.activity != activity or not self.monitor.all_sleep:
             return  # something happened while we looked
         if not any(moment <= now for moment in moments) and (moments or timer is not None):
             self.clock.advance_to(min([*moments, timer] if timer is not None else moments))
@@ -309,6 +309,6 @@ class MemoryApp(App):
 
 def _endless() -> AssertionError:
     return AssertionError(
-        f"{MOST_ATTEMPTS:,} turns and no end: some job sleeps or snoozes for ever; "
+        f"{MOST_ATTEMPTS:,} turns and no end: some job sleeps or snoozes without end; "
         'say how far to go: run_until_idle(advance="1d")'
     )

@@ -169,15 +169,15 @@ async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -
     await _notify(notify, request)
     event = NewEvent("approval_notified", json.dumps({"key": question.key, "approval": str(approval.id)}))
     await run.record([event])
-    # who was told may have answered: then there is nothing to wait for
+    # a person who was notified may have answered: then there is nothing to wait for
     return await run.store.approvals.get_approval(approval.id)
 
 
 async def _notify(notify: Notify, request: ApprovalRequest) -> None:
     try:
-        told = notify(request)
-        if inspect.isawaitable(told):
-            await told
+        sent = notify(request)
+        if inspect.isawaitable(sent):
+            await sent
     except Verdict:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, it is passed on
@@ -190,7 +190,7 @@ async def _guarded(run: Run, writing: Awaitable[Approval]) -> Approval:
     try:
         return await writing
     except LeaseLost:
-        run.lose()
+        run.lease_lost()
         raise Suspended("lease lost") from None
 
 
@@ -256,5 +256,5 @@ async def ask_what_happened(
             case "retry":
                 return None
             case _:
-                raise UnknownOutcome(f"nobody said what happened to tool '{key}': it is not silently run again")
+                raise UnknownOutcome(f"what happened to tool '{key}' was not answered, so it is not called again")
     raise AssertionError("unreachable")

@@ -156,17 +156,17 @@ class BlockingContext:
         if asyncio._get_running_loop() is self._loop:
             coroutine.close()
             raise InvalidInput(
-                "a plain handler's context was called on the worker's event loop, which would stand still for ever",
+                "a plain handler's context was called on the worker's event loop, which would never go on",
                 hint="call it from the handler's own thread, not from an async function; or make the handler async",
             )
 
-        async def guest() -> R:
+        async def call() -> R:
             task = asyncio.current_task()
             assert task is not None
-            run.adopt(task)
+            run.cancel_with_attempt(task)
             return await coroutine
 
         try:
-            return asyncio.run_coroutine_threadsafe(guest(), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
-            raise Suspended(run.over or "timed out") from None
+            raise Suspended(run.stop_reason or "timed out") from None

@@ -39,7 +39,7 @@ class CallKind(ABC):
 
     noun: observer.Call
     has_side_effect: bool
-    """Whether it may never be repeated silently: what was called and did not return has an unknown outcome."""
+    """Whether its functions change something outside: a call that was begun and did not return has an unknown outcome."""
 
     @abstractmethod
     def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
@@ -101,7 +101,7 @@ class Caller:
 
     async def enter(self, name: str, options: CallOptions) -> str:
         """Begin a keyed call; returns its key. Raises Suspended if the attempt may not go on, InvalidInput for a bad name."""
-        if self._run.hindered:
+        if self._run.must_enter:
             await self._run.enter()
         return self._keys.next(name, options.key)
 

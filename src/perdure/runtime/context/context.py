@@ -54,7 +54,7 @@ class JobContext:
     def _caller(self) -> Caller:
         return Caller(self._run)
 
-    # -- who am I ------------------------------------------------------------------------------------------------------
+    # -- the job -------------------------------------------------------------------------------------------------------
 
     @property
     def job_id(self) -> UUID:
@@ -105,9 +105,9 @@ class JobContext:
     ) -> JobContext:
         """The same context with other options for the calls made through it.
 
-        retries: further tries of a step inside this attempt, after `backoff`. timeout: seconds per try. key: tells parallel
-        calls of one name apart. on_change: what to do when a recorded call comes with other arguments: "fail" naming it,
-        "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
+        retries: how often a function that raised is called again in this attempt, after `backoff`. timeout: seconds of one call.
+        key: distinguishes parallel calls of one name. on_change: what to do when a recorded call comes with other arguments:
+        "fail" naming it, "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
         """
         other = JobContext(self._run)
         other._caller = self._caller  # it counts how often a name was used
@@ -150,7 +150,7 @@ class JobContext:
 
     async def sleep(self, name: str, duration: Duration) -> None:
         """Wait `duration` (seconds or text such as "1h") of database time. Longer than a moment, it parks the job and frees
-        the worker; a restart does not begin it anew. Raises InvalidInput for a bad duration, StepChanged."""
+        the worker; a restart does not begin it again. Raises InvalidInput for a bad duration, StepChanged."""
         key = await self._caller.enter(name, self._options)
         await wait_once(self._run, TIMER, key, duration=duration)
 
