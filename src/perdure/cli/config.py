@@ -64,7 +64,7 @@ def get(cli: Cli, name: Annotated[str, typer.Argument(metavar="NAME", help="A se
 
 @command(app, "path", example="perdure config path")
 def path(cli: Cli) -> None:
-    """Print the files that are looked into, the first one first, and which of them exist."""
+    """Print the files that settings are read from, in order of precedence, and whether they exist."""
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     files = [Path.cwd() / PROJECT_FILE, Path(home, "perdure", "config.toml")]
     rows: list[dict[str, Any]] = [{"path": str(f), "exists": f.exists()} for f in files]

@@ -156,7 +156,7 @@ async def prune(
 ) -> None:
     """Delete finished jobs with their events, attempts and approvals, permanently, in small transactions.
 
-    Unfinished jobs are never touched. Stopped at any moment it leaves whole jobs; run it again to continue.
+    Unfinished jobs are never touched. If it is interrupted, each job is either complete or pruned; run it again to continue.
     With --export each job is written and synced to the file before it is deleted.
     """
     if export in ("", "-"):

@@ -33,5 +33,5 @@ class Paging:
     """The options of every list."""
 
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most this many; default 50", min=1)] = 50
-    cursor: Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where a page ended")] = None
+    cursor: Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue where a page ended")] = None
     all: Annotated[bool, typer.Option("--all", help="Every page")] = False

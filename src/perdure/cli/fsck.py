@@ -30,9 +30,7 @@ perdure fsck -o jsonl | jq -r 'select(.fixed | not) | .job_id'""",
 )
 async def fsck(
     cli: Cli,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Repair what is safe, each thing in a transaction of its own")
-    ] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe, each repair in its own transaction")] = False,
 ) -> int:
     """Check that every job fits its log, and repair what is safe.
 

@@ -16,7 +16,8 @@ app = group("Start, read and control jobs.", "perdure jobs ls --status running")
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs; - reads ids from stdin")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A job: its id, or 6 or more of its last hex digits")]
 Statuses = Annotated[
-    list[str] | None, typer.Option("--status", metavar="STATUS", help="In this state; several with commas or repeated")
+    list[str] | None,
+    typer.Option("--status", metavar="STATUS", help="With this status; several with commas or repeated"),
 ]
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Of this kind (handler)")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="QUEUE", help="In this queue")]

@@ -43,12 +43,15 @@ async def start(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key is the same job")
     ] = None,
-    delay: Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Start after this: 90s, 15m")] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="Start after this time: 90s, 15m")
+    ] = None,
     run_at: Annotated[
         str | None, typer.Option("--run-at", metavar="TIME", help="Start then: 2026-12-24T18:00Z, tomorrow 09:00")
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="Fail if not done by then: a time, or 2h from now")
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="Fail if not finished by then: a time, or 2h from now"),
     ] = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="1-9", help="9 is the most urgent; default 5")

@@ -209,7 +209,7 @@ async def stop(
     ids: SomeIds = None,
     all: Annotated[bool, typer.Option("--all", help="Every worker")] = False,
     now: Annotated[
-        bool, typer.Option("--now", help="Do not wait for running steps: cut them off, they run again")
+        bool, typer.Option("--now", help="Do not wait for running steps: they are cancelled and run again")
     ] = False,
 ) -> int:
     """Ask workers to stop: they finish running steps, hand back their other jobs and end. Without an id: the one that runs."""

@@ -55,7 +55,7 @@ async def stop_worker(client: Client, worker_id: str | None = None, *, all: bool
     """Ask a worker to stop: it finishes running steps, hands back the rest and ends.
 
     worker_id: this one, by its id or its last 6 or more characters; None: the only one that runs. all: every worker that runs.
-    now: running steps are cut off as well, and run again.
+    now: running steps are cancelled as well, and run again.
     """
     return await _ask(client, worker_id, WorkerCommand.STOP_NOW if now else WorkerCommand.STOP, all=all)
 
