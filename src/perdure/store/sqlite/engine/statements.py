@@ -16,7 +16,7 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from perdure.store.statements import compiled, load_statements
@@ -85,6 +85,20 @@ def write_rows(conn: sqlite3.Connection, name: str, rows: Sequence[Sequence[Any]
         changed += conn.execute(_of_width(name, width), (*shared, *chain.from_iterable(some))).rowcount
         start += width
     return changed
+
+
+def update_rows(conn: sqlite3.Connection, name: str, rows: Sequence[Sequence[Any]], **values: Any) -> None:
+    """Run a named statement that changes what its rows name, with rows of nulls behind them: they name nothing, and so it is
+    a single statement for up to 512 rows.
+
+    values: the parameters that all rows share.
+    """
+    shared = [values[parameter] for parameter in row_list(name).parameters]
+    for start in range(0, len(rows), _WIDEST):
+        some = rows[start : start + _WIDEST]
+        width = 1 << (len(some) - 1).bit_length()
+        nulls = repeat(None, (width - len(some)) * len(some[0]))
+        conn.execute(_of_width(name, width), (*shared, *chain.from_iterable(some), *nulls))
 
 
 def one_row(name: str, row: Sequence[Any], **values: Any) -> tuple[str, list[Any]]:

@@ -14,7 +14,7 @@ from perdure.model.settlement import Settlement, settle_outcome
 from perdure.model.states import Status
 from perdure.store.errors import lease_lost
 from perdure.store.sqlite.engine.codec import CODEC, json_array, span
-from perdure.store.sqlite.engine.statements import SQL, write_rows
+from perdure.store.sqlite.engine.statements import SQL, update_rows, write_rows
 from perdure.store.sqlite.leases.effects import EffectBatch
 from perdure.store.sqlite.leases.lease_check import Claim, Holder, held_heads, holder_of, holds, live_claims
 
@@ -39,8 +39,8 @@ def finish_item(tenant_id: str, lease: Lease, outcome: Outcome, effects: Sequenc
 def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> Sequence[Status | LeaseLost]:
     """End the attempts that returned: all claims are dropped first, then the jobs move."""
     results: list[Status | LeaseLost] = []
-    completed: dict[str, dict[str, tuple[int, str | None, int | None]]] = {}
-    """By worker: version and result of its jobs, and the microseconds that their handlers ran."""
+    completed: dict[str, list[tuple[Any, ...]]] = {}
+    """By worker: rows of `complete_many`."""
     ids: set[str] = set()
     effects = EffectBatch(conn, now)
     heads = held_heads(conn, now, [item.id for item in items], [item.holder for item in items])
@@ -52,15 +52,13 @@ def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem
         ids.add(id)
         effects.add(id, item.holder.tenant_id, item.effects)
         ran = item.ran if item.outcome.started else None
-        completed.setdefault(item.holder.worker_id, {})[id] = (head + 1, item.outcome.result, ran)
+        completed.setdefault(item.holder.worker_id, []).append((id, head + 1, item.outcome.result, ran))
         results.append(Status.COMPLETED)
     effects.write()
     if ids:
         conn.execute(SQL["drop_claims"], {"ids": json_array(ids)})
-    for worker_id, jobs in completed.items():
-        note = json.dumps({"worker": worker_id})
-        values = {"jobs": json.dumps(jobs, ensure_ascii=False), "now": now, "note": note}
-        conn.execute(SQL["complete_many"], values)
+    for worker_id, rows in completed.items():
+        update_rows(conn, "complete_many", rows, now=now, note=json.dumps({"worker": worker_id}))
     return results
 
 

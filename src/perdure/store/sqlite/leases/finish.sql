@@ -1,9 +1,10 @@
 -- The end of an attempt.
 
 -- name: complete_many
--- Their claims are gone; jobs: JSON object of job ids, each with version, result and the microseconds that its handler ran
+-- Their claims are gone. JSON would be read several times for each row.
+with e (id, version, result, ran) as (values :rows(id, version, result, ran))
 update jobs set status = 'COMPLETED', prev_status = status, finished_at = :now, updated_at = :now, note = :note,
-  version = e.value ->> 0, result = e.value ->> 1, ran = e.value ->> 2 from json_each(:jobs) e where jobs.id = e.key
+  version = e.version, result = e.result, ran = e.ran from e where jobs.id = e.id
 
 -- name: drop_claims
 -- only: sqlite of many jobs; drop_claim is that of one; ids: JSON array

@@ -262,8 +262,17 @@ begin
   select raise(abort, 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay');
 end;
 
-create trigger jobs_guard
-before update of status, version, attempt, next_retry_at, finished_at, error_message, idempotency_key on jobs
+-- Before the update: OR REPLACE deletes the other job first.
+create trigger jobs_key_taken_again before update of idempotency_key on jobs
+when new.idempotency_key is not old.idempotency_key and exists (select 1 from jobs j where j.tenant_id = new.tenant_id
+  and j.kind = new.kind and j.idempotency_key = new.idempotency_key and j.id <> new.id)
+begin
+  select raise(abort, 'UNIQUE constraint failed: idempotency_key belongs to another job of this kind');
+end;
+
+-- After the update: for a trigger before it SQLite reads each row twice. A refusal undoes what other
+-- triggers did meanwhile.
+create trigger jobs_guard after update of status, version, attempt, next_retry_at, finished_at, error_message on jobs
 when new.version < old.version or new.attempt < old.attempt
   or case when old.status = new.status then
       (new.version <> old.version
@@ -272,8 +281,6 @@ when new.version < old.version or new.attempt < old.attempt
       or (new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'CANCELLED' or new.status = 'DEADLETTER')
         <> (new.finished_at is not null)
       or (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
-      or (new.idempotency_key is not old.idempotency_key and exists (select 1 from jobs j where j.tenant_id = new.tenant_id
-        and j.kind = new.kind and j.idempotency_key = new.idempotency_key and j.id <> new.id))
     else not case old.status
       when 'PENDING' then new.status = 'RUNNING' or new.status = 'FAILED' or new.status = 'CANCELLED'
       when 'RUNNING' then new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'RETRY' or new.status = 'WAITING'
@@ -287,67 +294,83 @@ when new.version < old.version or new.attempt < old.attempt
         or new.status = 'DEADLETTER'
       when 'WAITING_FOR_APPROVAL' then new.status = 'RUNNING' or new.status = 'FAILED' or new.status = 'CANCELLED'
       else 0 end
+      or (new.version > old.version and new.prev_status = old.status and case new.status
+        when 'RUNNING' then new.finished_at is not null or new.error_message is not null or new.next_retry_at is not null
+        when 'COMPLETED' then new.finished_at is null or new.error_message is not null or new.next_retry_at is not null
+          or exists (select 1 from job_claims k where k.job_id = new.id)
+        when 'WAITING' then new.finished_at is not null or new.error_message is not null or new.next_retry_at is not null
+        else (new.status = 'RETRY') <> (new.next_retry_at is not null)
+          or (new.status = 'FAILED' or new.status = 'CANCELLED' or new.status = 'DEADLETTER') <> (new.finished_at is not null)
+          or (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
+          or exists (select 1 from job_claims k where k.job_id = new.id) end)
     end
 begin
   select case
     when new.version < old.version or new.attempt < old.attempt
       then raise(abort, 'version and attempt of a job cannot be rewritten')
-    when old.status = new.status and (new.status = 'RETRY') <> (new.next_retry_at is not null)
+    when old.status <> new.status and not case old.status
+      when 'PENDING' then new.status in ('RUNNING', 'FAILED', 'CANCELLED')
+      when 'RUNNING' then new.status in ('COMPLETED', 'FAILED', 'RETRY', 'WAITING', 'PARKED', 'WAITING_FOR_APPROVAL', 'CANCELLED',
+        'DEADLETTER')
+      when 'RETRY' then new.status in ('RUNNING', 'CANCELLED', 'FAILED', 'DEADLETTER')
+      when 'WAITING' then new.status in ('RUNNING', 'PARKED', 'RETRY', 'FAILED', 'CANCELLED', 'DEADLETTER')
+      when 'PARKED' then new.status in ('RUNNING', 'FAILED', 'CANCELLED', 'DEADLETTER')
+      when 'WAITING_FOR_APPROVAL' then new.status in ('RUNNING', 'FAILED', 'CANCELLED')
+      else 0 end
+      then case old.status
+        when 'PENDING' then raise(abort, 'illegal transition from PENDING')
+        when 'RUNNING' then raise(abort, 'illegal transition from RUNNING')
+        when 'RETRY' then raise(abort, 'illegal transition from RETRY')
+        when 'WAITING' then raise(abort, 'illegal transition from WAITING')
+        when 'PARKED' then raise(abort, 'illegal transition from PARKED')
+        when 'WAITING_FOR_APPROVAL' then raise(abort, 'illegal transition from WAITING_FOR_APPROVAL')
+        else raise(abort, 'illegal transition from a terminal state') end
+    when (new.status = 'RETRY') <> (new.next_retry_at is not null)
       then raise(abort, 'CHECK constraint failed: jobs_next_retry_at (it is set exactly in RETRY)')
-    when old.status = new.status and (new.status in ('FAILED', 'DEADLETTER')) <> (new.error_message is not null)
+    when (new.status in ('FAILED', 'DEADLETTER')) <> (new.error_message is not null)
       then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
-    when old.status = new.status and (new.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER'))
-        <> (new.finished_at is not null)
+    when (new.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')) <> (new.finished_at is not null)
       then raise(abort, 'CHECK constraint failed: jobs_finished_at (it is set exactly in the terminal states)')
-    when old.status = new.status and new.idempotency_key is not old.idempotency_key and exists (select 1 from jobs j
-        where j.tenant_id = new.tenant_id and j.kind = new.kind and j.idempotency_key = new.idempotency_key and j.id <> new.id)
-      then raise(abort, 'UNIQUE constraint failed: idempotency_key belongs to another job of this kind')
-    when old.status = new.status then raise(abort, 'jobs.version moved without an event')
-    when old.status = 'PENDING' then raise(abort, 'illegal transition from PENDING')
-    when old.status = 'RUNNING' then raise(abort, 'illegal transition from RUNNING')
-    when old.status = 'RETRY' then raise(abort, 'illegal transition from RETRY')
-    when old.status = 'WAITING' then raise(abort, 'illegal transition from WAITING')
-    when old.status = 'PARKED' then raise(abort, 'illegal transition from PARKED')
-    when old.status = 'WAITING_FOR_APPROVAL' then raise(abort, 'illegal transition from WAITING_FOR_APPROVAL')
-    else raise(abort, 'illegal transition from a terminal state') end;
+    when old.status <> new.status then raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
+    else raise(abort, 'jobs.version moved without an event') end;
 end;
 
 -- What follows from a transition: its event, and the transient tables kept in step ------------------------------------------
 
--- A statement of perdure's own: it raised the version and named the status it found. Such a row must be whole.
+-- A statement of perdure's own: it raised the version and named the status it found.
 create trigger jobs_moved after update of status on jobs
 when old.status <> new.status and new.version > old.version and new.prev_status = old.status
 begin
-  select case
-    when (new.status = 'RETRY') <> (new.next_retry_at is not null)
-      then raise(abort, 'CHECK constraint failed: jobs_next_retry_at (it is set exactly in RETRY)')
-    when (new.status = 'COMPLETED' or new.status = 'FAILED' or new.status = 'CANCELLED' or new.status = 'DEADLETTER')
-        <> (new.finished_at is not null)
-      then raise(abort, 'CHECK constraint failed: jobs_finished_at (it is set exactly in the terminal states)')
-    when (new.status = 'FAILED' or new.status = 'DEADLETTER') <> (new.error_message is not null)
-      then raise(abort, 'CHECK constraint failed: jobs_error (error_message is set exactly in FAILED and DEADLETTER)')
-    when new.status <> 'RUNNING' and new.status <> 'WAITING' and exists (select 1 from job_claims k where k.job_id = new.id)
-      then raise(abort, 'a job cannot leave RUNNING or WAITING while its claim is present')
-    end;
   insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, ran, payload)
     values (new.id, new.version, new.updated_at, case new.status
         when 'RUNNING' then case old.status when 'WAITING' then 'job_resumed' else 'run_started' end
         when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
         when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
-        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
+        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' else 'refused' end,
       old.status, new.status, new.attempt, case when new.status = 'COMPLETED' then new.ran end, new.note);
 end;
 
--- The end of a job, also one by ad-hoc SQL: finished_at is set exactly then.
-create trigger jobs_ended after update of finished_at on jobs
-when old.finished_at is null and new.finished_at is not null
+-- The end of a job, also one by ad-hoc SQL: finished_at is set exactly then. Each trigger first looks whether it has anything to
+-- do: opening a table to write to it costs more than that.
+create trigger jobs_ended_unleased after update of finished_at on jobs
+when old.finished_at is null and new.finished_at is not null and old.status <> 'RUNNING' and old.status <> 'WAITING'
 begin
-  delete from job_queue where old.status <> 'RUNNING' and old.status <> 'WAITING' and job_id = new.id;
+  delete from job_queue where job_id = new.id;
+end;
+
+create trigger jobs_ended_waiting after update of finished_at on jobs
+when old.finished_at is null and new.finished_at is not null and (exists (select 1 from job_waits where job_id = new.id)
+  or exists (select 1 from approvals where job_id = new.id and status = 'PENDING'))
+begin
   delete from job_waits where job_id = new.id;
   update approvals set status = 'CANCELLED', decided_at = new.finished_at, decided_via = 'system', comment = 'its job ended'
     where job_id = new.id and status = 'PENDING';
-  insert into job_failures (job_id, status, finished_at)
-    select new.id, new.status, new.finished_at where new.status = 'FAILED' or new.status = 'DEADLETTER'
+end;
+
+create trigger jobs_ended_failed after update of finished_at on jobs
+when old.finished_at is null and new.finished_at is not null and (new.status = 'FAILED' or new.status = 'DEADLETTER')
+begin
+  insert into job_failures (job_id, status, finished_at) values (new.id, new.status, new.finished_at)
     on conflict (job_id) do nothing;
 end;
 
@@ -400,7 +423,7 @@ begin
         when 'RUNNING' then case old.status when 'WAITING' then 'job_resumed' else 'run_started' end
         when 'COMPLETED' then 'job_completed' when 'FAILED' then 'job_failed' when 'CANCELLED' then 'job_cancelled'
         when 'DEADLETTER' then 'job_deadlettered' when 'RETRY' then 'job_retrying' when 'WAITING' then 'job_waiting'
-        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' end,
+        when 'PARKED' then 'job_parked' when 'WAITING_FOR_APPROVAL' then 'job_waiting_for_approval' else 'refused' end,
       old.status, new.status,
       case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
       case when new.status = 'COMPLETED' then new.ran end,
