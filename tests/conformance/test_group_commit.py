@@ -101,6 +101,18 @@ async def test_what_is_written_together_is_bounded_by_its_text() -> None:
     assert len(writer.writes) == 5
 
 
+async def test_items_that_come_together_are_written_in_portions_of_limited_size() -> None:
+    writer = Slow()
+    batcher = Batcher(writer)
+    items = [Item(n, MOST_TEXT // 3) for n in range(7)]
+    assert await batcher.submit_many(items) == items
+    assert len(writer.writes) > 1
+    assert all(sum(item.size for item in write) <= MOST_TEXT for write in writer.writes)
+    small = [Item(n) for n in range(7)]
+    assert await batcher.submit_many(small) == small
+    assert writer.writes[-1] == small
+
+
 async def test_what_is_written_together_is_bounded_by_its_number() -> None:
     writer = Slow()
     batcher = Batcher(writer, limit=10)

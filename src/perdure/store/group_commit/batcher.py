@@ -84,7 +84,8 @@ class Batcher(Generic[Item, Result]):
         """
         subjects = set(map(self._writer.subject, items))
         busy = self._closed or self._writes or self._queue
-        if busy or len(items) > self._limit or len(subjects) < len(items):
+        too_large = len(items) > self._limit or sum(map(self._writer.size, items)) > MOST_TEXT
+        if busy or too_large or len(subjects) < len(items):
             # an exception that is no Exception comes from a cancellation, which ends this call as well
             return await asyncio.gather(*map(self.submit, items), return_exceptions=True)  # type: ignore[return-value]
         task = asyncio.get_running_loop().create_task(self._write_together(items, subjects))
