@@ -46,11 +46,8 @@ TEXTS += [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 SRC = ROOT / "src" / "perdure"
 NOT_YET = (
-    "store/fsck",
-    "store/group_commit",
     "store/postgres",
     "store/sqlite",
-    "store/tx_enqueue",
 )
 """Folders and files of the code whose words are still to be made plain."""
 

@@ -133,10 +133,10 @@ class Log:
         self.moved = row["version"]
 
     def _retry(self, head: str) -> None:
-        """Ad-hoc SQL counts no retry, and says nothing of them; of a very long error the rest may be cut off."""
-        told = _RETRIES.search(head)
-        if told is not None:
-            self.retries = int(told[1])
+        """SQL typed by hand counts no retry, and its event has no number of them. After a very long error it may be cut off."""
+        counted = _RETRIES.search(head)
+        if counted is not None:
+            self.retries = int(counted[1])
         elif len(head) >= HEAD:
             self.retries = None
 
@@ -184,11 +184,11 @@ class Log:
         found = _KEY.match(head)
         if found is None:
             return
-        key, told = json.loads(found[1]), found[2]
+        key, digest = json.loads(found[1]), found[2]
         before = self._recorded.get(key)
-        if before is not None and not inherited and (before[0] == self.attempt or before[1] == told):
+        if before is not None and not inherited and (before[0] == self.attempt or before[1] == digest):
             self._fault("step-twice", f"version {version} records '{key}' again")
-        self._recorded[key] = (self.attempt, told)
+        self._recorded[key] = (self.attempt, digest)
 
     def _coordinate(self, type: str, head: str) -> None:
         open_wait = self.waits.get(_field("key", head) or "")
@@ -197,8 +197,8 @@ class Log:
         if type == "approval_decided":
             id = UUID(_found(_APPROVAL, head))
             self.decided[id] += 1
-            if (told := _DECISION.search(head)) is not None:
-                self.decisions[id] = told[1]
+            if (decision := _DECISION.search(head)) is not None:
+                self.decisions[id] = decision[1]
             return
         if type == "wait_completed":
             self.waits.pop(json.loads(_found(_KEY, head)), None)

@@ -193,12 +193,12 @@ def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             Repair("drop_claim", {"job_id": case.key}),
         )
         return
-    told = (claim["tenant_id"], claim["attempt"], claim["version"])
+    claimed = (claim["tenant_id"], claim["attempt"], claim["version"])
     follows = Repair("repair_claim", _lease(case, job))
-    if told != (job["tenant_id"], log.attempt, log.head):
+    if claimed != (job["tenant_id"], log.attempt, log.head):
         yield Fault(
             "claim-differs",
-            f"the lease is of tenant {told[0]}, attempt {told[1]}, version {told[2]}, "
+            f"the lease is of tenant {claimed[0]}, attempt {claimed[1]}, version {claimed[2]}, "
             f"the job of tenant {job['tenant_id']}, attempt {log.attempt}, version {log.head}",
             follows,
         )
@@ -291,8 +291,8 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             elif case.log.decided[id] != decided:
                 said = f"decided {case.log.decided[id]} times"
                 yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {said}")
-            elif decided and (told := case.log.decisions.get(id, row["status"])) != row["status"]:
-                yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {told}")
+            elif decided and (logged := case.log.decisions.get(id, row["status"])) != row["status"]:
+                yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {logged}")
         if row["tenant_id"] != job["tenant_id"]:
             yield Fault("approval-differs", f"approval '{row['key']}' is of tenant {row['tenant_id']}, the job is not")
         if status.terminal and row["status"] == ApprovalStatus.PENDING:
@@ -397,8 +397,8 @@ def _of_the_state(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         return
     close = abs(row["cost"] - log.cost) <= 1e-6 * max(1.0, abs(log.cost))  # added up in another order
     if row["tokens"] != log.tokens or not close:
-        told = f"{row['tokens']} tokens at {row['cost']:g}, its log {log.tokens} at {log.cost:g}"
-        yield Fault("state-differs", f"it is said to have used {told}", rebuilt)
+        used = f"its row has {row['tokens']} tokens at {row['cost']:g}, its log {log.tokens} at {log.cost:g}"
+        yield Fault("state-differs", used, rebuilt)
     if bool(row["has_checkpoint"]) != (checkpoint is not None):
         yield Fault(
             "state-differs",

@@ -22,7 +22,7 @@ from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
 from perdure.store.group_commit.retry import TIME_LIMIT, Item, Result, RetryingWriter, Writer, unreachable
 
 SECOND_WRITE_ITEMS = 16
-"""Items that wait before a second write begins beside the first."""
+"""Items that wait before a second write begins while the first is under way."""
 FAST_ITEM = 50e-6
 """Seconds an item may take for a second write to be worth its commit: on a slow disk one large commit is better."""
 RECONNECT_AFTER = 10.0

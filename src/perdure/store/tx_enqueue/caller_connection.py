@@ -1,8 +1,8 @@
 """Enqueueing inside a transaction that belongs to the caller: what both dialects share.
 
 The caller's connection is known by its class, found in `sys.modules` and never imported: its library is no dependency. What
-is to be done on it is written once, as a generator that yields statements and is sent rows; it is run by whoever has the
-connection: in the thread of a blocking one, in the event loop of an async one.
+is to be done on it is written once, as a generator that yields statements and is sent rows. It is run in the thread of a
+blocking connection, or in the event loop of an async one.
 
 Errors of the caller's connection (a deadlock, a lost connection) are the driver's own and pass unchanged: the caller's
 handling of its transactions knows them.
@@ -126,7 +126,7 @@ async def _run_async(steps: Steps[T], ask: Callable[[str, Any], Awaitable[Rows]]
 
 
 async def _run_apart(steps: Steps[T], ask: Callable[[str, Any], Rows], cancel: Callable[[], None]) -> T:
-    """In a thread: the statement may wait for a lock of somebody who needs this very event loop to commit."""
+    """In a thread: the statement may wait for a lock whose holder needs this event loop to commit."""
     running = asyncio.ensure_future(asyncio.to_thread(_run, steps, ask))
     try:
         return await asyncio.shield(running)
@@ -170,7 +170,7 @@ def _blocking_toolkit(tx: object) -> bool:
 
 @contextlib.contextmanager
 def _hints_for(tx: object) -> Iterator[None]:
-    """The driver beneath SQLAlchemy has a transaction unless that was told to commit by itself: say it in its terms."""
+    """Raise NoTransaction in the terms of SQLAlchemy: its driver has no transaction if SQLAlchemy was set to autocommit."""
     try:
         yield
     except NoTransaction as error:

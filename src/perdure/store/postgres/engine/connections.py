@@ -90,7 +90,7 @@ def _pooled_class() -> type[Connection]:
 
 def breaks(error: BaseException) -> bool:
     """Whether a connection is of no more use after this: it is lost, or the caller was cancelled in the middle of a statement,
-    whose end may never be heard of."""
+    so that the outcome is unknown."""
     return not isinstance(error, Exception) or failure_of(error) is Failure.LOST
 
 

@@ -1,7 +1,7 @@
 -- How much space tables and indexes take.
 
 -- name: table_sizes
--- Rows as the server estimates them, bytes with what is kept beside the rows (TOAST).
+-- Rows as the server estimates them, bytes with what is stored outside of the rows (TOAST).
 select c.relname as name, coalesce(nullif(s.n_live_tup, 0), greatest(c.reltuples, 0)::int8) as rows, s.n_dead_tup as dead,
   pg_table_size(c.oid) as bytes
 from pg_class c left join pg_stat_all_tables s on s.relid = c.oid

@@ -27,13 +27,13 @@ class PostgresSchema:
     async def schema_status(self) -> SchemaStatus:
         """See `protocol.SchemaStore.schema_status`."""
         # Before the record of migrations: tables that a migrator makes meanwhile come together with theirs.
-        strangers = await self._database.rows("strangers")
+        found = await self._database.rows("objects_in_schema")
         version = await self._database.row("server_version")
         exists = await self._database.row("has_schema")
         rows = await self._database.rows("applied_migrations") if exists and exists["has_migrations"] else []
         applied = [Migration(row["number"], row["name"], row["checksum"], "", row["applied_at"]) for row in rows]
-        if strangers and not applied:
-            raise foreign_schema([row["name"] for row in strangers], self._where)
+        if found and not applied:
+            raise foreign_schema([row["name"] for row in found], self._where)
         known = load_migrations(PACKAGE)
         return SchemaStatus(
             current=max((m.number for m in applied), default=0),

@@ -8,8 +8,8 @@ select current_setting('server_version') as version
 select to_regnamespace('perdure') is not null as has_schema, 4 = (select count(*) from pg_attribute where attrelid =
   to_regclass('perdure.schema_migrations') and attname in ('number', 'name', 'checksum', 'applied_at')) as has_migrations
 
--- name: strangers
--- What is where the schema should be: all that may not share a name with a table.
+-- name: objects_in_schema
+-- What is in the place of the schema: everything that may not share a name with a table.
 select relname::text as name from pg_class where relnamespace = to_regnamespace('perdure')
   and relkind in ('r', 'p', 'v', 'm', 'f', 'S', 'c') order by relname
 

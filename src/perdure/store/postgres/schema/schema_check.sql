@@ -26,5 +26,5 @@ union all
 select 'type', t.typname, null, true, null from pg_type t where t.typnamespace = to_regnamespace('perdure') and t.typtype = 'e'
 
 -- name: triggers_fire
--- only: postgres a session, a role or a whole database may be told not to
+-- only: postgres a setting of a session, a role or a whole database may switch them off
 select current_setting('session_replication_role') <> 'replica' as fire

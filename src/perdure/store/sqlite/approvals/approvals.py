@@ -1,4 +1,4 @@
-"""Questions to people, of one tenant: asked under a lease, decided by anyone who may, expired by any worker."""
+"""The approvals of one tenant: requested under a lease, decided by people, expired by any worker."""
 
 from __future__ import annotations
 

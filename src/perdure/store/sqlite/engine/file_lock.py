@@ -1,4 +1,4 @@
-"""The lock file beside the database: the perdure processes that share the file write one after the other.
+"""The lock file of a database: the perdure processes that share the database write one after the other.
 
 SQLite's own lock is not fair: a process may wait for it for ever. This one is handed on by the kernel.
 """

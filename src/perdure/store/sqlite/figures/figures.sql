@@ -1,5 +1,5 @@
 -- What dashboards ask for. It is read from what is transient: the finished jobs are never looked at, however many there are.
--- Where the dialect differs: seconds are told from microseconds, and `cross join` keeps the order of the tables.
+-- Where the dialect differs: seconds are computed from microseconds, and `cross join` keeps the order of the tables.
 
 -- name: live_jobs
 -- Jobs that only an answer wakes stand in job_waits alone.

@@ -1,4 +1,4 @@
--- How much room tables and indexes take.
+-- How much space tables and indexes take.
 
 -- name: table_sizes
 -- Rows, counted up to a bound: to count a large table is to read it.

@@ -44,7 +44,7 @@ def check_not_foreign(conn: sqlite3.Connection, where: str, *, allow_other_table
     """Raise ForeignDatabase where the file has other tables and no schema of perdure's; allow_other_tables: only if one of them
     has a name that the schema needs."""
     if not _applied(conn):
-        others = conn.execute(SQL["strangers"]).fetchall()
+        others = conn.execute(SQL["objects_in_schema"]).fetchall()
         taken = names_of_ours(others) if others else []
         if taken or (others and not allow_other_tables):
             raise foreign_file(_tables(others), taken, where)
@@ -147,7 +147,7 @@ class SqliteSchema:
         """See `protocol.SchemaStore.other_tables`."""
 
         def read(conn: sqlite3.Connection) -> list[str]:
-            things = conn.execute(SQL["strangers"]).fetchall()
+            things = conn.execute(SQL["objects_in_schema"]).fetchall()
             ours = set(names_of_ours(things))
             return [name for name in _tables(things) if name not in ours]
 

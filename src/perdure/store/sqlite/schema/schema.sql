@@ -19,8 +19,8 @@ select sqlite_version() as version
 select 1 from sqlite_master where type = 'table' and name = 'schema_migrations' and 4 =
   (select count(*) from pragma_table_info('schema_migrations') where name in ('number', 'name', 'checksum', 'applied_at'))
 
--- name: strangers
--- Whatever is where ours should be.
+-- name: objects_in_schema
+-- What is in the file.
 select type as kind, name from sqlite_master where substr(name, 1, 7) <> 'sqlite_' order by name
 
 -- name: applied_migrations

@@ -4,8 +4,8 @@
 pragma database_list
 
 -- name: lock_database
--- only: sqlite it takes the write lock. The first statement that a transaction runs must be a write: one that has read before may be
--- told that the database is locked, at once, because another connection has written meanwhile.
+-- only: sqlite it takes the write lock. The first statement that a transaction runs must be a write: one that has read before may
+-- fail at once with "database is locked", because another connection has written meanwhile.
 delete from main.prune_batch where false
 
 -- name: caller_now
