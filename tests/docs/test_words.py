@@ -44,25 +44,13 @@ GENERATED = (
 TEXTS = [page for page in PAGES if page not in GENERATED]
 TEXTS += [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
-SRC = ROOT / "src" / "perdure"
-NOT_YET = (
-    "store/postgres",
-    "store/sqlite",
-)
-"""Folders and files of the code whose words are still to be made plain."""
-
 TEXTS += sorted(
     path
     for folder in ("tests", "bench", "examples")
     for path in (ROOT / folder).rglob("*.py")
     if path.name != "test_words.py"
 )
-TEXTS += sorted(
-    path
-    for suffix in ("*.py", "*.sql")
-    for path in SRC.rglob(suffix)
-    if not path.relative_to(SRC).as_posix().startswith(NOT_YET)
-)
+TEXTS += sorted(path for suffix in ("*.py", "*.sql") for path in (ROOT / "src").rglob(suffix))
 
 _PARTS = re.compile(r"<!-- generated: .*?<!-- end -->|<!-- measured -->.*?<!-- /measured -->", re.DOTALL)
 _CODE = re.compile(r"^```.*?^```$|``?[^`\n]+`?`|\]\([^)]*\)|https?://\S+", re.DOTALL | re.MULTILINE)

@@ -5,7 +5,7 @@ is one `(?, ?, ...)` for each row, of the named fields of that row and of parame
 rows is put together once and kept.
 
 One statement for many rows, because the driver gives up the GIL several times for each statement and each row it fetches, and
-beside a busy event loop each return is a wait for it. For the same reason lists of ids go in, and many rows come out, as JSON.
+while the event loop is busy each return waits for it. For the same reason lists of ids go in, and many rows come out, as JSON.
 """
 
 from __future__ import annotations

@@ -302,8 +302,8 @@ create trigger jobs_a_repair before update on perdure.jobs for each row
   when (new.prev_status is distinct from old.status or (old.status <> new.status and new.version = old.version))
   execute function perdure.jobs_repair();
 
--- PostgreSQL reads the text of a WHEN anew for each statement: with the whole table in it, that was half the time of a lone claim.
--- So it lets pass the two transitions of every life and what is no transition; the function knows the others.
+-- PostgreSQL parses the text of a WHEN for each statement: with the whole table in it, that was half the time of a lone claim.
+-- So it lets pass the two transitions of every job and updates without a transition; the function checks the others.
 create function perdure.jobs_guard() returns trigger language plpgsql as $$
 begin
   if new.version > old.version and new.attempt >= old.attempt and (
