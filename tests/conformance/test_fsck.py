@@ -114,7 +114,7 @@ def name_of(damage: Harm) -> str:
 async def test_damage_is_found_and_repaired_where_that_is_promised(
     sick: Sick, damage: Harm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "SECOND_LOOK", 0)
+    monkeypatch.setattr(checking, "SECOND_CHECK_AFTER", 0)
     whole = await dumped(sick.url)
     await harm(sick.url, sick.ids, damage.sql)
     damaged = await dumped(sick.url)

@@ -117,7 +117,7 @@ async def test_what_is_well_at_the_second_look_is_not_reported(
     [row] = await shell.run(f"select * from job_queue where job_id = {shell.id(healed)}")
     await shell.run("delete from job_queue")
     looks: Any = file_store.checks
-    look_again = looks._look_again
+    examine = looks._examine
 
     async def heal_first(keys: Sequence[Any]) -> Any:
         at = shell.ago(0)
@@ -125,9 +125,9 @@ async def test_what_is_well_at_the_second_look_is_not_reported(
         await shell.run(f"insert into job_queue (job_id, lane, priority, run_at, deadline) values ({place})")
         await shell.run(f"update jobs set run_at = (select run_at from job_queue) where id = {shell.id(healed)}")
         await shell.run(f"delete from job_claims where job_id = {shell.id(sick)}")
-        return await look_again(keys)
+        return await examine(keys)
 
-    monkeypatch.setattr(looks, "_look_again", heal_first)
+    monkeypatch.setattr(looks, "_examine", heal_first)
     page = await file_store.checks.check()
     assert [(f.code, f.job_id) for f in page.findings] == [("queue-missing", sick)]
 

@@ -1,4 +1,4 @@
-"""Rows into records: both dialects name their columns alike and differ only in how they spell a value."""
+"""Rows into records: both dialects name their columns alike and differ only in how they write a value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 class Codec(Protocol):
-    """How a dialect spells ids, times and lists; None stays None outside."""
+    """How a dialect writes ids, times and lists; None stays None outside."""
 
     def uuid(self, value: Any) -> UUID:
         """An id column."""

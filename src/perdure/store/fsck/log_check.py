@@ -39,7 +39,7 @@ class Log:
         self.moved = 0
         """The version of the last transition."""
         self.created_at: Any = None
-        """The time of version 1, as the dialect spells it."""
+        """The time of version 1, as the dialect writes it."""
         self.status: Status | None = None
         self.attempt = 0
         self.began = False
@@ -64,7 +64,7 @@ class Log:
         """The version of the last checkpoint."""
         self.kept = False
         """Whether there must be a row of `job_state`."""
-        self.blurred = False
+        self.unreadable = False
         """Whether a payload could not be read, so that waits and approvals are not known."""
         self._inherits = inherits
         self._recorded: dict[str, tuple[int, str | None]] = {}
@@ -175,7 +175,7 @@ class Log:
                 pass
 
     def _unreadable(self, type: str, version: int, head: str) -> None:
-        self.blurred = True
+        self.unreadable = True
         if len(head) < HEAD:
             self._fault("log-payload", f"version {version} ({type}) lacks what such an event always has")
 

@@ -49,9 +49,9 @@ PARTS = ("queue", "claims", "waits", "approvals", "state", "failures", "runs")
 
 
 class Case:
-    """Everything the database says about one id, read in one snapshot. Rows are as the dialect spells them.
+    """Everything the database says about one id, read in one snapshot. Rows are as the dialect writes them.
 
-    key: the id as the dialect spells it. job: its row, None where there is no job of this id.
+    key: the id as the dialect writes it. job: its row, None where there is no job of this id.
     """
 
     def __init__(self, key: Any, now: datetime, codec: Codec, job: Row | None) -> None:
@@ -89,7 +89,7 @@ class Case:
         return None if row[name] is None else self.codec.time(row[name])
 
 
-def judge(case: Case) -> list[Fault]:
+def faults_of(case: Case) -> list[Fault]:
     """Everything that is wrong with this job, its repairs in the order in which they belong."""
     if case.job is None:
         found = list(_without_a_job(case))
@@ -132,7 +132,7 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
 
 
 def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
-    """The job's own row is the fold of its log."""
+    """The job's own row says what its log adds up to."""
     log, status = case.log, status_of(job["status"])
     if not log.count:
         yield Fault("log-missing", f"it is {job['status']} and has no events")
@@ -230,7 +230,7 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
                 Repair("drop_waits", {"job_id": case.key}),
             )
         return
-    if case.log.blurred:
+    if case.log.unreadable:
         return
     kept = {row["key"]: row for row in waits}
     for key, wait in case.log.waits.items():
@@ -280,12 +280,12 @@ def _wait_of(case: Case, row: Row) -> Wait:
 def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     """Approvals are those that were asked for, decided iff the log says so, and none is open after the end."""
     rows = {case.codec.uuid(row["id"]): row for row in case.rows("approvals")}
-    if not case.log.blurred:
+    if not case.log.unreadable:
         for id in sorted(case.log.asked - rows.keys()):
             yield Fault("approval-missing", f"its log asked for approval {id}, which does not exist")
     for id, row in rows.items():
         decided = row["status"] in _DECIDED
-        if not case.log.blurred:
+        if not case.log.unreadable:
             if id not in case.log.asked:
                 yield Fault("approval-unknown", f"approval {id} ('{row['key']}') was never asked for")
             elif case.log.decided[id] != decided:
@@ -387,7 +387,7 @@ def _of_the_state(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     """Checkpoint, tokens and cost are what the log adds up to; but a checkpoint may have been pruned while the log was kept."""
     del status
     log, row = case.log, case.row("state")
-    if log.blurred:
+    if log.unreadable:
         return
     checkpoint = log.checkpoint if job["pruned_at"] is None else None
     rebuilt = Repair("put_state", {"job_id": case.key, "version": checkpoint, "tokens": log.tokens, "cost": log.cost})

@@ -1,4 +1,4 @@
-"""How a check goes, over both dialects: judge a page, look again at what seems wrong, repair one thing at a time."""
+"""How a check runs, over both dialects: examine a page, examine again what seems wrong, repair one fault at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from uuid import UUID
 import structlog
 
 from perdure.model.fsck_faults import FAULTS, CheckPage, Finding
-from perdure.store.fsck.rules import Case, Fault, Repair, judge
+from perdure.store.fsck.rules import Case, Fault, Repair, faults_of
 
-SECOND_LOOK = 0.05
-"""Seconds between the two looks at a job that seems damaged."""
+SECOND_CHECK_AFTER = 0.05
+"""Seconds between the two examinations of a job that seems damaged."""
 MOST_REPAIRS = 1000
 """Repairs of one job before something must be wrong with the repairs."""
 
@@ -27,7 +27,7 @@ log = structlog.get_logger("perdure.store")
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """An id, as the dialect spells it and (if it is one) as a UUID, and what is wrong there."""
+    """An id, as the dialect writes it and (if it is one) as a UUID, and what is wrong there."""
 
     key: Any
     id: UUID | None
@@ -36,10 +36,10 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class IdPage:
-    """A page of ids: how many jobs of our own were among them, those in doubt, and the last id (None: the end)."""
+    """A page of ids: how many jobs of our own were among them, those with faults, and the last id (None: the end)."""
 
     jobs: int
-    doubtful: Sequence[Examined]
+    faulty: Sequence[Examined]
     last: str | None
 
 
@@ -54,7 +54,7 @@ class RepairFailed(Exception):
 
 
 class FsckRunner(ABC):
-    """See `fsck.CheckStore`. The dialects give the looks and the repairs."""
+    """See `fsck.CheckStore`. Each dialect reads the rows and makes the repairs."""
 
     @abstractmethod
     async def check_schema(self) -> None:
@@ -65,17 +65,17 @@ class FsckRunner(ABC):
         """What is wrong with tables and triggers."""
 
     @abstractmethod
-    async def _look(self, after: str | None, limit: int) -> IdPage:
-        """Judge the next ids in one snapshot."""
+    async def _examine_page(self, after: str | None, limit: int) -> IdPage:
+        """Examine the next ids in one snapshot."""
 
     @abstractmethod
-    async def _look_again(self, keys: Sequence[Any]) -> list[Examined]:
-        """Judge these ids in one snapshot."""
+    async def _examine(self, keys: Sequence[Any]) -> list[Examined]:
+        """Examine these ids in one snapshot."""
 
     @abstractmethod
     async def _repair_one(self, key: Any, given_up: Collection[str]) -> Fault | None:
-        """In one transaction, under the job's locks: judge, make the first repair whose code is not given up, and judge again;
-        return the fault that is gone. Raises RepairFailed; other errors mean that the database is out of reach."""
+        """In one transaction, under the job's locks: examine it, make the first repair whose code is not given up, examine it
+        again, and return the fault that is gone. Raises RepairFailed; other errors mean that the database is out of reach."""
 
     @abstractmethod
     async def _repair_schema(self) -> None:
@@ -83,7 +83,7 @@ class FsckRunner(ABC):
 
     @abstractmethod
     def _key_of(self, id: UUID) -> Any:
-        """An id as the dialect spells it."""
+        """An id as the dialect writes it."""
 
     async def check(self, *, after: str | None = None, limit: int = 200) -> CheckPage:
         """See `fsck.CheckStore.check`."""
@@ -91,16 +91,18 @@ class FsckRunner(ABC):
         if after is None:
             await self.check_schema()
             faults = await self._schema_faults()
-            blind = any(fault.code == "schema-lost" and fault.text.startswith(INDISPENSABLE) for fault in faults)
-            findings += [_finding(None, fault, more=": no job was examined" if blind else "") for fault in faults]
-            if blind:
+            unreadable = any(fault.code == "schema-lost" and fault.text.startswith(INDISPENSABLE) for fault in faults)
+            findings += [_finding(None, fault, more=": no job was examined" if unreadable else "") for fault in faults]
+            if unreadable:
                 return CheckPage(tuple(findings), 0, None)
-        portion = await self._look(after, limit)
-        if portion.doubtful:
-            await asyncio.sleep(SECOND_LOOK)
-            seen = {judged.key: {fault.code for fault in judged.faults} for judged in portion.doubtful}
-            for judged in await self._look_again(list(seen)):
-                findings += [_finding(judged.id, fault) for fault in judged.faults if fault.code in seen[judged.key]]
+        portion = await self._examine_page(after, limit)
+        if portion.faulty:
+            await asyncio.sleep(SECOND_CHECK_AFTER)
+            seen = {examined.key: {fault.code for fault in examined.faults} for examined in portion.faulty}
+            for examined in await self._examine(list(seen)):
+                findings += [
+                    _finding(examined.id, fault) for fault in examined.faults if fault.code in seen[examined.key]
+                ]
         return CheckPage(tuple(findings), portion.jobs, portion.last)
 
     async def repair(self, job_id: UUID | None) -> list[Finding]:
@@ -128,8 +130,8 @@ class FsckRunner(ABC):
                 break
             log.info("repaired", job_id=str(job_id), fault=fault.code, was=fault.text)
             findings.append(_finding(job_id, fault, fixed=True))
-        for judged in await self._look_again([key]):
-            for fault in judged.faults:
+        for examined in await self._examine([key]):
+            for fault in examined.faults:
                 why = reasons.get(fault.code) if fault.repair else None
                 findings.append(_finding(job_id, fault, more=f" (not repaired: {why})" if why else ""))
         return findings
@@ -149,7 +151,7 @@ def first_repair(faults: Sequence[Fault], given_up: Collection[str]) -> tuple[Fa
 
 def examine(case: Case) -> Examined:
     """What is wrong with a case that has been read to its end."""
-    return Examined(case.key, case.id, judge(case))
+    return Examined(case.key, case.id, faults_of(case))
 
 
 def prune_left(jobs: int) -> Fault:

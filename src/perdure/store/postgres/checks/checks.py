@@ -50,20 +50,20 @@ class PostgresChecks(FsckRunner):
     def _key_of(self, id: UUID) -> UUID:
         return id
 
-    async def _look(self, after: str | None, limit: int) -> IdPage:
+    async def _examine_page(self, after: str | None, limit: int) -> IdPage:
         start = parse_cursor(after)
 
         async def work(tx: Transaction) -> IdPage:
             await tx.rows("by_index")
             ids = [row["job_id"] for row in await tx.rows("check_ids", after=start, limit=limit)]
-            jobs, judged = await _judge(tx, self._tenant_id, ids)
-            return IdPage(jobs, [one for one in judged if one.faults], str(ids[-1]) if len(ids) == limit else None)
+            jobs, examined = await _examined(tx, self._tenant_id, ids)
+            return IdPage(jobs, [one for one in examined if one.faults], str(ids[-1]) if len(ids) == limit else None)
 
         return await self._database.transact(work, isolation="repeatable_read", readonly=True)
 
-    async def _look_again(self, keys: Sequence[UUID]) -> list[Examined]:
+    async def _examine(self, keys: Sequence[UUID]) -> list[Examined]:
         async def work(tx: Transaction) -> list[Examined]:
-            return (await _judge(tx, self._tenant_id, sorted(keys)))[1]
+            return (await _examined(tx, self._tenant_id, sorted(keys)))[1]
 
         return await self._database.transact(work, isolation="repeatable_read", readonly=True)
 
@@ -95,26 +95,26 @@ class PostgresChecks(FsckRunner):
         return repaired
 
     async def _faults(self, tx: Transaction, id: UUID) -> Sequence[Fault]:
-        return [fault for judged in (await _judge(tx, self._tenant_id, [id]))[1] for fault in judged.faults]
+        return [fault for examined in (await _examined(tx, self._tenant_id, [id]))[1] for fault in examined.faults]
 
 
-async def _judge(tx: Transaction, tenant_id: str, ids: Sequence[UUID]) -> tuple[int, list[Examined]]:
+async def _examined(tx: Transaction, tenant_id: str, ids: Sequence[UUID]) -> tuple[int, list[Examined]]:
     """How many of these ids (sorted) are jobs of this tenant; and what is wrong with each, also with those that are no job."""
     if not ids:
         return 0, []
     cases = await _cases(tx, tenant_id, ids)
     jobs = sum(case.job is not None for case in cases.values())
-    judged: list[Examined] = []
+    examined: list[Examined] = []
     reading: Case | None = None
     async for event in tx.stream("check_events", ids=list(cases), first=ids[0], last=ids[-1]):
         if reading is None or event["job_id"] != reading.key:
             if reading is not None:
-                judged.append(examine(reading))
+                examined.append(examine(reading))
             reading = cases.pop(event["job_id"])
         reading.log.read(event)
     without_events = cases.values()
-    judged += [examine(case) for case in ([reading, *without_events] if reading else without_events)]
-    return jobs, sorted(judged, key=lambda one: UUID(str(one.key)).int)
+    examined += [examine(case) for case in ([reading, *without_events] if reading else without_events)]
+    return jobs, sorted(examined, key=lambda one: UUID(str(one.key)).int)
 
 
 async def _cases(tx: Transaction, tenant_id: str, ids: Sequence[UUID]) -> dict[UUID, Case]:

@@ -47,11 +47,11 @@ class SqliteChecks(FsckRunner):
     def _key_of(self, id: UUID) -> str:
         return str(id)
 
-    async def _look(self, after: str | None, limit: int) -> IdPage:
+    async def _examine_page(self, after: str | None, limit: int) -> IdPage:
         def read(conn: sqlite3.Connection) -> IdPage:
             ids = [row["job_id"] for row in conn.execute(SQL["check_ids"], {"after": after or "", "limit": limit})]
             jobs = 0
-            doubtful: list[Examined] = []
+            faulty: list[Examined] = []
             for id in ids:
                 case = _case(conn, id, self._tenant_id)
                 if case is None:
@@ -59,12 +59,12 @@ class SqliteChecks(FsckRunner):
                 jobs += case.job is not None
                 examined = examine(case)
                 if examined.faults:
-                    doubtful.append(examined)
-            return IdPage(jobs, doubtful, ids[-1] if len(ids) == limit else None)
+                    faulty.append(examined)
+            return IdPage(jobs, faulty, ids[-1] if len(ids) == limit else None)
 
         return await self._engine.read(read)
 
-    async def _look_again(self, keys: Sequence[str]) -> list[Examined]:
+    async def _examine(self, keys: Sequence[str]) -> list[Examined]:
         def read(conn: sqlite3.Connection) -> list[Examined]:
             cases = (_case(conn, key, self._tenant_id) for key in sorted(keys))
             return [examine(case) for case in cases if case is not None]

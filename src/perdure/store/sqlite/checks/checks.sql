@@ -63,7 +63,7 @@ select job_id, id, tenant_id, key, status,
 from approvals where job_id = :job_id order by id
 
 -- name: check_state
--- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
+-- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is written in another way there.
 select job_id, checkpoint is not null as has_checkpoint, tokens, cost, coalesce(checkpoint <> (
     select case when e.payload not like '{"state": %' then substr(e.payload, 10, length(e.payload) - 10) end
     from job_events e where e.job_id = s.job_id and e.type = 'checkpoint_saved' order by e.version desc limit 1), 0)

@@ -4,7 +4,7 @@
 -- text, lists are JSON arrays, booleans are 0 and 1.
 -- A trigger here cannot change NEW. So a status changed by hand is repaired by an UPDATE after the fact (jobs_repaired), and
 -- the rules that such a half-written row breaks for a moment are kept by triggers instead of CHECKs.
--- Triggers use built-in functions only: people open the file with the sqlite3 shell. They spell `a = x or a = y` instead of
+-- Triggers use built-in functions only: people open the file with the sqlite3 shell. They say `a = x or a = y` instead of
 -- `in (x, y, z)` where it is hot: a trigger builds the list again each time it fires.
 -- RAISE takes literals only, so messages cannot name the job.
 
