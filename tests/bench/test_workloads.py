@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import server_cost
 from bench.__main__ import chosen, measure
 from bench.bars import BARS
 from bench.checks import LeftOut
@@ -22,7 +23,7 @@ CPU_FIRST = ("drain", "drain_2", "drain_4", "enqueue_bulk")
 
 
 @pytest.fixture
-def postgres_target(postgres: PostgresServer) -> Iterator[Target]:
+def postgres_target(postgres: PostgresServer) -> Iterator[PostgresTarget]:
     with PostgresTarget(postgres.url()) as target:
         yield target
 
@@ -54,6 +55,14 @@ async def test_workload_on_sqlite(name: str) -> None:
 @pytest.mark.parametrize("name", one_of_each("postgres"))
 async def test_workload_on_postgres(postgres_target: Target, name: str) -> None:
     check_figures("postgres", name, await WORKLOADS[name](postgres_target, TINY))
+
+
+async def test_the_parts_of_the_servers_cost(postgres_target: PostgresTarget) -> None:
+    """Each part can be taken out, and jobs go through all the same."""
+    figures = await server_cost.measure(postgres_target, 2000, 1, apart=True)
+    assert [*figures] == ["everything", *server_cost.APART]
+    assert all(value > 0 for value in figures["everything"].values())
+    assert all(us > 0 for us in (await server_cost.statements(postgres_target, 5)).values())
 
 
 @pytest.mark.skipif(
