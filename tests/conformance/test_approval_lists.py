@@ -71,7 +71,7 @@ async def test_a_job_without_open_approvals_means_its_latest(store: Store) -> No
 async def test_a_job_that_never_asked_is_not_an_unknown_id(store: Store) -> None:
     bare = await enqueue(store)
     for text in (str(bare), bare.hex[-8:]):
-        with pytest.raises(ApprovalNotFound, match=f"job …{bare.hex[-8:]} has asked nothing"):
+        with pytest.raises(ApprovalNotFound, match=f"job …{bare.hex[-8:]} has requested no approval"):
             await store.approvals.find_approval(text)
 
 
@@ -85,7 +85,7 @@ async def test_a_job_with_several_open_approvals_names_them(store: Store) -> Non
         with pytest.raises(AmbiguousId) as refused:
             await store.approvals.find_approval(text)
         shown = [f"…{first.short_id} 'Publish this?'", *(f"…{other.short_id} '{'x' * 39}…'" for other in others)]
-        assert refused.value.message == f"job …{first.job_id.hex[-8:]} asks several things: {', '.join(shown)}"
+        assert refused.value.message == f"job …{first.job_id.hex[-8:]} has several open approvals: {', '.join(shown)}"
         assert refused.value.hint is not None
         assert "name one of them" in refused.value.hint
     await store.approvals.request_approval(lease, new_approval("one too many"))

@@ -156,7 +156,7 @@ async def approve(
     by: By = None,
     token: Token = None,
 ) -> int:
-    """Approve, as asked or with an edited payload. The first decision stands."""
+    """Approve, as asked or with an edited payload. The first decision counts."""
     answer: dict[str, Any] = {}
     if outcome is not None:
         if outcome not in ("happened", "retry"):

@@ -42,7 +42,7 @@ ADVICE: dict[str, str] = {
     "job-leased": "Wait until no worker holds the job, or let its handler write the event with `ctx.emit`.",
     "job-pruned": "Enqueue the job again with its payload, if you have it: an export may have it.",
     "idempotency-conflict": "Use another key for another payload, or send the same payload again.",
-    "already-decided": "Nothing to do: the first decision stands.",
+    "already-decided": "Nothing to do: the first decision counts.",
     "approval-expired": "Nothing to do: the job has continued without the answer, or failed, as it asked for.",
     "approval-changed": "Read the approval again and decide on its new payload.",
     "real-jobs": "Give it a database of its own (`--db`), or allow it: `perdure chaos --allow-real-jobs`. It then works in a "

@@ -72,7 +72,7 @@ async def approve(
     edited: Any | Unset = UNSET,
     expected_digest: str | None = None,
 ) -> Approval:
-    """Approve by id or by the token of a link, as asked or with an `edited` payload. The first decision stands.
+    """Approve by id or by the token of a link, as asked or with an `edited` payload. The first decision counts.
 
     by: who decides; default: the caller. edited: of an approval of kind `question` the answer,
     {"outcome": "happened", "result": ...} or {"outcome": "retry"}. expected_digest: refuse if the payload is another one.

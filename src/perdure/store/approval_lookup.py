@@ -1,4 +1,4 @@
-"""Which approval is meant by an id or its end: its own, or that of its job."""
+"""Resolves an approval from its id, a suffix of it, or its job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def the_approval(text: str, end: UUID | str, rows: Sequence[Row]) -> UUID | None
         raise ambiguous_id(text)
     asked = [f"…{short_id(_uuid(row['id']))} '{_brief(row['title'])}'" for row in rows[:_SHOWN]]
     raise AmbiguousId(
-        f"job …{short_id(job_id)} asks several things: {', '.join(asked)}{', ...' if len(rows) > _SHOWN else ''}",
+        f"job …{short_id(job_id)} has several open approvals: {', '.join(asked)}{', ...' if len(rows) > _SHOWN else ''}",
         hint=f"name one of them; perdure approvals ls --job {short_id(job_id)} shows them all",
     )
 
@@ -41,7 +41,7 @@ def last_of_job(text: str, rows: Sequence[Row]) -> UUID:
     if rows[0]["id"] is None:
         job = short_id(_uuid(rows[0]["job_id"]))
         raise ApprovalNotFound(
-            f"job …{job} has asked nothing so far", hint=f"perdure jobs explain {job} says where it stands"
+            f"job …{job} has requested no approval so far", hint=f"perdure jobs explain {job} says what it waits for"
         )
     return _uuid(rows[0]["id"])
 

@@ -1,4 +1,4 @@
-"""What the log says of an approval: the payloads of its events, alike in both dialects. They never hold a token."""
+"""The payloads of an approval's events, the same in both dialects. They never hold a token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def request_note(new: NewApproval, expires_at: datetime | None) -> dict[str, Any
 
 
 def decision_note(decision: Decide, approval_id: UUID, key: str) -> dict[str, Any]:
-    """The payload of an `approval_decided` event, and the note of a job failed by it. Never a token."""
+    """The payload of an `approval_decided` event, and the note of a job that the decision fails."""
     note: dict[str, Any] = {
         "approval": str(approval_id),
         "key": key,

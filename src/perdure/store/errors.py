@@ -1,4 +1,4 @@
-"""The refusals both dialects give, in one wording: what happened, why, what to do next."""
+"""The errors that both dialects raise, with one text each: what happened, why, what to do next."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def worker_not_found(text: str) -> WorkerNotFound:
 
 
 def ambiguous_id(text: str) -> AmbiguousId:
-    """More than one id ends so."""
+    """More than one id ends in these digits."""
     return AmbiguousId(f"several ids end in '{text}'", hint="type more digits, or the full id")
 
 
@@ -80,14 +80,14 @@ def check_end(lease: Lease, outcome: Outcome) -> None:
 
 
 def lease_lost(lease: Lease) -> LeaseLost:
-    """The write was fenced off."""
+    """The lease is not live, so nothing was written."""
     return LeaseLost(
         f"worker {lease.worker_id} no longer holds job …{short_id(lease.job_id)} (attempt {lease.attempt}); nothing was written"
     )
 
 
 def job_leased(job_id: UUID, worker_id: str) -> JobLeased:
-    """Only the holder may append."""
+    """A worker holds the job, and only that may append."""
     return JobLeased(
         f"job …{short_id(job_id)} is held by worker {worker_id}: only it may append to the log",
         hint="wait until the job is parked, or cancel it",
@@ -95,7 +95,7 @@ def job_leased(job_id: UUID, worker_id: str) -> JobLeased:
 
 
 def finished(job_id: UUID, status: Status | str, wanted: str) -> IllegalTransition:
-    """Terminal is terminal."""
+    """The job has ended."""
     return IllegalTransition(
         f"job …{short_id(job_id)} cannot be {wanted}: it is already {status}",
         hint=f"to run it again with the same input: perdure jobs rerun {short_id(job_id)}",
@@ -103,7 +103,7 @@ def finished(job_id: UUID, status: Status | str, wanted: str) -> IllegalTransiti
 
 
 def not_retryable(job_id: UUID, status: Status | str) -> IllegalTransition:
-    """retry_now in the wrong state."""
+    """The job is in a state in which retry_now does nothing."""
     return IllegalTransition(
         f"job …{short_id(job_id)} is {status}: only a job in RETRY, or PENDING with a delay, can be made due now",
         hint=f"perdure jobs explain {short_id(job_id)} says what it waits for",
@@ -111,14 +111,14 @@ def not_retryable(job_id: UUID, status: Status | str) -> IllegalTransition:
 
 
 def version_mismatch(job_id: UUID, expected: int, actual: int) -> VersionMismatch:
-    """The CAS failed."""
+    """The last version of the log is another than expected."""
     return VersionMismatch(
         f"job …{short_id(job_id)} is at version {actual}, not {expected}", expected=expected, actual=actual
     )
 
 
 def idempotency_conflict(job: NewJob, existing: UUID) -> IdempotencyConflict:
-    """Same key, other payload."""
+    """The idempotency key belongs to a job with another payload."""
     return IdempotencyConflict(
         f"idempotency key '{job.idempotency_key}' of kind '{job.kind}' already belongs to job …{short_id(existing)}, "
         "which has another payload",
@@ -127,7 +127,7 @@ def idempotency_conflict(job: NewJob, existing: UUID) -> IdempotencyConflict:
 
 
 def bad_cursor(cursor: str) -> InvalidInput:
-    """A cursor that is none."""
+    """The text is not a cursor."""
     return InvalidInput(f"'{cursor}' is not a cursor", hint="use the next_cursor of the page before")
 
 
@@ -148,11 +148,11 @@ def check_pending(
     if status == "EXPIRED" or (status == "PENDING" and expired):
         raise ApprovalExpired(
             f"approval …{short_id(approval_id)} expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC",
-            hint="the job has gone on without it",
+            hint="the job continues without it, or has failed, as its on_expiry says",
         )
     if status != "PENDING":
         by = f" by {decided_by}" if decided_by else ""
-        raise AlreadyDecided(f"approval …{short_id(approval_id)} is already {status}{by}: the first decision stands")
+        raise AlreadyDecided(f"approval …{short_id(approval_id)} is already {status}{by}: the first decision counts")
 
 
 def check_decision(
@@ -167,12 +167,12 @@ def check_decision(
     payload_digest: str,
     assignees: tuple[str, ...],
 ) -> None:
-    """Raise what stands against this decision, if anything; called with the approval's row locked."""
+    """Raise if the decision is not allowed; called with the approval's row locked."""
     check_pending(approval_id, status, decided_by, expired, expires_at)
     if decision.expected_digest is not None and decision.expected_digest != payload_digest:
         raise ApprovalChanged(
-            f"the payload of approval …{short_id(approval_id)} is not the one you looked at",
-            hint=f"look again: perdure approvals get {short_id(approval_id)}",
+            f"the payload of approval …{short_id(approval_id)} is not the one that was reviewed",
+            hint=f"review it again: perdure approvals get {short_id(approval_id)}",
         )
     if decision.token_hash is None and assignees and decision.by not in assignees:
         raise NotAssigned(
@@ -188,7 +188,7 @@ def check_decision(
 
 
 def _is_answer(edited_payload: str | None) -> bool:
-    """Whether an edited payload says what became of a side effect."""
+    """Whether an edited payload says whether a side effect happened."""
     try:
         answer = None if edited_payload is None else json.loads(edited_payload)
     except ValueError:
@@ -197,7 +197,7 @@ def _is_answer(edited_payload: str | None) -> bool:
 
 
 def wrong_token() -> WrongToken:
-    """The token fits no approval; it is not repeated here."""
+    """No approval has this token; the message does not repeat it."""
     return WrongToken("no approval has this token", hint="it may have been replaced by a newer one")
 
 
@@ -211,7 +211,7 @@ def check_schema_version(current: int, needed: int, where: str) -> None:
         )
     if current > needed:
         raise SchemaTooNew(
-            f"{where} has schema version {current}, newer than the {needed} this perdure knows: it will not touch it",
+            f"{where} has schema version {current}, newer than the {needed} that this perdure knows: nothing was changed",
             hint="upgrade perdure on this machine",
         )
 

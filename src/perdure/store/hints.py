@@ -1,4 +1,4 @@
-"""Hints within one process, by topic and tenant. Listeners that miss one lose nothing: they poll as well."""
+"""Hints within one process, by topic and tenant. A missed hint does no harm: listeners poll as well."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from perdure.store.protocol import Topic
 
 ANY_TENANT = ""
-"""The tenant of listeners whose hints do not say which tenant they are about."""
+"""The tenant of listeners whose hints do not name a tenant."""
 
 
 class HintListener:
-    """One subscription; several hints between two waits are one wake-up."""
+    """One subscription. Several hints between two waits wake it once."""
 
     def __init__(self) -> None:
         self._hinted = asyncio.Event()
@@ -47,8 +47,8 @@ class LocalHints:
 
     def notify_all(self, topic: Topic) -> None:
         """Wake the listeners of this topic in this process, of all tenants."""
-        for (heard, _), listeners in self._listeners.items():
-            if heard == topic:
+        for (subscribed, _), listeners in self._listeners.items():
+            if subscribed == topic:
                 for listener in listeners:
                     listener.notify()
 

@@ -1,4 +1,4 @@
-"""From a database URL to an open store: `memory:`, `sqlite:///path`, `postgresql://...`."""
+"""Opens the store of a database URL: `memory:`, `sqlite:///path`, `postgresql://...`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ async def open_store(
     creates: bool = True,
     allow_other_tables: bool = True,
 ) -> Store:
-    """Connect to the store a URL names. The schema is not looked at here: `check_schema` or `migrate` follows.
+    """Connect to the store that a URL names. The schema is not checked here: call `check_schema` or `migrate`.
 
-    clock: database time of a memory: store, for tests; the others have their database's own.
-    creates: whether a SQLite file may be made where there is none, or used where it has no schema of ours.
-    allow_other_tables: also where it has other tables, unless one of them has a name that the schema needs.
-    Raises MalformedUrl for anything else than the three forms, StoreUnreachable if the database does not answer, InvalidInput
-    for a clock that the store cannot take; for a SQLite file ForeignDatabase, and with creates=False as `check_schema`.
+    clock: database time of a memory: store, for tests; the others use the time of their database.
+    creates: whether a SQLite file may be created, or used if it does not have perdure's schema.
+    allow_other_tables: also use a file that has other tables, unless one of them has a name that the schema needs.
+    Raises MalformedUrl for anything but the three forms, StoreUnreachable if the database does not answer, InvalidInput
+    for a clock that the store cannot use; for a SQLite file ForeignDatabase, and with creates=False as `check_schema`.
     """
     scheme, _, rest = url.strip().partition(":")
     if clock is not None and scheme != "memory":
-        raise InvalidInput("only a memory: store can be given a clock: the others have their database's own")
+        raise InvalidInput("only a memory: store can be given a clock: the others use the time of their database")
     if scheme == "memory" and not rest:
         from perdure.store.sqlite.store import SqliteStore
 

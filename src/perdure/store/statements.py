@@ -1,7 +1,7 @@
-"""SQL lives in .sql files: this loads named statements and numbered migrations from them.
+"""Loads named statements and numbered migrations from .sql files.
 
 A statement file is a list of blocks, each headed `-- name: some_name` followed by comment lines and the statement.
-Parameters are written `:name`. SQLite takes them as they are; `compiled` writes them as another driver wants them.
+Parameters are written `:name`. SQLite takes them as they are; `compiled` writes them as another driver needs them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PARAMETER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement as a driver takes it. `parameters` names the value that stands at each place."""
+    """A statement as a driver takes it. `parameters` has the name of each positional parameter."""
 
     name: str
     sql: str
@@ -70,14 +70,14 @@ def compiled(name: str, sql: str, marker: Callable[[int, str], str] = lambda num
 def load_statements(package: str) -> dict[str, str]:
     """All named statements of the .sql files in the folders of `package`, migrations excepted, with `:name` parameters.
 
-    Raises ValueError if one name stands in them twice.
+    Raises ValueError if two statements have one name.
     """
     statements: dict[str, str] = {}
     for file in _statement_files(package):
         parts = _NAME.split(file.read_text(encoding="utf-8"))
         for name, body in zip(parts[1::2], parts[2::2], strict=True):
             if name in statements:
-                raise ValueError(f"statement '{name}' stands twice in {package}")
+                raise ValueError(f"two statements of {package} have the name '{name}'")
             statements[name] = body.strip().rstrip(";")
     return statements
 

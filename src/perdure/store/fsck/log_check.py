@@ -1,4 +1,4 @@
-"""What the events of one job add up to: read in order, one row at a time, so that a log of any length may stream through."""
+"""Checks and folds the log of one job: its events are read in order, one row at a time, so a log may have any length."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from perdure.store.rows import Row
 HEAD = 4000
 """Characters of a payload that are read."""
 
-# A payload may be huge, and PostgreSQL cannot take one apart that holds \u0000. So only its beginning is read, and there
-# perdure itself writes the key first: {"key": ..., "digest": ...}.
+# A payload may be huge, and PostgreSQL cannot parse one that holds \u0000. So only its beginning is read, where perdure itself
+# writes the key first: {"key": ..., "digest": ...}.
 _KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*:\s*"(\w*)")?')
 _APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
 _DECISION = re.compile(r'"decision"\s*:\s*"(\w+)"')
@@ -30,7 +30,7 @@ _WORKER = re.compile(r'"(?:lost_)?worker"\s*:')
 class Log:
     """The log of one job, folded.
 
-    `inherits`: the job is a fork, which begins with events that it got from another job.
+    `inherits`: the job is a fork, which begins with events copied from another job.
     """
 
     def __init__(self, *, inherits: bool = False) -> None:
@@ -47,17 +47,17 @@ class Log:
         self.ends: dict[int, Status] = {}
         """The status each attempt ended in."""
         self.ran: set[int] = set()
-        """The attempts that ended after they had written something, by a worker's or a reaper's hand."""
+        """The attempts that ended after they had written something, whether a worker or a reaper ended them."""
         self.retries: int | None = 0
-        """The retries that were counted; None where that cannot be read."""
+        """The retries that were counted; None if that cannot be read."""
         self.waits: dict[str, Wait] = {}
-        """Those that have begun and not ended."""
+        """The waits that have begun and not ended."""
         self.answered: set[str] = set()
-        """The keys of the waits that it says were answered."""
+        """The keys of the waits that were answered."""
         self.asked: set[UUID] = set()
         self.decided: Counter[UUID] = Counter()
         self.decisions: dict[UUID, str] = {}
-        """What was decided, where the log says so."""
+        """The decisions that the log has."""
         self.tokens = 0
         self.cost = 0.0
         self.checkpoint: int | None = None
@@ -73,13 +73,13 @@ class Log:
         self._more: Counter[str] = Counter()
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Code and text of what is wrong with the log itself; of many alike the first one."""
+        """Code and text of the faults of the log itself; of several with one code the first."""
         for code, [text] in self._faults.items():
             more = self._more[code] - 1
             yield code, text + (f" (and {more} more like it)" if more else "")
 
     def read(self, row: Row) -> None:
-        """The next event: version, type, from_status, to_status, attempt, event_id, created_at, and the head of its payload."""
+        """Read the next event: version, type, from_status, to_status, attempt, event_id, created_at, head of its payload."""
         version: int = row["version"]
         if version != self.head + 1:
             self._fault("log-gap", f"its log has no version {self.head + 1}")
@@ -96,7 +96,7 @@ class Log:
         self.count += 1
         if row["event_id"] is not None:
             if row["event_id"] in self._ids:
-                self._fault("event-twice", f"version {version} ({row['type']}) stands in its log twice")
+                self._fault("event-twice", f"version {version} ({row['type']}) is in its log twice")
             self._ids.add(row["event_id"])
         inherited = self._inherits and self.attempt == 0
         if row["to_status"] is not None:

@@ -1,8 +1,8 @@
-"""What a group commit writes with, and when a failed call to the database is tried again.
+"""The writers of a group commit, and the retries of failed calls to the database.
 
-`Retries` holds the rules for one call: which failures are retried, how often and for how long. A `Writer` knows one operation of
-one store and what its errors mean; a `RetryingWriter` repeats what lost against other transactions, restores a lost connection,
-and finds out what had been written.
+`Retries` has the rules for one call: which failures are retried, how often and for how long. A `Writer` knows one operation of
+one store and what its errors mean. A `RetryingWriter` repeats calls that lost against other transactions, restores a lost
+connection, and finds out what was written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TIME_LIMIT = 10.0
-"""Seconds of trying to get a lost connection back before the caller gets an error."""
+"""Seconds for which a lost connection is opened again before the caller gets an error."""
 
 CLASHES = 8
 """How often one call may lose against others (deadlock, serialization) before its caller gets an error."""
@@ -31,7 +31,7 @@ class Failure(Enum):
 
     LOST = "the connection broke: whether the write was committed is unknown"
     AWAY = "there is no connection: nothing was written"
-    CLASH = "another transaction was preferred: nothing was written, try again"
+    CLASH = "another transaction had precedence: nothing was written, it can be repeated"
     BLOCKED = "another session holds a lock: nothing was written"
     OTHER = "the write itself is wrong: nothing was written"
 
@@ -63,7 +63,7 @@ class Retries:
         self._clash_pause = 0.005
 
     async def again(self, failure: Failure) -> bool:
-        """Wait as long as this failure needs, then return True; False if the call is not to be tried again."""
+        """Wait as long as this failure needs, then return True; False if the call is not to be repeated."""
         match failure:
             case Failure.LOST | Failure.AWAY:
                 if failure in self._even_late:
@@ -222,12 +222,12 @@ class RetryingWriter(Generic[Item, Result]):
 
 
 def unreachable(error: BaseException, unknown: bool) -> StoreUnreachable:
-    """The error of callers when the database is gone. unknown: whether what they wrote may be there."""
+    """The error that callers get if the database does not answer. unknown: what they wrote may have been committed."""
     why = str(error) or type(error).__name__
     if unknown:
         return StoreUnreachable(
             f"the connection to the database was lost during a write and cannot be restored ({why}): "
             "whether it was committed is unknown",
-            hint="look at the job before you try again",
+            hint="read the job before you repeat the call",
         )
     return StoreUnreachable(f"the database does not answer ({why}); nothing was written", hint="try again later")
