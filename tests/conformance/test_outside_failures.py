@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from perdure.model.errors import InvalidInput, PerdureError
+from perdure.model.errors import InvalidInput, PerdureError, StoreUnreachable
 from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
@@ -181,6 +181,31 @@ async def test_a_lock_of_another_session_on_one_job_does_not_hold_up_the_others(
     async with asyncio.timeout(10):
         await blocked
     assert len(await checked_log(file_store, locked.job_id)) == 3
+
+
+@pytest.mark.parametrize("writing", [False, True], ids=["alone", "beside another end"])
+async def test_of_many_ends_one_that_another_session_has_locked_does_not_hold_up_the_others(
+    file_store: Store, shell: Shell, writing: bool
+) -> None:
+    if not shell.postgres:
+        pytest.skip("SQLite locks the database, see above")
+    locked, beside, *free = [await started(file_store) for _ in range(6)]
+    await shell.run("begin")
+    await shell.run(f"select 1 from jobs where id = {shell.id(locked.job_id)} for update")
+    async with asyncio.timeout(5):
+        other = asyncio.create_task(file_store.leases.finish(beside, outcome(S.COMPLETED)))
+        if writing:
+            await asyncio.sleep(0)
+        results = await file_store.leases.finish_many([(lease, outcome(S.COMPLETED)) for lease in (locked, *free)])
+        await other
+    assert isinstance(results[0], StoreUnreachable)
+    assert results[1:] == [S.COMPLETED] * len(free)
+    alone = asyncio.create_task(file_store.leases.finish(locked, outcome(S.COMPLETED)))
+    await asyncio.sleep(0.3)
+    assert not alone.done()
+    await shell.run("rollback")
+    async with asyncio.timeout(10):
+        assert await alone is S.COMPLETED
 
 
 # Broken connections ----------------------------------------------------------------------------------------------------

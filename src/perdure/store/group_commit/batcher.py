@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Hashable, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 import structlog
 
 from perdure.model.errors import StoreUnreachable
 from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
-from perdure.store.group_commit.retry import TIME_LIMIT, Item, Result, RetryingWriter, Writer, unreachable
+from perdure.store.group_commit.retry import TIME_LIMIT, Item, Result, RetryingWriter, Writer, blocked, unreachable
 
 SECOND_WRITE_ITEMS = 16
 """Items that wait before a second write begins while the first is under way."""
@@ -29,6 +29,14 @@ RECONNECT_AFTER = 10.0
 """Seconds until a second connection that could not be opened is tried again."""
 
 log = structlog.get_logger("perdure.store")
+
+
+class _Call(NamedTuple, Generic[Item, Result]):
+    """A caller's item. waits: also for the locks of other sessions."""
+
+    item: Item
+    future: asyncio.Future[Result]
+    waits: bool
 
 
 class Batcher(Generic[Item, Result]):
@@ -49,7 +57,7 @@ class Batcher(Generic[Item, Result]):
         self._first = RetryingWriter(writer, time_limit)
         self._second = None if second is None else RetryingWriter(second, time_limit)
         self._limit = limit
-        self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._queue: deque[_Call[Item, Result]] = deque()
         self._subjects: set[Hashable] = set()  # of the writes in progress
         self._writes: dict[RetryingWriter[Item, Result], asyncio.Task[Any]] = {}  # in progress
         self._starting = 0  # writes that have not taken any item yet
@@ -64,10 +72,13 @@ class Batcher(Generic[Item, Result]):
         A caller that is cancelled before the write of its item begins takes it back; later the item is written all the same.
         Raises StoreUnreachable if the connection is lost and stays so.
         """
+        return await self._submit(item, waits=True)
+
+    async def _submit(self, item: Item, *, waits: bool) -> Result:
         if self._closed:
             raise StoreUnreachable("the store is closed")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._queue.append((item, future))
+        self._queue.append(_Call(item, future, waits))
         if self._first not in self._writes:
             self._start(self._first)
         elif self._second is not None and self._second not in self._writes and self._worth_a_second:
@@ -81,13 +92,16 @@ class Batcher(Generic[Item, Result]):
         """`submit` for each of these items: for each, in their order, its result or its refusal.
 
         Where nothing else is being written, they cost one answer together, and a caller that is cancelled takes none back.
+        One that another session has locked must not keep the caller from what became of the others: it is not written, and
+        its refusal is StoreUnreachable. `submit` waits for the lock.
         """
         subjects = set(map(self._writer.subject, items))
         busy = self._closed or self._writes or self._queue
         too_large = len(items) > self._limit or sum(map(self._writer.size, items)) > MOST_TEXT
         if busy or too_large or len(subjects) < len(items):
             # an exception that is no Exception comes from a cancellation, which ends this call as well
-            return await asyncio.gather(*map(self.submit, items), return_exceptions=True)  # type: ignore[return-value]
+            calls = [self._submit(item, waits=False) for item in items]
+            return await asyncio.gather(*calls, return_exceptions=True)  # type: ignore[return-value]
         task = asyncio.get_running_loop().create_task(self._write_together(items, subjects))
         self._writes[self._first] = task
         return await asyncio.shield(task)
@@ -128,11 +142,9 @@ class Batcher(Generic[Item, Result]):
             if self._queue and not self._writes:  # what waited for the subjects of this write
                 self._start(self._first)
 
-    async def _write_batch(
-        self, writer: RetryingWriter[Item, Result], batch: list[tuple[Item, asyncio.Future[Result]]]
-    ) -> bool:
+    async def _write_batch(self, writer: RetryingWriter[Item, Result], batch: list[_Call[Item, Result]]) -> bool:
         """Write a batch and answer its callers; False if there is no connection."""
-        items = [item for item, _ in batch]
+        items = [call.item for call in batch]
         results: Sequence[Result | Exception | None] | None = None
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -145,8 +157,8 @@ class Batcher(Generic[Item, Result]):
             self._subjects.difference_update(map(self._writer.subject, items))
             if results is None:
                 results = [unreachable(asyncio.CancelledError("it was cancelled"), unknown=True)] * len(items)
-            for (item, future), result in zip(batch, results, strict=True):
-                self._answer(item, future, result)
+            for call, result in zip(batch, results, strict=True):
+                self._answer(call, result)
         if not isinstance(results[-1], StoreUnreachable):
             return True
         if writer is self._first:  # those who queue behind need not wait as long again
@@ -168,14 +180,11 @@ class Batcher(Generic[Item, Result]):
             del self._writes[self._first]
             if self._queue:  # what was submitted meanwhile
                 self._start(self._first)
-        return [await self._final(item, result) for item, result in zip(items, results, strict=True)]
+        return list(map(self._final, results))
 
-    async def _final(self, item: Item, result: Result | Exception | None) -> Result | Exception:
+    def _final(self, result: Result | Exception | None) -> Result | Exception:
         if result is None:
-            try:
-                return await self._writer.write_separately(item)
-            except Exception as error:  # noqa: BLE001  as above
-                result = error
+            return blocked()
         return self._writer.refusal(result) if isinstance(result, Exception) else result
 
     def _connect_soon(self, second: RetryingWriter[Item, Result]) -> None:
@@ -191,47 +200,48 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:  # noqa: BLE001  no caller depends on it
             log.info("no second connection for writes; one does it all", error=str(error) or type(error).__name__)
 
-    def _take(self, limit: int) -> list[tuple[Item, asyncio.Future[Result]]]:
-        batch: list[tuple[Item, asyncio.Future[Result]]] = []
-        later: list[tuple[Item, asyncio.Future[Result]]] = []
+    def _take(self, limit: int) -> list[_Call[Item, Result]]:
+        batch: list[_Call[Item, Result]] = []
+        later: list[_Call[Item, Result]] = []
         queue = self._queue
         subjects = self._subjects
         text = 0
         while queue and len(batch) < limit:
-            entry = queue.popleft()
-            if entry[1].done():  # its caller was cancelled
+            call = queue.popleft()
+            if call.future.done():  # its caller was cancelled
                 continue
-            subject = self._writer.subject(entry[0])
+            subject = self._writer.subject(call.item)
             if subject in subjects:
-                later.append(entry)
+                later.append(call)
                 continue
-            text += self._writer.size(entry[0])
+            text += self._writer.size(call.item)
             if batch and text > MOST_TEXT:
-                later.append(entry)
+                later.append(call)
                 break
             subjects.add(subject)
-            batch.append(entry)
+            batch.append(call)
         queue.extendleft(reversed(later))
         return batch
 
     def _refuse_queue(self, error: Exception) -> None:
         while self._queue:
-            item, future = self._queue.popleft()
-            self._answer(item, future, unreachable(error.__cause__ or error, unknown=False))
+            self._answer(self._queue.popleft(), unreachable(error.__cause__ or error, unknown=False))
 
-    def _answer(self, item: Item, future: asyncio.Future[Result], result: Result | Exception | None) -> None:
-        if result is None:
-            self._do(self._write_separately(item, future))
-        elif future.done():
+    def _answer(self, call: _Call[Item, Result], result: Result | Exception | None) -> None:
+        if result is None and call.waits:
+            self._do(self._write_separately(call))
             return
-        elif isinstance(result, Exception):
-            future.set_exception(self._writer.refusal(result))
+        if call.future.done():
+            return
+        answer = self._final(result)
+        if isinstance(answer, Exception):
+            call.future.set_exception(answer)
         else:
-            future.set_result(result)
+            call.future.set_result(answer)
 
-    async def _write_separately(self, item: Item, future: asyncio.Future[Result]) -> None:
+    async def _write_separately(self, call: _Call[Item, Result]) -> None:
         try:
-            result: Result | Exception = await self._writer.write_separately(item)
+            result: Result | Exception = await self._writer.write_separately(call.item)
         except Exception as error:  # noqa: BLE001  it belongs to the caller
             result = error
-        self._answer(item, future, result)
+        self._answer(call, result)

@@ -231,3 +231,8 @@ def unreachable(error: BaseException, unknown: bool) -> StoreUnreachable:
             hint="read the job before you repeat the call",
         )
     return StoreUnreachable(f"the database does not answer ({why}); nothing was written", hint="try again later")
+
+
+def blocked() -> StoreUnreachable:
+    """The error of a caller that does not wait for the locks of other sessions."""
+    return StoreUnreachable("another session keeps a lock on this; nothing was written", hint="try again later")

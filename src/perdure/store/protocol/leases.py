@@ -82,6 +82,7 @@ class LeaseStore(Protocol):
     async def finish_many(self, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:
         """`finish` for each of these ends, in as few commits as their size allows; for each, in their order, what `finish` would
         have returned or raised. One that is refused, such as one whose lease was lost, keeps no other from being written.
+        One whose rows another session has locked may be StoreUnreachable at once: `finish` waits for the lock.
 
         Raises IllegalTransition, and then nothing was written, if an outcome would keep its lease.
         """
