@@ -183,17 +183,17 @@ async def test_a_lock_of_another_session_on_one_job_does_not_hold_up_the_others(
     assert len(await checked_log(file_store, locked.job_id)) == 3
 
 
-@pytest.mark.parametrize("writing", [False, True], ids=["alone", "beside another end"])
+@pytest.mark.parametrize("writing", [False, True], ids=["alone", "while another end is written"])
 async def test_of_many_ends_one_that_another_session_has_locked_does_not_hold_up_the_others(
     file_store: Store, shell: Shell, writing: bool
 ) -> None:
     if not shell.postgres:
         pytest.skip("SQLite locks the database, see above")
-    locked, beside, *free = [await started(file_store) for _ in range(6)]
+    locked, another, *free = [await started(file_store) for _ in range(6)]
     await shell.run("begin")
     await shell.run(f"select 1 from jobs where id = {shell.id(locked.job_id)} for update")
     async with asyncio.timeout(5):
-        other = asyncio.create_task(file_store.leases.finish(beside, outcome(S.COMPLETED)))
+        other = asyncio.create_task(file_store.leases.finish(another, outcome(S.COMPLETED)))
         if writing:
             await asyncio.sleep(0)
         results = await file_store.leases.finish_many([(lease, outcome(S.COMPLETED)) for lease in (locked, *free)])

@@ -402,3 +402,30 @@ async def test_a_bug_of_the_worker_itself_stops_no_other_attempt(app: App, monke
     async with working(app, concurrency=1, lease=1, chores=0.1):
         assert [await handle.result(PATIENCE) for handle in handles] == list(range(10))
     assert broken
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has eager tasks from Python 3.12 on")
+async def test_jobs_run_concurrently_in_a_program_whose_tasks_are_eager(app: App) -> None:
+    began: Seen = []
+    gate = asyncio.Event()
+
+    @app.job
+    async def quick(ctx: JobContext, n: int) -> int:
+        return n
+
+    @app.job
+    async def waits(ctx: JobContext, n: int) -> None:
+        began.append(n)
+        await gate.wait()
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009  the type checker looks at Python 3.11
+    try:
+        handles = await enqueue_many(app, quick, list(range(50))) + await enqueue_many(app, waits, list(range(20)))
+        async with working(app, concurrency=20):
+            await until(lambda: len(began) == 20)
+            gate.set()
+            for handle in handles:
+                await handle.result(PATIENCE)
+    finally:
+        loop.set_task_factory(None)

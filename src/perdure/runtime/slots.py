@@ -59,7 +59,9 @@ class Slots:
     def fill(self) -> None:
         """Start jobs, soon, for as long as there are free slots and jobs to start."""
         if self._starter is None and self._buffer.number and self.free:
-            self._starter = asyncio.get_running_loop().create_task(self._start_jobs(), context=self._context)
+            # not by the loop's factory of tasks: an eager one would run the jobs here, one within the other
+            loop = asyncio.get_running_loop()
+            self._starter = asyncio.Task(self._start_jobs(), loop=loop, context=self._context)
 
     async def _start_jobs(self) -> None:
         task = asyncio.current_task()
