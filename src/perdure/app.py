@@ -276,7 +276,8 @@ class App(Shortcuts):
         return Worker(store, self.registry, worker_options, invoke=backend.invoke, observer=backend.observer)
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
-        """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due."""
+        """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due. If its
+        task is cancelled, it stops at once too: jobs that run are interrupted and handed back."""
         with _closing(self.status_server()) as server:
             await self._work(server, once, options)
 

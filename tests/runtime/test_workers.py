@@ -1,6 +1,7 @@
 """The worker: what it claims, in which order, and how it goes."""
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -477,3 +478,52 @@ async def test_a_cancellation_that_a_handler_leaves_behind_does_not_hit_its_end(
         handle = await app.enqueue(careless)
         assert await handle.result(PATIENCE) == "done"
     assert (await handle.get()).attempt == 1
+
+
+async def test_a_worker_whose_task_is_cancelled_hands_back_what_runs(app: App) -> None:
+    left: list[str] = []
+    began = asyncio.Event()
+
+    @app.job
+    async def slow(ctx: JobContext) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append("handler")
+
+    handle = await app.enqueue(slow)
+    working = asyncio.create_task(app.work(**QUICK))
+    await soon(began.wait())
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(working)
+    assert left == ["handler"], "it does not go on without a heartbeat"
+    job = await handle.get()
+    assert (job.status, job.retry_count, job.lease) == (Status.RETRY, 0, None)
+
+
+async def test_a_worker_whose_task_is_cancelled_twice_waits_for_no_handler(app: App) -> None:
+    began, gone = asyncio.Event(), asyncio.Event()
+
+    @app.job
+    async def stubborn(ctx: JobContext) -> None:
+        began.set()
+        while not gone.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone.wait()
+
+    handle = await app.enqueue(stubborn)
+    working = asyncio.create_task(app.work(**QUICK))
+    await soon(began.wait())
+    working.cancel()
+    await asyncio.sleep(0.1)
+    assert not working.done()
+    working.cancel()
+    try:
+        async with asyncio.timeout(1.5):
+            with pytest.raises(asyncio.CancelledError):
+                await working
+    finally:
+        gone.set()
+    await reached(handle, Status.RETRY)

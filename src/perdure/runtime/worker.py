@@ -8,6 +8,7 @@ expire and other workers take the jobs over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 import time
@@ -113,7 +114,8 @@ class Worker:
     async def run(self, *, once: bool = False) -> None:
         """Run jobs until `stop` is called; with once=True until nothing is due and nothing runs.
 
-        Raises StoreUnreachable only while starting: later the worker waits for the database to come back.
+        Raises StoreUnreachable only while starting: later the worker waits for the database to come back. If its task is
+        cancelled, it interrupts what runs and hands the jobs back first, which takes up to ten seconds; cancelled again, it ends.
         """
         self._until_idle = once
         row, kinds = WorkerRow(self._store, self.id), tuple(sorted(h.name for h in self._registry))
@@ -140,6 +142,9 @@ class Worker:
             try:
                 await self._work(hints)
                 await self._drain()
+            except BaseException:
+                await self._stop_attempts()
+                raise
             finally:
                 self.working = False
                 for task in background:
@@ -365,6 +370,13 @@ class Worker:
         if self._slots.running:
             await asyncio.wait(self._slots.running, timeout=LAST_WAIT)
         await self._ends.wait()
+
+    async def _stop_attempts(self) -> None:
+        """`run` ends by a cancellation or an error: what runs in tasks of its own must not go on without a heartbeat."""
+        self.stop(now=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(THREADS_WAIT + LAST_WAIT):
+                await self._drain()
 
     async def _wait_for_change(self, timeout: float) -> None:
         self._changed.clear()
