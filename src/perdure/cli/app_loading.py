@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -15,7 +17,10 @@ from perdure.config import BY_NAME, Settings
 
 
 def load_app(where: str) -> App:
-    """Import the module, with the current directory first on the path, and return its App. Raises AppNotFound."""
+    """Import the module, with the current directory first on the path, and return its App. Raises AppNotFound.
+
+    What it prints goes to stderr: stdout is for the command's data.
+    """
     module_name, colon, attribute = where.partition(":")
     if not colon or not module_name or not attribute:
         raise AppNotFound(f"--app {where}: that is not module:attribute", hint=f"for example: --app {_guess(where)}")
@@ -28,7 +33,8 @@ def load_app(where: str) -> App:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = import_module(module_name)
+        with _stdout_to_stderr():
+            module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name + ".").startswith(error.name + "."):
             raise AppNotFound(
@@ -55,6 +61,23 @@ def load_app(where: str) -> App:
             hint=_apps_of(module, "") or "make one: app = App()",
         )
     return target
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Also of the programs that it starts, which write to the file descriptor."""
+    sys.stdout.flush()
+    kept = None
+    with suppress(OSError):  # a closed one
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def plain_app(settings: Settings, *, migrate: bool | None = None) -> App:

@@ -58,6 +58,9 @@ class Cli:
         )
         self.more_flags: dict[str, Any] = {}
         """Settings that are options of this command only: queues, concurrency, ..."""
+        self.loads_app = flags.app is not None
+        """Whether the user's App is imported. One that PERDURE_APP or a file names is imported by commands that need its handlers
+        alone, so that code which does not load stops no command that has no use for it."""
         self._settings: Settings | None = None
         self._app: App | None = None
 
@@ -65,7 +68,7 @@ class Cli:
 
     @property
     def settings(self) -> Settings:
-        """Flags, environment, files, defaults; with --app, what its App was made with comes right after the flags.
+        """Flags, environment, files, defaults; where the App is loaded, what it was made with comes right after the flags.
 
         Raises ConfigError, AppNotFound.
         """
@@ -78,7 +81,7 @@ class Cli:
 
         given = {"database_url": self.flags.db, "tenant": self.flags.tenant, "app": self.flags.app, **self.more_flags}
         own = load_settings(given)
-        if not own["app"]:
+        if not own["app"] or not self.loads_app:
             return own
         from perdure.cli.app_loading import load_app, settings_of
 
@@ -87,7 +90,7 @@ class Cli:
 
     @property
     def app(self) -> App:
-        """The user's App, configured with the settings; a plain one where no --app is set."""
+        """The user's App, configured with the settings; a plain one where none is loaded."""
         settings = self.settings
         if self._app is None:
             from perdure.cli.app_loading import plain_app
@@ -99,7 +102,9 @@ class Cli:
 
     @property
     def own_app(self) -> App | None:
-        """The user's App, or None where no --app is set."""
+        """The user's App, for a command that needs its handlers; None where no App is named. Raises AppNotFound."""
+        if not self.loads_app:
+            self.loads_app, self._settings = True, None
         return self.app if self.settings["app"] else None
 
     def adopt(self, app: App) -> None:
@@ -112,7 +117,9 @@ class Cli:
 
         from perdure.model.urls import has_secret
 
-        db = self.flags.db
+        db, settings = self.flags.db, self._settings
+        if settings is not None and settings.origins["database_url"].startswith("app "):
+            db = settings["database_url"]  # the next command may not load the App
         given = {"--db": None if db is None or has_secret(db) else db, "--tenant": self.flags.tenant}
         more = "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
         return f"perdure {command}{more}"
@@ -148,8 +155,11 @@ class Cli:
         if url == "memory:":
             self.out.warn("memory: is empty at the start of every command and lost at its end")
         elif not creates and (missing := self.missing_file()):
+            named = self.settings["app"] if not self.loads_app else None
+            other = f"; if {named} names another, so does --app {named}" if named else ""
             self.out.warn(
                 f"there is no database at {missing} yet; perdure dev, worker start or jobs start create it; --db names another"
+                + other
             )
             self.use("memory:")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from perdure import __version__
 from perdure.cli.context import Cli
-from perdure.cli.errors import Exit
+from perdure.cli.errors import AppNotFound, Exit
 from perdure.cli.format import clean_text
 from perdure.cli.options import command, group
 from perdure.config import BY_NAME, shown
@@ -38,19 +39,21 @@ async def doctor(cli: Cli) -> int:
 
 
 async def _examined(cli: Cli) -> AsyncIterator[Check]:
+    cli.loads_app = False
     try:
-        url = shown(BY_NAME["database_url"], cli.settings["database_url"])
-        if own := cli.own_app:
-            names = ", ".join(sorted(h.name for h in own.registry))
-            hint = "a handler is a function under @app.job"
-            yield (
-                Check("app", "ok", f"{cli.settings['app']}: {names}")
-                if names
-                else Check("app", "wrong", f"{cli.settings['app']} has no handlers", hint)
-            )
+        elsewhere = cli.settings["database_url"]
+        if check := _app(cli):
+            yield check
     except PerdureError as error:
         yield Check("settings", "wrong", error.message, error.hint)
         return
+    url = shown(BY_NAME["database_url"], cli.settings["database_url"])
+    if cli.flags.app is None and cli.settings["database_url"] != elsewhere:
+        place = shown(BY_NAME["database_url"], elsewhere)
+        hint = f"set PERDURE_DATABASE_URL, or give --app {shlex.quote(cli.settings['app'])} to every command"
+        yield Check(
+            "settings", "warning", f"{cli.settings['app']} uses {url}; commands without handlers use {place}", hint
+        )
     if missing := cli.missing_file():
         hint = "perdure dev, worker start or jobs start create it"
         yield Check("database", "warning", f"there is no file {missing} yet", hint)
@@ -58,6 +61,20 @@ async def _examined(cli: Cli) -> AsyncIterator[Check]:
     async with cli.unopened() as client:
         async for check in diagnose(client):
             yield _shown(cli, check, url)
+
+
+def _app(cli: Cli) -> Check | None:
+    """Whether the App loads and has handlers; None where no App is named. The other checks do not need it. Raises ConfigError."""
+    try:
+        own = cli.own_app
+    except AppNotFound as error:
+        cli.loads_app = False  # the database is looked at without it
+        return Check("app", "wrong", error.message, error.hint)
+    if own is None:
+        return None
+    if names := ", ".join(sorted(h.name for h in own.registry)):
+        return Check("app", "ok", f"{cli.settings['app']}: {names}")
+    return Check("app", "wrong", f"{cli.settings['app']} has no handlers", "a handler is a function under @app.job")
 
 
 def _shown(cli: Cli, check: Check, url: str) -> Check:

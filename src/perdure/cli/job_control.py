@@ -118,6 +118,7 @@ async def fork(
     """
     given = UNSET if input is None else inputs.read_json(input, "--input")
     parts = inputs.input_changes(changes or [])
+    cli.loads_app = cli.loads_app or given is not UNSET or bool(parts)  # a new input is checked
     async with cli.client() as client:
         new = await fork_job(client, id, from_step, input=given, changes=parts, reason=reason)
         if cli.out.for_people or cli.out.mode is Mode.ID:

@@ -82,6 +82,7 @@ async def start(
     if stop_on_approval and wait is None and not follow:
         raise Usage("--stop-on-approval goes with --wait or --follow")
     value = inputs.job_input(input, params or [])
+    cli.loads_app = True  # to check the kind and the input
     async with cli.client(creates=True) as client:
         try:
             job = await enqueue_job(

@@ -51,7 +51,12 @@ def _choice(field: str, names: tuple[str, ...], help: str, choices: tuple[str, .
 GLOBALS = (
     GlobalOption("db", ("--url", "--db"), "memory:, sqlite:///path or postgresql://... (PERDURE_DATABASE_URL)", "URL"),
     GlobalOption("tenant", ("--tenant",), "Whose jobs (PERDURE_TENANT)", "NAME"),
-    GlobalOption("app", ("--app",), "Your App, from the current directory (PERDURE_APP)", "MODULE:ATTR"),
+    GlobalOption(
+        "app",
+        ("--app",),
+        "Your App, from the current directory (PERDURE_APP, which is loaded only where handlers are needed)",
+        "MODULE:ATTR",
+    ),
     _choice("output", ("-o", "--output"), "How to print data (PERDURE_OUTPUT)", OUTPUTS),
     GlobalOption("json", ("--json",), "The same as -o json"),
     GlobalOption("fields", ("--fields",), "Only these columns, or keys of the JSON", "A,B,C"),
