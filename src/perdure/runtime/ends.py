@@ -80,7 +80,8 @@ class Ends:
                         continue
                     self._leases.remove(leased)
                     if isinstance(result, LeaseLost):
-                        log_lost_lease(leased)
+                        # not from here: a log that raises must not keep the others from being written
+                        asyncio.get_running_loop().call_soon(log_lost_lease, leased)
                     if self._observer is not None:
                         status = None if isinstance(result, LeaseLost) else result
                         self._observer.attempt_ended(leased.claimed, outcome, status)
