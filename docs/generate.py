@@ -17,7 +17,8 @@ from typing import Any
 import python_reference
 
 from perdure.app import App
-from perdure.cli import errors as doors
+from perdure.chaos import errors as chaos
+from perdure.cli import errors as command_line
 from perdure.cli import usage_error as usage
 from perdure.cli.error_help import ADVICE
 from perdure.cli.errors import exit_code_of
@@ -170,7 +171,7 @@ def error_pages() -> Iterator[tuple[Path, str]]:
 
 def described() -> list[type[PerdureError]]:
     """The errors that have a code of their own; those of the command line alone come last."""
-    found = [*classes(errors), *classes(operations), *classes(usage), *classes(doors)]
+    found = [*classes(errors), *classes(operations), *classes(chaos), *classes(usage), *classes(command_line)]
     return [cls for cls in found if "code" in vars(cls)]
 
 

@@ -1,12 +1,16 @@
 """One table from errors to exit codes, and how an error is printed."""
 
 import json
+import pkgutil
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from perdure.cli import errors as doors
+import perdure as package
+from perdure.chaos.errors import ChaosFailed
+from perdure.cli import errors as command_line
 from perdure.cli.error_help import ADVICE
 from perdure.cli.errors import EXIT_CODES, Exit, exit_code, report
 from perdure.cli.usage_error import Usage
@@ -14,7 +18,7 @@ from perdure.model import errors
 from perdure.model.fsck_faults import FAULTS
 from perdure.model.states import Status
 from perdure.operations.errors import NoWorker
-from tests.cli.conftest import Perdure, a_job
+from tests.cli.conftest import Perdure, a_job, program
 
 CODES: dict[type[errors.PerdureError], int] = {
     errors.PerdureError: 1,
@@ -73,12 +77,14 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.Snooze: 1,
     errors.Denied: 7,
     Usage: 2,
-    doors.AppNotFound: 2,
-    doors.NotConfirmed: 2,
-    doors.Declined: 1,
-    doors.ApprovalNeeded: 9,
+    command_line.AppNotFound: 2,
+    command_line.NotConfirmed: 2,
+    command_line.Declined: 1,
+    command_line.ApprovalNeeded: 9,
+    command_line.DemoFailed: 1,
     NoWorker: 1,
-    doors.Bug: 1,
+    ChaosFailed: 1,
+    command_line.Bug: 1,
 }
 
 
@@ -87,8 +93,10 @@ def family(cls: type[errors.PerdureError]) -> set[type[errors.PerdureError]]:
 
 
 def test_every_error_has_an_exit_code() -> None:
-    modules = (errors.__name__, doors.__name__, Usage.__module__, NoWorker.__module__)
-    ours = {c for c in family(errors.PerdureError) if c.__module__ in modules}
+    for module in pkgutil.walk_packages(package.__path__, "perdure."):
+        if module.name != "perdure.__main__":
+            import_module(module.name)
+    ours = {c for c in family(errors.PerdureError) if c.__module__.startswith("perdure.")}
     assert ours == set(CODES)
 
 
@@ -184,6 +192,11 @@ def test_help_says_what_an_error_means_and_what_to_do(perdure: Perdure, cls: typ
     assert " ".join(page.split()).endswith(facts["advice"])
     assert "](" not in page
     assert ".md" not in page, "who has only installed perdure has no pages"
+
+
+@pytest.mark.parametrize("code", ["no-worker", "chaos-failed", "demo-failed"])
+def test_help_knows_errors_of_modules_that_no_other_command_loads(code: str) -> None:
+    assert program("help", code).out.startswith(f"{code} (exit code 1, ")
 
 
 @pytest.mark.parametrize("code", FAULTS)

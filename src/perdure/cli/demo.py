@@ -29,7 +29,7 @@ from uuid import UUID
 import perdure
 from perdure import App
 from perdure.cli.demo_view import View
-from perdure.cli.errors import format_error
+from perdure.cli.errors import DemoFailed, format_error
 from perdure.config import load_settings
 from perdure.model.errors import Fail, PerdureError
 from perdure.model.events import Event
@@ -42,12 +42,6 @@ FEW = 5
 TIME_LIMIT = 120
 DRAFT_LINES = 24
 NOTES_LINES = 8
-
-
-class DemoFailed(PerdureError):
-    """The demo cannot go on; the message says why."""
-
-    code = "demo-failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,5 +78,7 @@ ADVICE: dict[str, str] = {
     "declined": "Nothing was done. Run the command again to answer yes.",
     "approval-needed": "`perdure approvals ls` shows what it asks for; the job continues when it is decided.",
     "no-worker": "`perdure worker start --app module:attribute` starts one; `worker status --stopped` shows those that left.",
+    "demo-failed": "The message says why. The demo writes to its own directory alone; `perdure demo` starts a new one.",
+    "chaos-failed": "The message says why; no job was checked, so it is no finding about your database. Run it again.",
     "bug": "This is an error in perdure. Run the command again with `-v` and report it with the traceback.",
 }

@@ -56,6 +56,12 @@ class ApprovalNeeded(errors.PerdureError):
     code = "approval-needed"
 
 
+class DemoFailed(errors.PerdureError):
+    """The demo cannot go on; the message says why."""
+
+    code = "demo-failed"
+
+
 class Bug(errors.PerdureError):
     """An error in perdure itself."""
 

@@ -62,9 +62,11 @@ def _command_page(words: list[str]) -> str | None:
 
 def _error(code: str) -> dict[str, Any] | None:
     """What is known of the error with this code; None if there is none."""
+    from perdure.chaos import errors as _chaos  # noqa: F401  # a class is known once its module is loaded
     from perdure.cli.error_help import ADVICE
     from perdure.cli.errors import exit_code_of
     from perdure.model.errors import PerdureError
+    from perdure.operations import errors as _operations  # noqa: F401  # likewise
 
     cls = next((c for c in _family(PerdureError) if vars(c).get("code") == code), None)
     if cls is None or code not in ADVICE:
