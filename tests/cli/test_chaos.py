@@ -66,10 +66,10 @@ def test_a_database_with_real_jobs_is_refused(anywhere: Perdure) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (("--kills", "0"), 2, "greater than or equal to 1"),
+        (("--kills", "0"), 2, "must be at least 1"),
         (("--workers", "65"), 2, "64"),
-        (("--seed", "x"), 2, "valid int"),
-        (("--jobs", "-1"), 2, "greater than or equal to 0"),
+        (("--seed", "x"), 2, "must be a whole number"),
+        (("--jobs", "-1"), 2, "must be at least 0"),
         (("--tenant", "mine"), 2, "chaos makes a tenant of its own"),
         (("--url", "memory:"), 2, "memory: lives in one process, and chaos needs several"),
         (("--url", "mysql://x"), 2, "is not a database URL"),

@@ -322,7 +322,7 @@ class TestDoctor:
         assert perdure("doctor").code == 0
         monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -1.0)
         done = perdure("doctor", code=1)
-        assert "no worker serves queue 'slow': 1 due jobs of kind 'x' wait" in done.out
+        assert "no worker serves queue 'slow'; due jobs of kind 'x': 1" in done.out
         assert "--queues slow" in done.out
         assert [c["name"] for c in perdure("doctor", "--json", code=1).json["checks"] if c["status"] == "wrong"] == [
             "stuck"
@@ -334,7 +334,10 @@ class TestDoctor:
             assert worker.stdout is not None
             worker.stdout.readline()
         monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -100.0)
-        assert "1 jobs are held by workers that are gone" in perdure("doctor", code=1).out
+        assert (
+            "jobs that are held by workers that are gone, and that no worker takes over: 1"
+            in perdure("doctor", code=1).out
+        )
 
     def test_a_clock_that_is_wrong(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         perdure("jobs", "start", "x")

@@ -55,7 +55,7 @@ COMMANDS = [
 OPTIONS = ["--url", "--db", "--tenant", "--app", "--output", "--json", "--fields", "--quiet", "--verbose", "--color"]
 
 
-def test_the_commands_of_the_house(perdure: Perdure) -> None:
+def test_the_commands_and_options_are_there(perdure: Perdure) -> None:
     page = perdure("--help").out
     assert [name for name in COMMANDS if f"\n  {name} " not in page] == []
     assert [option for option in [*OPTIONS, "--time-format", "--no-input", "--yes"] if option not in page] == []
@@ -97,7 +97,9 @@ def test_show_is_get(perdure: Perdure) -> None:
         (("jobs", "events", "a", "b"), "got unexpected extra argument"),
         (("jobs", "ls", "-o", "xml"), "'xml' is not one of table, wide, json, jsonl, id, none"),
         (("--color", "red", "jobs", "ls"), "'red' is not one of auto, always, never"),
-        (("jobs", "ls", "--limit", "0"), "greater than or equal to 1"),
+        (("jobs", "ls", "--limit", "0"), "'--limit': it must be at least 1\n"),
+        (("jobs", "ls", "--limit", "many"), "'--limit': it must be a whole number\n"),
+        (("jobs", "count", "--by", "age"), "'--by': 'age' is not one of 'status', 'kind', 'queue'\n"),
     ],
 )
 def test_what_cannot_be_read_is_a_usage_error(perdure: Perdure, args: tuple[str, ...], says: str) -> None:

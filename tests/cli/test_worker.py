@@ -71,7 +71,7 @@ class TestStart:
             ((*APP, "--drain-timeout", "soon"), "drain_timeout (flag) is invalid"),
             ((*APP, "--queues", ","), "queues (flag) is invalid: needs at least one name"),
             ((*APP, "--queues", "a b"), "a queue's name"),
-            ((*APP, "--processes", "0"), "greater than or equal to 1"),
+            ((*APP, "--processes", "0"), "must be at least 1"),
         ],
         ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
     )

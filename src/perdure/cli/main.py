@@ -125,6 +125,16 @@ def _json_escaped(error: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4)), error.end
 
 
+PLAINLY = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "it must be a whole number"),
+    ("Input should be greater than or equal to", "it must be at least"),
+    ("Input should be less than or equal to", "it must be at most"),
+    ("Input should be", "it must be"),
+)
+"""What pydantic, which reads the values for typer, says of a wrong one; and what a person is shown."""
+
+
 def _failed(error: Exception, args: list[str]) -> int:
     from perdure.cli.errors import report
     from perdure.cli.usage_error import Usage
@@ -133,6 +143,8 @@ def _failed(error: Exception, args: list[str]) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "perdure"
         message = error.format_message()
+        for theirs, ours in PLAINLY:
+            message = message.replace(theirs, ours)
         error = Usage(message[:1].lower() + message[1:].rstrip("."), hint=f"see {path} --help")
     return report(error, as_json=_wants_json(args), verbose=_verbosity(args), color=_color(args))
 

@@ -236,7 +236,7 @@ async def _ask(cli: Cli, ids: list[str], ask: Callable[[Client, str | None], Awa
             try:
                 done, code = [await ask(client, None)], Exit.OK
             except NoWorker as error:
-                error.hint = cli.next("worker status --stopped")
+                error.hint = f"those that have stopped: {cli.next('worker status --stopped')}"
                 raise
     asked = [(id, answer.command.value) for answer in done for id in answer.worker_ids]
     if not asked and all:

@@ -111,10 +111,10 @@ async def _work(client: Client) -> list[Check]:
             f"no worker serves queue '{queue}'" if not serving else f"no worker on queue '{queue}' has handler '{kind}'"
         )
         start = START if queue == DEFAULT_QUEUE else f"{START} --queues {shlex.quote(queue)}"
-        checks.append(Check("stuck", "wrong", f"{why}: {number} due jobs of kind '{kind}' wait", command=start))
+        checks.append(Check("stuck", "wrong", f"{why}; due jobs of kind '{kind}': {number}", command=start))
     orphans = await _orphans(client)
     if orphans:
-        detail = f"{orphans} jobs are held by workers that are gone, and no worker takes them over"
+        detail = f"jobs that are held by workers that are gone, and that no worker takes over: {orphans}"
         checks.append(Check("leases", "wrong", detail, "any worker does it", START))
     if not stuck and not orphans:
         checks.append(Check("jobs", "ok", "none is stuck"))
