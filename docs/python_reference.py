@@ -1,7 +1,8 @@
 """The Python reference: docs/reference/*.md, made of the signatures and docstrings of every public name. Used by generate.py.
 
-What is public: all that `perdure`, `perdure.sync` and `perdure.testing` export, and the records that their signatures name.
-Which page an entry is on follows from the module that defines it, so nothing here needs to change when a name does.
+What is public: all that `perdure`, `perdure.sync`, `perdure.testing` and `perdure.logs` export, and the records that their
+signatures name. Which page an entry is on follows from the module that defines it, so nothing here needs to change when a name
+does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, get_origin, get_overloads, is_typeddict
 
 import perdure
+import perdure.logs
 import perdure.sync
 import perdure.testing
 from perdure.model.errors import PerdureError
@@ -45,6 +47,7 @@ MODULES = (
     ("perdure.model.errors", "errors"),
     ("perdure.runtime.context", "context"),
     ("perdure.runtime", "app"),
+    ("perdure.logs", "app"),
     ("perdure.app", "app"),
     ("perdure", "records"),
 )
@@ -131,6 +134,8 @@ def _exports() -> Iterator[Entry]:
         yield Entry(f"sync.{name}", getattr(perdure.sync, name), "perdure.sync")
     for name in perdure.testing.__all__:
         yield Entry(name, getattr(perdure.testing, name), "perdure.testing")
+    for name in perdure.logs.__all__:
+        yield Entry(name, getattr(perdure.logs, name), "perdure.logs")
 
 
 def _named_by(value: Any) -> Iterator[tuple[str, Any]]:

@@ -22,8 +22,18 @@ from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
-from perdure import App, ApprovalRequest, JobContext, PerdureError, WaitTimeout
-from perdure.model.errors import Conflict, InvalidInput, NotFound, NotPermitted, StoreUnreachable
+from perdure import (
+    App,
+    ApprovalRequest,
+    Conflict,
+    InvalidInput,
+    JobContext,
+    NotFound,
+    NotPermitted,
+    PerdureError,
+    StoreUnreachable,
+    WaitTimeout,
+)
 
 app = App()
 

@@ -15,6 +15,8 @@ import structlog
 
 from perdure.model.current_attempt import attempt_ids
 
+__all__ = ["AttemptFilter", "add_attempt"]
+
 
 def add_attempt(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001  a processor
     """A structlog processor: adds job_id, kind, attempt and worker of the running attempt, unless the line names them."""

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import perdure
+import perdure.logs
 import perdure.sync
 import perdure.testing
 from perdure.testing import TestApp
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import PAGES, ROOT, blocks
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -41,8 +42,29 @@ def headings() -> set[str]:
 
 def test_every_public_name_has_an_entry() -> None:
     names = {name for name in perdure.__all__ if not name.startswith("_")} | set(perdure.testing.__all__)
+    names |= set(perdure.logs.__all__)
     names |= {f"sync.{name}" for name, value in vars(perdure.sync).items() if _defined_in(value, "perdure.sync")}
     assert sorted(names - headings()) == []
+
+
+def test_what_pages_and_examples_import_has_an_entry() -> None:
+    pages = [page for page in PAGES if page.parent != REFERENCE]  # whose blocks are signatures
+    texts = [block.text for page in pages for language in ("python", "py") for block in blocks(page, language)]
+    texts += [example.read_text(encoding="utf-8") for example in (ROOT / "examples").glob("*.py")]
+    imported = {
+        (node.module or "", alias.name)
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "perdure"
+        for alias in node.names
+    }
+    exported = {
+        (module.__name__, name)
+        for module in (perdure, perdure.logs, perdure.sync, perdure.testing)
+        for name in module.__all__
+    }
+    assert len(imported) > 20
+    assert sorted(imported - exported) == []
 
 
 @pytest.mark.parametrize(
