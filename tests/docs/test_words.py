@@ -42,11 +42,11 @@ GENERATED = (
 """Their words are those of the code."""
 
 TEXTS = [page for page in PAGES if page not in GENERATED]
-TEXTS += [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+TEXTS += [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "alerts.yml"]
 
 TEXTS += sorted(
     path
-    for folder in ("tests", "bench", "examples")
+    for folder in ("tests", "bench", "examples", "docs")
     for path in (ROOT / folder).rglob("*.py")
     if path.name != "test_words.py"
 )
@@ -131,6 +131,8 @@ def test_the_names_are_plain(path: Path) -> None:
             case ast.FunctionDef(name=given) | ast.AsyncFunctionDef(name=given) | ast.ClassDef(name=given):
                 found.add(given)
             case ast.arg(arg=given) | ast.Name(id=given, ctx=ast.Store()) | ast.Attribute(attr=given, ctx=ast.Store()):
+                found.add(given)
+            case ast.alias(asname=str(given)):
                 found.add(given)
             case _:
                 pass

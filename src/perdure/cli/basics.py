@@ -57,7 +57,7 @@ def demo(
         bool, typer.Option("--auto-approve", help="Approve without asking (also with --yes)")
     ] = False,
 ) -> int:
-    """Watch a job lose its worker, wait for your approval and finish: one minute."""
+    """Watch a job lose its worker, wait for your approval and finish: 15 seconds."""
     from perdure.cli.demo import run_demo
 
     return run_demo(repository, directory=directory, auto_approve=auto_approve or cli.flags.yes)

@@ -39,7 +39,7 @@ class By(enum.StrEnum):
     "ls",
     example="""\
 perdure jobs ls --status failed,deadletter --since 24h
-perdure jobs ls --kind research --search coffee -o wide
+perdure jobs ls --kind research --search timeout -o wide
 perdure jobs ls --all -o jsonl --fields id,status,result""",
 )
 async def ls(
