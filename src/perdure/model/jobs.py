@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -26,8 +25,6 @@ MAX_LOST_STARTS = 20
 # times as long.
 
 T = TypeVar("T")
-Note = MappingProxyType[str, Any] | dict[str, Any]
-"""Who changed a job, via what and why: the payload of the transition's event."""
 
 
 def check_name(value: object, whose: str) -> str:
