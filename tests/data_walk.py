@@ -6,6 +6,7 @@ it adds no file. A file counts if one of its functions is called in this time.
 
 import asyncio
 import sqlite3
+import statistics
 import sys
 import tempfile
 import threading
@@ -91,7 +92,9 @@ def main() -> None:
         server.create_database("walk")
         for name, url in (("PostgreSQL", server.url("walk")), ("SQLite", f"sqlite:///{directory}/walk.db")):
             files = asyncio.run(walk(url))
-            print(f"{name}: {len(files)} files", *sorted(files), "", sep="\n")
+            lines = sorted(len(Path(PACKAGE, file).read_text(encoding="utf-8").splitlines()) for file in files)
+            size = f"{sum(lines):,} lines; median {statistics.median(lines):.0f}, largest {lines[-1]}"
+            print(f"{name}: {len(files)} files, {size}", *sorted(files), "", sep="\n")
 
 
 if __name__ == "__main__":
