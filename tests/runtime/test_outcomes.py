@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from perdure import App, Backoff, BlockingContext, Fail, JobContext, Retry, Snooze, Status
+from perdure.model.errors import StoreUnreachable
+from perdure.runtime import run
+from perdure.runtime.history import load_history
 from tests.runtime.support import NOW, PATIENCE, ended, only, reached, types, until, working
 
 MINUTE = Backoff(base=60, cap=60, jitter=0)
@@ -427,3 +430,26 @@ async def test_an_exception_whose_text_cannot_be_had_is_still_an_error(app: App)
         job = await ended(app, await app.enqueue(broken))
     assert job.status is Status.DEADLETTER
     assert "Rude" in (job.error_message or "")
+
+
+async def test_a_history_that_cannot_be_read_uses_no_retry(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database did not answer, which is not the job's fault."""
+    failures = [StoreUnreachable("it does not answer")]
+
+    async def failing(store: Any, job_id: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await load_history(store, job_id)
+
+    monkeypatch.setattr(run, "load_history", failing)
+
+    @app.job(max_retries=0, backoff=NOW)
+    async def later(ctx: JobContext) -> str:
+        if ctx.attempt == 1:
+            raise Snooze(0)
+        return "done"
+
+    async with working(app):
+        job = await ended(app, await app.enqueue(later))
+    assert (job.status, job.error_message, job.attempt) == (Status.COMPLETED, None, 3)
+    assert not failures

@@ -149,7 +149,9 @@ class Run:
             if self.stop_reason is None and isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 raise  # the worker itself is being cancelled
             self._keep_traceback(error)
-            outcome = outcome_of_exit(error, self.handler.policy, self.claimed.retry_count)
+            # an Exception comes from the store, before or after the handler
+            meant = outcome_of if isinstance(error, Exception) else outcome_of_exit
+            outcome = meant(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
         if "_branches" in self.__dict__:
             await self._stop_branches()
