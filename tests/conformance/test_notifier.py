@@ -1,4 +1,4 @@
-"""Where the processes that share a SQLite file notify each other: what is left there when they are gone."""
+"""How processes that share a database notify each other, and what is left of it on SQLite when they are gone."""
 
 import asyncio
 import os
@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from perdure.store.open import open_store
+from perdure.store.postgres.hints import notifier as postgres_notifier
+from perdure.store.protocol import Store
+from perdure.store.sqlite.hints import notifier as sqlite_notifier
 from tests.conformance.support import new_job
 
 COMES_AND_GOES = """
@@ -107,3 +110,14 @@ async def test_what_a_killed_process_leaves_is_removed_by_the_next_that_writes(p
     await store.jobs.enqueue(new_job())
     await store.close()
     assert left(place) == []
+
+
+async def test_a_hint_of_work_does_not_wait_for_one_of_news(
+    monkeypatch: pytest.MonkeyPatch, file_store: Store, twin: Store
+) -> None:
+    for intervals in (postgres_notifier.INTERVAL, sqlite_notifier.INTERVAL):
+        monkeypatch.setitem(intervals, "news", 60.0)
+    async with twin.hints.listen("work") as work:
+        for _ in range(20):  # each is a hint of work and one of news, which waits from the second one on
+            await file_store.jobs.enqueue(new_job())
+            assert await work.wait(10), "within seconds, though no hint of news is sent for a minute"

@@ -211,27 +211,34 @@ class Worker:
 
     async def _idle(self, hints: Listener) -> None:
         """Wait for a hint, until the next job is due, or for the poll, which needs no hint."""
-        pause = POLL * random.uniform(
-            0.75, 0.95
-        )  # a job without a hint, as after a caller's own commit, starts within it
+        # a job without a hint, as after a caller's own commit, starts within it
+        pause = POLL * random.uniform(0.75, 0.95)
         self._changed.clear()
+        hint = asyncio.ensure_future(hints.wait(pause))
+        # with once=True it checks again each time an attempt has ended; `stop` sets both events
+        stop = asyncio.ensure_future((self._changed if self._until_idle else self._stopping).wait())
+        try:
+            await asyncio.sleep(0)
+            if hint.done():  # it came during the claims
+                return
+            pause = min(pause, await self._next_due())
+            if self._until_idle:
+                pause = min(pause, 0.05)
+            await asyncio.wait({hint, stop}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hint.cancel()
+            stop.cancel()
+
+    async def _next_due(self) -> float:
+        """Seconds until a claim may find something without a hint."""
         try:
             due = await self._store.leases.next_due(self.options.queues)
         except PerdureError as error:
             log.warning("reading when the next job is due failed", worker=self.id, error=str(error))
             due = None
-        if due is not None:
-            pause = min(pause, max(due, SHORTEST_PAUSE))  # due already: another session has locked it
-        if self._until_idle:
-            pause = min(pause, 0.05)
-        hint = asyncio.ensure_future(hints.wait(pause))
-        # with once=True it checks again each time an attempt has ended; `stop` sets both events
-        stop = asyncio.ensure_future((self._changed if self._until_idle else self._stopping).wait())
-        try:
-            await asyncio.wait({hint, stop}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            hint.cancel()
-            stop.cancel()
+        if due is None:
+            return POLL
+        return max(due, SHORTEST_PAUSE)  # due already: another session has locked it
 
     async def _claim(self, queue: str, limit: int) -> int:
         asked_at = self._store.clock.monotonic()

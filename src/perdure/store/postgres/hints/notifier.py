@@ -7,7 +7,6 @@ milliseconds late at most. They may be lost: every listener also polls.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,8 +20,8 @@ from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.protocol import Listener, Topic
 
 TOPICS: tuple[Topic, ...] = ("work", "news")
-INTERVAL: dict[Topic, float] = {"work": 0.005, "news": 0.05}
-"""Seconds between two notifications of a topic: late enough to merge a burst, early enough for a person."""
+INTERVAL: dict[Topic, float] = {"work": 0.002, "news": 0.05}
+"""Seconds between two notifications of a topic, which merge those of a burst: a worker waits for work, a person for news."""
 _TOPIC_OF_CHANNEL: dict[str, Topic] = {f"perdure_{topic}": topic for topic in TOPICS}
 
 log = structlog.get_logger("perdure.store")
@@ -39,20 +38,26 @@ class Notifier:
         self._connecting = asyncio.Lock()
         self._next_at: dict[Topic, float] = dict.fromkeys(TOPICS, 0.0)
         self._pending: dict[Topic, set[str]] = {topic: set() for topic in TOPICS}  # tenants
+        self._timers: dict[Topic, asyncio.TimerHandle] = {}
+        self._due: set[Topic] = set()
         self._sending: asyncio.Task[None] | None = None
         self._wanted = False
         self._listening = False
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
-        self._send_now = asyncio.Event()  # set by close
 
     def notify(self, tenant_id: str, *topics: Topic) -> None:
         """Wake the tenant's listeners of these topics; call it after the commit."""
         for topic in topics:
             self._local.notify(topic, tenant_id)
             self._pending[topic].add(tenant_id)
-        if self._sending is None and not self._closed:
-            self._sending = asyncio.get_running_loop().create_task(self._send())
+            if topic not in self._timers and topic not in self._due and not self._closed:
+                loop = asyncio.get_running_loop()
+                wait = self._next_at[topic] - loop.time()
+                if wait > 0:
+                    self._timers[topic] = loop.call_later(wait, self._send_soon, topic)
+                else:
+                    self._send_soon(topic)
 
     @asynccontextmanager
     async def listen(self, topic: Topic, tenant_id: str) -> AsyncIterator[Listener]:
@@ -70,7 +75,9 @@ class Notifier:
         self._closed = True
         if self._reconnecting is not None:
             self._reconnecting.cancel()
-        self._send_now.set()
+        for topic, timer in list(self._timers.items()):
+            timer.cancel()
+            self._send_soon(topic)
         if self._sending is not None:
             _, unfinished = await asyncio.wait({self._sending}, timeout=1)
             for task in unfinished:
@@ -80,39 +87,39 @@ class Notifier:
             await close_quietly(self._connection)
             self._connection = None
 
-    @property
-    def _pending_topics(self) -> list[Topic]:
-        return [topic for topic, tenants in self._pending.items() if tenants]
+    def _send_soon(self, topic: Topic) -> None:
+        self._timers.pop(topic, None)
+        self._due.add(topic)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send())
 
     async def _send(self) -> None:
-        loop = asyncio.get_running_loop()
+        statement = STATEMENTS["notify"]
         try:
-            while topics := self._pending_topics:
-                now = loop.time()
-                due = [topic for topic in topics if self._next_at[topic] <= now or self._closed]
-                if not due:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(min(self._next_at[topic] for topic in topics) - now):
-                            await self._send_now.wait()
-                    continue
-                hints = [(f"perdure_{topic}", tenant_id) for topic in due for tenant_id in self._pending[topic]]
-                for topic in due:
-                    self._pending[topic].clear()
-                    self._next_at[topic] = now + INTERVAL[topic]
-                channels, payloads = zip(*hints, strict=True)
-                statement = STATEMENTS["notify"]
+            while self._due:
                 async with self._connecting:  # a listener may be about to use the connection as well
                     connection = await self._ready()
+                    channels, payloads = zip(*self._take_due(), strict=True)
                     values = statement.values({"channels": channels, "payloads": payloads})
                     await connection.execute(statement.sql, *values)
         except CLIENT_LIBRARY_ERRORS as error:
             if self._connection is not None:  # it may be broken and not know it
                 self._connection.terminate()
-            for tenants in self._pending.values():
-                tenants.clear()  # others find out by polling
             self._lost(error)
         finally:
+            self._take_due()  # after an error: others find out by polling
             self._sending = None
+
+    def _take_due(self) -> list[tuple[str, str]]:
+        """Channel and tenant of what is to be sent now."""
+        hints = []
+        now = asyncio.get_running_loop().time()
+        for topic in self._due:
+            hints += [(f"perdure_{topic}", tenant_id) for tenant_id in self._pending[topic]]
+            self._pending[topic].clear()
+            self._next_at[topic] = now + INTERVAL[topic]
+        self._due.clear()
+        return hints
 
     async def _connected(self) -> Connection:
         async with self._connecting:

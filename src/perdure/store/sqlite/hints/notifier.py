@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perdure.store.protocol import Topic
 
-_INTERVAL: dict[Topic, float] = {"work": 0.002, "news": 0.05}  # seconds between two hints: many commits are one
+INTERVAL: dict[Topic, float] = {"work": 0.002, "news": 0.05}  # seconds between two hints: many commits are one
 _BYTE: dict[Topic, bytes] = {"work": b"w", "news": b"n"}
 _TOPIC: dict[int, Topic] = {ord("w"): "work", ord("n"): "news"}
 _LONGEST_ADDRESS = 100  # a socket's path must fit sockaddr_un: 108 bytes on Linux, 104 on macOS
@@ -62,7 +62,7 @@ class Notifier:
         """Hint at something to the other processes, at once or, if that was done just now, in a moment."""
         if topic in self._pending:
             return
-        wait = self._sent_at[topic] + _INTERVAL[topic] - self._loop.time()
+        wait = self._sent_at[topic] + INTERVAL[topic] - self._loop.time()
         if wait <= 0:
             self._send(topic)
         else:

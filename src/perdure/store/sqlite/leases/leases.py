@@ -95,8 +95,10 @@ class SqliteLeases:
         results: list[Status | Exception] = []
         for portion in end_chunks(ends, self._engine.share(MOST_ITEMS)):
             items = [finish_item(self._tenant_id, lease, outcome, ()) for lease, outcome in portion]
+            all_completed = all(outcome.status is Status.COMPLETED for _, outcome in portion)
             try:
-                results += await self._engine.write(partial(finish_each, items=items), NEWS | WORK)
+                topics = NEWS if all_completed else NEWS | WORK
+                results += await self._engine.write(partial(finish_each, items=items), topics)
             except StoreError as error:
                 results += [error] * len(items)
             except PerdureError:  # of one of them: the others are written without it
