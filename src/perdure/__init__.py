@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         StoreUnreachable,
         Suspended,
         TooLarge,
+        TooManyHung,
         UnknownHandler,
         UnknownOutcome,
         UnsupportedTransaction,
@@ -164,6 +165,7 @@ __all__ = [
     "Suspended",
     "TRANSITIONS",
     "TooLarge",
+    "TooManyHung",
     "UnknownHandler",
     "UnknownOutcome",
     "UnsupportedTransaction",
@@ -190,7 +192,7 @@ _HOMES = {
         "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound "
         "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken RealJobs Retry SchemaMissing "
         "SchemaOutdated SchemaTooNew Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended "
-        "TooLarge UnknownHandler UnknownOutcome UnsupportedTransaction Verdict VersionMismatch WaitTimeout "
+        "TooLarge TooManyHung UnknownHandler UnknownOutcome UnsupportedTransaction Verdict VersionMismatch WaitTimeout "
         "WorkerNotFound WrongToken"
     ),
     "perdure.model.events": "Event",

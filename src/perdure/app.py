@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
@@ -16,7 +15,7 @@ from perdure.backend import AppBackend, DatabaseBackend
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
-from perdure.model.errors import ConfigError
+from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.timing import Backoff, Duration
 from perdure.observe.setup import Observability
 from perdure.runtime.client.client import Client, client_of
@@ -34,7 +33,9 @@ from perdure.runtime.validation import (
     check_retries,
     check_seconds,
 )
-from perdure.runtime.worker import Worker, WorkerOptions
+from perdure.runtime.worker import Worker
+from perdure.runtime.worker_options import WorkerOptions
+from perdure.stop_signals import StopSignals, end_process
 from perdure.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class App(Shortcuts):
 
     async def worker(self, **options: Any) -> Worker:
         """A worker for this app's handlers; options named as the settings, which are their defaults."""
-        own = ("queues", "concurrency", "lease", "linger", "drain_timeout")
+        own = ("queues", "concurrency", "lease", "linger", "drain_timeout", "grace", "max_hung")
         names = (*own, "retention", "retention_status", "retention_keep_logs")
         known = {n: self.settings[n] for n in names}
         if unknown := set(options) - {*names, "chores"}:
@@ -277,34 +278,23 @@ class App(Shortcuts):
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due. If its
-        task is cancelled, it stops at once too: jobs that run are interrupted and handed back."""
+        task is cancelled, it stops at once too: jobs that run are interrupted and handed back.
+
+        Raises TooManyHung, after it has handed back its jobs.
+        """
         with _closing(self.status_server()) as server:
-            await self._work(server, once, options)
+            worker = await self._work(server, once, options)
+        if worker.worn_out:
+            raise _too_many_hung(worker)
 
-    async def _work(self, server: StatusServer | None, once: bool, options: dict[str, Any]) -> None:
+    async def _work(self, server: StatusServer | None, once: bool, options: dict[str, Any]) -> Worker:
         worker = await self.worker(**options)
-        loop = asyncio.get_running_loop()
-
-        def on_signal() -> None:
-            worker.stop(now=worker.stopping)
-
-        installed = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            try:
-                loop.add_signal_handler(number, on_signal)
-                installed.append(number)
-            except (
-                ValueError,
-                RuntimeError,
-                NotImplementedError,
-            ):  # not in the main thread: the caller handles signals
-                break
-        try:
+        with StopSignals(lambda _, count: worker.stop(now=count > 1)) as signals:
             async with self.serving(server, worker):
                 await worker.run(once=once)
-        finally:
-            for number in installed:
-                loop.remove_signal_handler(number)
+        if worker.unfinished and len(signals.received) > 1:
+            end_process(128 + signals.received[-1])  # the event loop would wait for its handlers
+        return worker
 
     def run_worker(self, **options: Any) -> None:
         """`work` for a script: blocks, on uvloop where it is installed, and closes the store at the end. Log lines go to
@@ -316,7 +306,11 @@ class App(Shortcuts):
         async def main() -> None:
             with _closing(self.status_server()) as server:
                 async with self:
-                    await self._work(server, options.pop("once", False), options)
+                    worker = await self._work(server, options.pop("once", False), options)
+            if worker.unfinished:
+                end_process(1 if worker.worn_out else 0)  # the event loop would wait for them
+            if worker.worn_out:
+                raise _too_many_hung(worker)
 
         with tuned_for_worker():
             run(main())
@@ -336,6 +330,13 @@ def run(main: Awaitable[O]) -> O:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(awaited())
+
+
+def _too_many_hung(worker: Worker) -> TooManyHung:
+    return TooManyHung(
+        f"{worker.hung} calls hang in this process: its worker has stopped",
+        hint="start another process; the log names the handlers that did not stop",
+    )
 
 
 def _closing(server: StatusServer | None) -> AbstractContextManager[StatusServer | None]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from perdure.model.errors import ConfigError
-from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT, check_name
+from perdure.model.jobs import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT, check_name
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
@@ -86,6 +86,10 @@ def _names(value: Any) -> tuple[str, ...]:
     return names
 
 
+def _whole_or_none(value: Any) -> int | None:
+    return None if value is None else _whole(value)
+
+
 def _queues(value: Any) -> tuple[str, ...]:
     return tuple(check_name(name, "queue") for name in _names(value))
 
@@ -131,6 +135,15 @@ SETTINGS = (
     Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "after this long without its worker a job is taken over (30s, 2m)"),
     Setting("linger", 1.0, seconds, "a worker keeps a job whose timer ends within this time, instead of parking it"),
     Setting("drain_timeout", 30.0, seconds, "how long a graceful stop waits for running steps"),
+    Setting(
+        "grace", DEFAULT_GRACE_SECONDS, seconds, "how long a handler may take to stop after a cancel or its timeout"
+    ),
+    Setting(
+        "max_hung",
+        None,
+        _whole_or_none,
+        "calls that do not stop, at which a worker process is replaced; half of concurrency, at least 8",
+    ),
     Setting(
         "retention", None, _retention, "workers delete finished jobs and their logs after this (30d); off by default"
     ),

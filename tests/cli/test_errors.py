@@ -28,6 +28,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.PortTaken: 2,
     errors.StoreError: 1,
     errors.StoreUnreachable: 10,
+    errors.TooManyHung: 11,
     errors.SchemaMissing: 1,
     errors.ForeignDatabase: 1,
     errors.SchemaOutdated: 1,
@@ -108,7 +109,7 @@ def test_exit_code_of(cls: type[errors.PerdureError], code: int) -> None:
 
 
 def test_the_table_uses_the_documented_codes_only() -> None:
-    assert {int(c) for c in Exit} == {*range(11), 130, 141, 143}
+    assert {int(c) for c in Exit} == {*range(12), 130, 141, 143}
     assert set(EXIT_CODES.values()) <= set(Exit)
 
 

@@ -38,6 +38,7 @@ Doing = Literal[
     "usage",
     "emit",
     "pause",
+    "block",
     "stumble",
     "snooze",
 ]
@@ -48,7 +49,7 @@ class Op:
     """One thing a job does.
 
     seconds: how long it takes. gate: attempt N waits inside until the test opens `gate-N`. times: how often a `stumble` or a
-    `snooze` ends an attempt. A `pause` is at its gate between two steps.
+    `snooze` ends an attempt. A `pause` is at its gate between two steps; a `block` too, with all of the process.
     """
 
     do: Doing
@@ -70,7 +71,7 @@ def value_of(op: Op) -> Any:
     """What an op returns, whatever was killed meanwhile: jobs must end with these."""
     if op.do == "both":
         return [f"{op.name}/0", f"{op.name}/1"]
-    return None if op.do in ("sleep", "pause", "stumble", "snooze") else op.name
+    return None if op.do in ("sleep", "pause", "block", "stumble", "snooze") else op.name
 
 
 def result_of(errand: Errand) -> list[Any]:
@@ -192,6 +193,13 @@ async def _pause(ctx: JobContext, op: Op) -> None:
     await _at_gate(ctx, op)
 
 
+async def _block(ctx: JobContext, op: Op) -> None:
+    """As a pause, and the event loop stands still."""
+    effect(ctx, op.name)
+    while op.gate is not None and not is_open(f"{op.gate}-{ctx.attempt}"):
+        time.sleep(0.02)
+
+
 async def _stumble(ctx: JobContext, op: Op) -> None:
     if ctx.retry_count < op.times:
         raise RuntimeError(f"stumbled over {op.name}")
@@ -214,6 +222,7 @@ _DOERS = {
     "emit": _emit,
     "pause": _pause,
     "both": _both,
+    "block": _block,
     "stumble": _stumble,
     "snooze": _snooze,
 }

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Outcome
 from perdure.runtime.lease import LeaseManager
+from perdure.runtime.run import Run
 from perdure.store.open import open_store
 from perdure.store.postgres.schema import schema as postgres_schema
 from perdure.store.protocol import Migration, Store
@@ -35,6 +36,7 @@ def configure(config: ChildConfig) -> None:
     if config.stubborn:
         LeaseManager._lost = lambda *_: None  # type: ignore[method-assign]
         LeaseManager._give_up_expired = lambda *_: None  # type: ignore[method-assign]
+        Run.lease_ended = False  # type: ignore[method-assign,assignment]
     if config.extra_migrations:
         ship_more_migrations(config.extra_migrations)
     if config.role == "migrator":

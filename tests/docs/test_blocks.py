@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Worker
-from perdure.runtime.worker import WorkerOptions
+from perdure.runtime.worker_options import WorkerOptions
 from perdure.store.open import open_store
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name
 

@@ -13,7 +13,7 @@ import pytest
 
 from perdure import App, Backoff, Fail, JobContext, Retry, Snooze, Status, idempotency_key
 from perdure.model.jobs import MAX_JSON_BYTES
-from perdure.runtime.run import ANNOUNCE_AFTER
+from perdure.runtime.running_steps import ANNOUNCE_AFTER
 from tests.runtime.support import LONG, NOW, PATIENCE, ended, keys, only, types, working
 
 

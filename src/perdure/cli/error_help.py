@@ -54,6 +54,8 @@ ADVICE: dict[str, str] = {
     "unknown-handler": "Check the name, and that the module of the handler is imported. For one that lives elsewhere: "
     "`enqueue(..., elsewhere=True)`.",
     "duplicate-handler": 'Give one of them another name: `@app.job(name="...")`.',
+    "too-many-hung": "Start another process; `--processes N` does so by itself. The log names the handlers that did not stop: "
+    "give what they wait for a timeout of its own, and let `asyncio.CancelledError` pass. `max_hung` is the limit.",
     "step-changed": "An earlier attempt recorded this step with other arguments: the code was changed, or its arguments are not "
     "the same in every attempt (a time, a random number). So the record may be no answer to this call, and the job fails rather "
     'than guess. Give the step another name, or call it with `ctx.options(on_change="keep")`, which takes the recorded result, '

@@ -27,6 +27,7 @@ class Exit(enum.IntEnum):
     WAIT_TIMEOUT = 8
     APPROVAL_NEEDED = 9
     UNREACHABLE = 10
+    HUNG = 11
     INTERRUPTED = 130
     PIPE_CLOSED = 141
     TERMINATED = 143
@@ -92,6 +93,7 @@ EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
     errors.WaitTimeout: Exit.WAIT_TIMEOUT,
     ApprovalNeeded: Exit.APPROVAL_NEEDED,
     errors.StoreUnreachable: Exit.UNREACHABLE,
+    errors.TooManyHung: Exit.HUNG,
 }
 """An error ends the command with the code of its nearest class here."""
 

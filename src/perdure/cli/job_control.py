@@ -41,7 +41,7 @@ async def cancel(
         done, code = await cli.each(chosen, lambda job: cancel_job(client, job, reason=reason, force=force))
     _print_statuses(cli, done)
     if cli.out.for_people and any(not job.status.terminal for job in done):
-        cli.out.note("its worker was asked to stop it; after 10 s without an answer its lease is taken away")
+        cli.out.note("its worker was asked to stop it; after its grace (10 s) its lease is taken away")
     return code
 
 

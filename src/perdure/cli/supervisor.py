@@ -88,7 +88,7 @@ class Supervisor:
             ran = time.monotonic() - began
             if code == 0 or self._stopping.is_set():
                 return  # it was asked to stop, or no job is due
-            failures = failures + 1 if ran < FAILED_START else 0
+            failures = failures + 1 if ran < FAILED_START and code != Exit.HUNG else 0
             if code == Exit.USAGE or (failures >= MOST_FAILED_STARTS and code != Exit.UNREACHABLE):
                 self._give_up(slot, code)
                 return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
@@ -22,6 +21,7 @@ from perdure.cli.usage_error import Usage
 from perdure.model.workers import WorkerInfo
 from perdure.operations.errors import NoWorker
 from perdure.operations.workers import Asked, Health, drain_worker, health_of, list_workers, stop_worker
+from perdure.stop_signals import StopSignals, end_process
 
 if TYPE_CHECKING:
     from perdure import Client, Worker
@@ -127,41 +127,43 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
     with nullcontext() if server is None else closing(server):
         async with cli.client(creates=True, works=True):
             worker = await cli.app.worker()
-            return await _serve(cli, worker, cli.app.serving(server, worker), once=once, supervised=supervised)
+            code = await _serve(cli, worker, cli.app.serving(server, worker), once=once, supervised=supervised)
+    if worker.worn_out:
+        cli.out.warn("too many calls hang in this process: its jobs are handed back, and it is to be replaced")
+    if worker.unfinished:
+        end_process(code)  # the event loop would wait for them
+    return code
 
 
 async def _serve(
     cli: Cli, worker: Worker, serving: AbstractAsyncContextManager[None], *, once: bool, supervised: bool
 ) -> int:
     loop = asyncio.get_running_loop()
-    signals: list[int] = []
 
-    def stop(number: int) -> None:
-        signals.append(number)
-        if len(signals) > 2:
-            os._exit(128 + number)
-        if len(signals) == 1 and not supervised:
+    def stop(number: int, count: int) -> None:  # noqa: ARG001  the same for all signals
+        if count == 1 and not supervised:
             cli.out.note(f"stopping; {worker.busy} running. Press Ctrl-C again to stop at once")
-        worker.stop(now=len(signals) > 1)
+        worker.stop(now=count > 1)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
-    if supervised:
-        loop.add_reader(sys.stdin.fileno(), _parent_gone, stop)
-    try:
-        async with serving:
-            await worker.run(once=once)
-    finally:
+    with StopSignals(stop) as signals:
         if supervised:
-            loop.remove_reader(sys.stdin.fileno())
-    return 128 + signals[-1] if len(signals) > 1 else Exit.OK
+            loop.add_reader(sys.stdin.fileno(), _parent_gone, worker)
+        try:
+            async with serving:
+                await worker.run(once=once)
+        finally:
+            if supervised:
+                loop.remove_reader(sys.stdin.fileno())
+    if len(signals.received) > 1:
+        return 128 + signals.received[-1]
+    return Exit.HUNG if worker.worn_out else Exit.OK
 
 
-def _parent_gone(stop: object) -> None:
+def _parent_gone(worker: Worker) -> None:
     """The supervisor holds the other end of our stdin: end of file means that the supervisor ended."""
-    if not os.read(sys.stdin.fileno(), 100) and callable(stop):
+    if not os.read(sys.stdin.fileno(), 100):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        stop(signal.SIGTERM)
+        worker.stop()
 
 
 HEALTH = {
@@ -178,6 +180,7 @@ def columns(times: Times) -> list[Column[WorkerInfo]]:
         Column("state", lambda w: HEALTH[health_of(w)]),
         Column("worker", lambda w: w.id),
         Column("held", lambda w: f"{w.held}/{w.concurrency}", right=True),
+        Column("hung", lambda w: str(w.hung), right=True),
         Column("heartbeat", lambda w: times.show(w.heartbeat_at), right=True),
         Column("queues", lambda w: ",".join(w.queues), flexible=True),
         Column("kinds", lambda w: ",".join(w.kinds), flexible=True),

@@ -18,6 +18,8 @@ DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_RETRIES = 3
 DEFAULT_LEASE_SECONDS = 30.0
+DEFAULT_GRACE_SECONDS = 10.0
+"""A handler may take that long to stop after a cancel or its timeout; then its attempt ends without it."""
 MAX_LOST_STARTS = 20
 """A job whose lease is lost this often before its code started becomes DEADLETTER."""
 

@@ -50,24 +50,35 @@ def settle_outcome(
 
 
 def settle_lost(
-    *, worker_id: str, started: bool, retry_count: int, max_retries: int, lost_starts: int, cancel_requested: bool
+    *,
+    worker_id: str,
+    started: bool,
+    retry_count: int,
+    max_retries: int,
+    lost_starts: int,
+    hung: bool,
+    late: bool,
+    cancel_requested: bool,
 ) -> Settlement:
     """How an attempt ends whose lease has expired, or whose worker did not stop after a cancel request.
 
-    One that had started uses a retry; one that had not counts as a lost start, of which there may be a few.
+    One that had started uses a retry; one that had not counts as a lost start, of which there may be a few. hung: it had started,
+    and the end of its lease has passed: it ran into its timeout or, if it is late, into the job's deadline, which fails the job.
     """
     if cancel_requested:
         status = Status.CANCELLED
+    elif hung and late:
+        status = Status.FAILED
     elif retry_count >= max_retries if started else lost_starts + 1 >= MAX_LOST_STARTS:
         status = Status.DEADLETTER
     else:
         status = Status.RETRY
     retry_count += status is Status.RETRY and started
-    failed = status is Status.DEADLETTER
-    return Settlement(
-        status,
-        retry_count,
-        lost_starts + (not started),
-        f"the lease of worker {worker_id} ran out" if failed else None,
-        "lease_lost" if failed else None,
-    )
+    error = None
+    if hung and status is not Status.CANCELLED:
+        passed = "the deadline passed" if status is Status.FAILED else "the attempt ran longer than its timeout"
+        error = f"{passed}, and the handler did not stop"
+    elif status is Status.DEADLETTER:
+        error = f"the lease of worker {worker_id} ran out"
+    kind = "timeout" if hung else "lease_lost"
+    return Settlement(status, retry_count, lost_starts + (not started), error, None if error is None else kind)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from perdure.model.jobs import DEFAULT_GRACE_SECONDS
+
 
 class WorkerState(StrEnum):
     """RUNNING claims jobs; DRAINING finishes what it has and claims no more; STOPPED has ended."""
@@ -29,7 +31,8 @@ class WorkerInfo:
 
     queues: those it claims from. kinds: the kinds it has handlers for. concurrency: how many jobs it runs at once.
     heartbeat_at: its last heartbeat. alive: whether that was less than three heartbeats ago, by database time.
-    command: what it was asked to do and has not done yet.
+    command: what it was asked to do and has not done yet. hung: calls that go on though their attempt has ended.
+    grace: seconds a handler may take to stop after a cancel or its timeout.
     """
 
     id: str
@@ -45,3 +48,5 @@ class WorkerInfo:
     held: int = 0
     """Jobs it holds a live lease on, counted from the leases."""
     command: WorkerCommand | None = None
+    hung: int = 0
+    grace: float = DEFAULT_GRACE_SECONDS

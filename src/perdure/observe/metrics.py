@@ -98,6 +98,14 @@ class Metrics:
             )
             self._slots = Gauge("perdure_worker_slots_max", "Jobs this worker runs at once.", registry=registry)
             self._slots_used = Gauge("perdure_worker_slots_used", "Jobs it runs now.", registry=registry)
+            self._hung = Gauge(
+                "perdure_worker_hung_calls", "Calls that go on though their attempt has ended.", registry=registry
+            )
+            self._starved = Gauge(
+                "perdure_worker_thread_wait_seconds",
+                "How long plain functions have waited for a thread while none became free.",
+                registry=registry,
+            )
             self.snapshot = Snapshot(registry, kinds, kind)
         except ValueError as error:
             raise ConfigError(
@@ -111,9 +119,11 @@ class Metrics:
             self._expired(status)
 
     def watch(self, worker: Worker) -> None:
-        """Show the slots of this worker."""
+        """Show the slots and the hanging calls of this worker."""
         self._slots.set(worker.options.concurrency)
         self._slots_used.set_function(lambda: worker.busy)
+        self._hung.set_function(lambda: worker.hung)
+        self._starved.set_function(lambda: worker.starved)
 
     # -- as an observer ------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ log = structlog.get_logger("perdure.metrics")
 
 READY_WITHIN = 2.0
 """Seconds within which the database has to answer a readiness probe."""
+STARVED_AFTER = 10.0
+"""Seconds that plain functions may wait for a thread in a worker that is ready."""
 CLIENT_TIMEOUT = 10.0
 """Seconds that a client may take to send its request, and again to receive the answer."""
 MOST_HEAD = 16 * 1024
@@ -37,6 +39,8 @@ class StatusServer:
         """port 0: any free one. Raises PortTaken, and ConfigError for an address that this machine does not have."""
         self._socket = _bound(host, port)
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        """Those whose request has not arrived yet, the oldest first."""
 
     @property
     def url(self) -> str:
@@ -72,12 +76,17 @@ class StatusServer:
         task = asyncio.current_task()
         assert task is not None
         if len(self._connections) >= MOST_CONNECTIONS:
-            writer.close()
-            return
+            if not self._silent:
+                writer.close()
+                return
+            # of the silent ones the oldest is closed: a probe must find a free connection
+            self._silent.pop(next(iter(self._silent))).transport.abort()
         self._connections.add(task)
+        self._silent[task] = writer
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._silent.pop(task, None)
             answer = await self._answer(head.decode("latin-1"))
             writer.write(answer)
             async with asyncio.timeout(CLIENT_TIMEOUT):
@@ -88,6 +97,7 @@ class StatusServer:
             pass  # the client closed the connection, or sends nothing
         finally:
             self._connections.discard(task)
+            self._silent.pop(task, None)
             with suppress(ConnectionError):
                 writer.close()
 
@@ -117,6 +127,8 @@ class StatusServer:
     async def _unready(self) -> str | None:
         if self._worker.stopping or not self._worker.working:
             return "the worker claims no jobs"
+        if (waited := self._worker.starved) > STARVED_AFTER:
+            return f"no thread is free: plain functions have waited for one for {waited:.0f} s"
         try:
             async with asyncio.timeout(READY_WITHIN):
                 await self._store.now()

@@ -33,7 +33,7 @@ async def _in_its_thread(run: Run, arguments: tuple[Any, ...]) -> Any:
         try:
             await asyncio.wait({thread})
         except asyncio.CancelledError:
-            if run.thread_abandoned:
+            if run.abandoned:
                 thread.cancel()  # it goes on; its result is ignored
                 raise
             if run.stop_reason is None and not run.timed_out:

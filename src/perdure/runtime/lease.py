@@ -38,6 +38,17 @@ class LeasedJob:
     """Seconds it waited in the buffer before its start."""
     run: Run | None = None
     stopped_at: float | None = None
+    ends_at: float | None = None
+    """When the lease ends for good and is renewed no more, by the store's clock: set where the attempt has a limit."""
+
+    def renewed(self, asked_at: float, ttl: float) -> None:
+        """The database has renewed the lease to `ttl` seconds from now; it was asked at `asked_at`, by the store's clock."""
+        until = asked_at + ttl
+        if self.ends_at is not None:
+            until = min(until, self.ends_at)
+        self.valid_until = max(
+            self.valid_until, until
+        )  # a heartbeat that was asked for later may have been answered before
 
 
 class LeaseManager:
@@ -80,11 +91,12 @@ class LeaseManager:
         asked_at = self._clock.monotonic()
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
-        kept = await self._store.leases.heartbeat(leases, ttl=self._ttl, started=started)
+        ends = {h.claimed.id: max(0.0, h.ends_at - asked_at) for h in some if h.ends_at is not None}
+        kept = await self._store.leases.heartbeat(leases, ttl=self._ttl, started=started, ends=ends)
         live = []
         for leased in some:
             if leased.claimed.id in kept:
-                leased.valid_until = asked_at + self._ttl
+                leased.renewed(asked_at, self._ttl)
                 live.append(leased)
             else:
                 self._lost(leased)

@@ -89,6 +89,11 @@ def outcome_of_exit(error: BaseException, policy: Policy, retry_count: int) -> O
     return _retry(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 
+def hand_back(reason: str, *, started: bool = True, delay: float = 0.0) -> Outcome:
+    """Back to the queue without using a retry."""
+    return Outcome(Status.RETRY, delay=delay, uses_retry=False, reason=reason, started=started)
+
+
 def describe(error: BaseException) -> str:
     """`ValueError: empty source list (at agents.py:42 in search)`: without NUL, at most 4000 characters. The place is the last
     line outside of perdure that was reached; for a function without Python code it is the line that called it."""

@@ -7,14 +7,11 @@ closed first, and nothing the handler still does is recorded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
@@ -22,21 +19,32 @@ from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
 from perdure.model.events import NewEvent
-from perdure.model.jobs import ClaimedJob, Outcome, completed
+from perdure.model.jobs import Outcome, completed
 from perdure.model.states import Status
-from perdure.model.timing import Timeout
+from perdure.runtime.busy import Busy
 from perdure.runtime.history import NO_HISTORY, load_history
+from perdure.runtime.leased_threads import LeasedThreads
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import AttemptTimeout, input_refused, outcome_of, outcome_of_exit, traceback_of
+from perdure.runtime.outcomes import (
+    AttemptTimeout,
+    hand_back,
+    input_refused,
+    outcome_of,
+    outcome_of_exit,
+    traceback_of,
+)
+from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler, call
+from perdure.runtime.running_steps import RunningSteps
+from perdure.runtime.time_limit import END_MARGIN, TimeLimit, limit_of
 from perdure.runtime.waits import Waits
 from perdure.store.protocol import Store
 
-log = structlog.get_logger("perdure.run")
+if TYPE_CHECKING:
+    from perdure.runtime.lease import LeasedJob
 
-ANNOUNCE_AFTER = 0.1
-"""Seconds a step runs before `node_started` is written."""
+log = structlog.get_logger("perdure.run")
 
 Invoke: TypeAlias = "Callable[[Run, tuple[Any, ...]], Awaitable[Any]]"
 """Calls the handler with a context made for this run: run.py itself knows no context."""
@@ -51,29 +59,30 @@ class Run:
     def __init__(
         self,
         store: Store,
-        claimed: ClaimedJob,
+        leased: LeasedJob,
         handler: Handler[Any, Any],
         *,
         invoke: Invoke,
         threads: Executor,
         handler_threads: Executor,
         linger: float,
-        claimed_at: float,
+        ttl: float,
+        grace: float,
         observer: Observer | None = None,
     ) -> None:
         self.store = store
         self.clock = store.clock
-        self.claimed = claimed
-        self.lease = claimed.lease
+        self.claimed = leased.claimed
+        self.lease = leased.claimed.lease
         self.handler = handler
-        self.threads = threads
-        """For plain functions given to steps and tools. Plain handlers have threads of their own, or they would wait for
-        steps that find no thread."""
-        self.handler_threads = handler_threads
         self.observer = observer
+        self._leased = leased
+        self._step_threads = threads
+        self._handler_threads = handler_threads
         self._invoke = invoke
         self._linger = linger
-        self._claimed_mono = claimed_at
+        self._ttl = ttl
+        self._grace = grace
 
     # How every attempt begins: what most of them never change costs them nothing.
     history = NO_HISTORY
@@ -81,21 +90,38 @@ class Run:
     stop_reason: str | None = None
     """Why this attempt has stopped; None while it may still write."""
     draining = False
-    thread_abandoned = False
+    abandoned = False
+    """True once the attempt has ended without its handler, which did not stop."""
     began = False
     traceback: str | None = None
     """Of what the handler raised, unless that is one of perdure's own: for the log, where it fails the job."""
     _waits: Waits | None = None
     _progress: Progress | None = None
-    _steps: dict[str, float] | None = None
-    """Running steps of which the log does not know yet, by key: when they began, on the monotonic clock."""
     _forced_outcome: Outcome | None = None
     _task: asyncio.Task[Any] | None = None
     _started = 0.0
     _busy = 0
     _refusals = 0
     _ending = False
-    _scope: Timeout | None = None
+    _limit: TimeLimit | None = None
+    _stopped_at: float | None = None
+
+    # Plain handlers have threads of their own, or they would wait for steps that find no thread.
+
+    @cached_property
+    def threads(self) -> Executor:
+        """For plain functions given to steps and tools."""
+        return LeasedThreads(self._step_threads, self)
+
+    @cached_property
+    def handler_threads(self) -> Executor:
+        """For a plain handler."""
+        return LeasedThreads(self._handler_threads, self)
+
+    @cached_property
+    def steps(self) -> RunningSteps:
+        """The steps that run now."""
+        return RunningSteps(self)
 
     @cached_property
     def _branches(self) -> set[asyncio.Task[Any]]:
@@ -177,7 +203,7 @@ class Run:
             # after 1 (created) and 2 (claimed) comes what earlier attempts recorded, or before them what a fork brought along
             if claimed.lease.attempt > 1 or claimed.version > 2:
                 await self._load()
-            arguments = handler.arguments(claimed.payload, _PayloadOf(claimed))
+            arguments = handler.arguments(claimed.payload, PayloadOf(claimed))
         except InvalidInput as error:
             return input_refused(error)
         try:
@@ -206,29 +232,27 @@ class Run:
         self.last_checkpoint = job.state.checkpoint
 
     async def _invoke_in_time(self, arguments: tuple[Any, ...]) -> Any:
-        timeout, deadline = self.handler.policy.timeout, self.claimed.deadline
-        left = None if deadline is None else max(0.0, self.seconds_until(deadline))
-        final = left is not None and (timeout is None or left <= timeout)
-        said = "the deadline passed" if final else f"the attempt ran longer than {timeout:g} s"
-        if left == 0:
-            raise AttemptTimeout(said, final=final)
-        self._scope = self.clock.timeout(left if final else timeout)
+        limit = limit_of(self)
+        if limit.length == 0:
+            raise limit.error
+        self._limit = limit
+        self._leased.ends_at = limit.ends_at + self._grace + END_MARGIN
         result: Any = None
         try:
-            async with self._scope:
+            async with limit.scope:
                 result = await self._invoke(self, arguments)
         except BaseException:
-            if self.stop_reason is not None or not self._scope.expired():
+            if self.stop_reason is not None or not limit.reached:
                 raise
         # out of time, whatever the handler made of its cancellation
-        if self._scope.expired():
-            raise AttemptTimeout(said, final=final)
+        if limit.reached:
+            raise limit.error
         return result
 
     @property
     def timed_out(self) -> bool:
         """True once the attempt ran into its timeout or the job's deadline."""
-        return self._scope is not None and self._scope.expired()
+        return self._limit is not None and self._limit.reached
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
@@ -242,6 +266,7 @@ class Run:
         if self.stop_reason is None:
             self.stop_reason = reason
             self._forced_outcome = outcome
+            self._stopped_at = self.clock.monotonic()
         self.close_context()
         # A call of the handler's own task raises Suspended itself; a cancellation would hit whatever it awaits next.
         if self._task is not None and self._task is not asyncio.current_task():
@@ -254,11 +279,39 @@ class Run:
         for task in self._thread_calls:
             task.cancel()
 
-    def abandon_thread(self) -> None:
-        """The process is about to end: wait no longer for a plain handler's thread."""
-        if not self.handler.is_async and self._task is not None:
-            self.thread_abandoned = True
-            self._task.cancel()
+    def must_have_ended(self, now: float) -> bool:
+        """Whether the attempt was to stop, or reached its limit, more than the grace ago. now: a time of the store's clock."""
+        since = self._stopped_at
+        if since is None and self._limit is not None and self._limit.reached:
+            since = self._limit.ends_at
+        return since is not None and now >= since + self._grace and self.may_be_abandoned
+
+    @property
+    def may_be_abandoned(self) -> bool:
+        """Whether the handler still runs, in an attempt that has not ended."""
+        return not (self._ending or self.abandoned)
+
+    def abandon(self) -> Outcome | None:
+        """End the attempt without its handler, which does not stop. Returns how it ends, None if the lease is lost."""
+        self.abandoned = True  # a plain handler's task is free of its thread now
+        if self._limit is None:
+            self.stop("it did not stop", None)  # again
+        else:
+            error = self._limit.error
+            self.stop(str(error), outcome_of(error, self.handler.policy, self.claimed.retry_count))
+        forced = self._forced_outcome
+        return None if forced is None else forced._replace(ran=self.clock.monotonic() - self._started)
+
+    @property
+    def lease_ended(self) -> bool:
+        """Whether the lease is over by the local clock: then another worker may have the job, and no call may begin."""
+        return self.clock.monotonic() >= self._leased.valid_until
+
+    def check_lease(self) -> None:
+        """Called before each call of a function. Raises Suspended, and stops the attempt, if the lease is over."""
+        if self.lease_ended:
+            self.lease_lost()
+            raise Suspended(self.stop_reason)
 
     def lease_lost(self) -> None:
         """The lease is lost: another worker may run this job already."""
@@ -283,7 +336,7 @@ class Run:
     @property
     def must_enter(self) -> bool:
         """False where `enter` would have nothing to do: most steps of most attempts."""
-        return self.stop_reason is not None or self._scope is not None or self.draining or self._waits is not None
+        return self.stop_reason is not None or self._limit is not None or self.draining or self._waits is not None
 
     async def enter(self) -> None:
         """Every keyed call of a context begins here: it raises Suspended in an attempt that has stopped or is to stop."""
@@ -345,46 +398,27 @@ class Run:
         """`record`, from inside a step or tool, which is busy already."""
         if self.stop_reason is not None:
             raise Suspended(self.stop_reason)
+        asked_at = self.clock.monotonic()
         try:
-            return await self.store.leases.record(self.lease, events, effects=effects)
+            version = await self.store.leases.record(self.lease, events, effects=effects)
         except LeaseLost:
             self.lease_lost()
             raise Suspended("lease lost") from None
-
-    def step_began(self, key: str) -> float:
-        """The function of a step is about to be called. Returns the time, on the monotonic clock."""
-        if self._steps is None:
-            self._steps = {}
-        began = self._steps[key] = time.monotonic()
-        return began
-
-    def step_ended(self, key: str) -> None:
-        """The function of a step has returned or raised."""
-        if self._steps is not None:
-            self._steps.pop(key, None)
+        self._leased.renewed(asked_at, self._ttl)
+        return version
 
     def announce_steps(self, now: float) -> None:
         """Write `node_started` of the steps that have run for a while: short ones are not worth a write of their own."""
-        steps = self._steps
-        if not steps:
-            return
-        for key in [key for key, began in steps.items() if now - began >= ANNOUNCE_AFTER]:
-            steps[key] = float("inf")  # once
-            self.cancel_with_attempt(asyncio.get_running_loop().create_task(self._announce(key)))
-
-    async def _announce(self, key: str) -> None:
-        if self._steps is None or self._steps.pop(key, None) is None:
-            return  # it ended before this task began: its end is in the log already
-        with contextlib.suppress(Suspended, PerdureError):  # the step itself will find out
-            await self.record([NewEvent("node_started", json.dumps({"key": key}))])
+        if "steps" in self.__dict__:
+            self.steps.announce(now)
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds of database time until `moment`, computed from the time of the claim and a monotonic clock."""
-        return (moment - self.claimed.claimed_at).total_seconds() - (self.clock.monotonic() - self._claimed_mono)
+        return (moment - self.claimed.claimed_at).total_seconds() - (self.clock.monotonic() - self._leased.claimed_at)
 
     def database_now(self) -> datetime:
         """Database time as far as this attempt can tell without asking."""
-        return self.claimed.claimed_at + timedelta(seconds=self.clock.monotonic() - self._claimed_mono)
+        return self.claimed.claimed_at + timedelta(seconds=self.clock.monotonic() - self._leased.claimed_at)
 
     def cancel_with_attempt(self, task: asyncio.Task[Any]) -> None:
         """Cancel this task, such as a call made from a thread, when the attempt stops."""
@@ -411,35 +445,3 @@ class Run:
             self.lease_lost()
         except PerdureError as error:  # the outcome that follows matters more than progress
             log.warning("progress not written", **attempt_ids(), error=str(error))
-
-
-class _PayloadOf:
-    """What an error calls a payload, as text only when it is asked for: making the text takes as long as the check."""
-
-    __slots__ = ("_claimed",)
-
-    def __init__(self, claimed: ClaimedJob) -> None:
-        self._claimed = claimed
-
-    def __str__(self) -> str:
-        return f"the payload of job …{self._claimed.id.hex[-8:]} {self._claimed.kind}"
-
-
-class Busy:
-    """`with run.busy():`, as a class because a generator costs three times as much, twice in every step."""
-
-    __slots__ = ("_branch", "_run")
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        self._branch = self._run.begin_work()
-
-    def __exit__(self, *_: object) -> None:
-        self._run.end_work(self._branch)
-
-
-def hand_back(reason: str, *, started: bool = True, delay: float = 0.0) -> Outcome:
-    """Back to the queue without using a retry."""
-    return Outcome(Status.RETRY, delay=delay, uses_retry=False, reason=reason, started=started)

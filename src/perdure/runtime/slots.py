@@ -50,6 +50,8 @@ class Slots:
         self._starter: asyncio.Task[None] | None = None
         self.running: dict[asyncio.Task[None], LeasedJob] = {}
         """The jobs that run now, by their task: the one that began first is first."""
+        self.abandoned: dict[asyncio.Task[None], LeasedJob] = {}
+        """The jobs whose attempt ended without its handler, which goes on."""
 
     @property
     def free(self) -> bool:
@@ -63,6 +65,14 @@ class Slots:
             loop = asyncio.get_running_loop()
             self._starter = asyncio.Task(self._start_jobs(), loop=loop, context=self._context)
 
+    def abandon(self, task: asyncio.Task[None]) -> None:
+        """The attempt in this task has ended, though its task goes on: another job may have its slot."""
+        leased = self.running.pop(task, None)
+        if leased is not None:
+            self.abandoned[task] = leased
+            self._changed()
+            self.fill()
+
     async def _start_jobs(self) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -75,6 +85,7 @@ class Slots:
                 await rest
         finally:
             self.running.pop(task, None)
+            self.abandoned.pop(task, None)
             if self._starter is task:
                 self._starter = None
             self._changed()

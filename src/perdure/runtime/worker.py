@@ -14,28 +14,28 @@ import secrets
 import time
 from collections import deque
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from perdure.model.current_attempt import attempt_ids, current_attempt
 from perdure.model.errors import PerdureError
-from perdure.model.jobs import DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, Outcome
+from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand
-from perdure.runtime.chores import INTERVAL, Chores
+from perdure.runtime.chores import Chores
 from perdure.runtime.ends import Ends
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import traceback_of
+from perdure.runtime.outcomes import hand_back, traceback_of
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
-from perdure.runtime.retention import Retention
-from perdure.runtime.run import ANNOUNCE_AFTER, Invoke, Run, hand_back
+from perdure.runtime.run import Invoke, Run
+from perdure.runtime.running_steps import ANNOUNCE_AFTER
 from perdure.runtime.slots import Slots
 from perdure.runtime.threads import DaemonThreads
+from perdure.runtime.worker_options import WorkerOptions
 from perdure.runtime.worker_row import WorkerRow
 from perdure.store.protocol import Listener, Store
 
@@ -56,22 +56,6 @@ THREADS_WAIT = 2.0
 LAST_WAIT = 8.0
 SLOW_HANDLER = 0.1
 """Seconds: a job whose kind takes longer on average is marked started before its code runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """queues: served in turn, each by priority. concurrency: jobs run at once. lease: seconds until an unrenewed job is taken
-    over. linger: seconds that a wait may last without being parked. drain_timeout: seconds a graceful stop waits for steps.
-    retention: which finished jobs it prunes, None for none. chores: seconds between two checks for jobs of crashed workers
-    and for deadlines."""
-
-    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
-    concurrency: int = 100
-    lease: float = DEFAULT_LEASE_SECONDS
-    linger: float = 1.0
-    drain_timeout: float = 30.0
-    retention: Retention | None = None
-    chores: float = INTERVAL
 
 
 class Worker:
@@ -108,6 +92,8 @@ class Worker:
         self._until_idle = False
         self.working = False
         """True while it is registered and runs jobs."""
+        self.worn_out = False
+        """True once it has stopped because too many calls hang in its process, which is to be replaced."""
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -119,7 +105,12 @@ class Worker:
         """
         self._until_idle = once
         row, kinds = WorkerRow(self._store, self.id), tuple(sorted(h.name for h in self._registry))
-        await row.register(queues=self.options.queues, kinds=kinds, concurrency=self.options.concurrency)
+        await row.register(
+            queues=self.options.queues,
+            kinds=kinds,
+            concurrency=self.options.concurrency,
+            grace=self.options.grace,
+        )
         self.working = True
         self._log_life("worker started", queues=self.options.queues, kinds=kinds)
         chores = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
@@ -134,9 +125,9 @@ class Worker:
                     self._leases.give_up_expired_forever(),
                     self._leases.watch_cancels_forever(),
                     chores.run_forever(),
-                    row.beat_forever(self._stopping.is_set, self._obey),
+                    row.beat_forever(self._stopping.is_set, lambda: self.hung, self._obey),
                     self._hand_back_buffered_forever(),
-                    self._announce_forever(),
+                    self._watch_attempts_forever(),
                 )
             ]
             try:
@@ -178,6 +169,27 @@ class Worker:
     def busy(self) -> int:
         """Jobs running at this moment."""
         return len(self._slots.running)
+
+    @property
+    def hung(self) -> int:
+        """Tasks of handlers and threads of plain functions that go on though their attempt or call has ended, for longer than
+        the grace."""
+        return len(self._slots.abandoned) + self._hung_threads
+
+    @property
+    def unfinished(self) -> bool:
+        """True if tasks of handlers go on that do not stop: an event loop that is closed would wait for them."""
+        return bool(self._slots.abandoned)
+
+    @property
+    def _hung_threads(self) -> int:
+        before = time.monotonic() - self.options.grace
+        return self._threads.lost(before) + self._handler_threads.lost(before)
+
+    @property
+    def starved(self) -> float:
+        """Seconds for which plain functions have waited for a thread while none became free; 0 where none waits."""
+        return max(self._threads.starved, self._handler_threads.starved)
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 
@@ -260,14 +272,44 @@ class Worker:
         first = next(iter(self._slots.running.values()), None)
         return 0.0 if first is None else time.monotonic() - first.since
 
-    async def _announce_forever(self) -> None:
-        """One timer for all running steps: one for each step would cost more than a short step does."""
+    async def _watch_attempts_forever(self) -> None:
+        """One timer for all running attempts and steps: one for each step would cost more than a short step does."""
         while True:
             await asyncio.sleep(ANNOUNCE_AFTER)
-            now = time.monotonic()
-            for leased in self._slots.running.values():
+            now, clock_now = time.monotonic(), self._store.clock.monotonic()
+            for task, leased in list(self._slots.running.items()):
                 if leased.run is not None:
                     leased.run.announce_steps(now)
+                    if leased.run.must_have_ended(clock_now):
+                        self._abandon(task, leased)
+            if not self.worn_out and self.hung >= self.options.most_hung:
+                self.worn_out = True
+                log.error(
+                    "too many calls hang in this process: it stops, and is to be replaced",
+                    worker=self.id,
+                    hung=self.hung,
+                    most=self.options.most_hung,
+                )
+                self.stop()
+
+    def _abandon(self, task: asyncio.Task[None], leased: LeasedJob) -> None:
+        """End an attempt whose handler does not stop. The slot is free, the task or thread goes on as long as it likes."""
+        assert leased.run is not None
+        outcome = leased.run.abandon()
+        self._slots.abandon(task)
+        log.error(
+            "a handler does not stop: its attempt ends without it",
+            worker=self.id,
+            job_id=str(leased.claimed.id),
+            kind=leased.claimed.kind,
+            attempt=leased.claimed.lease.attempt,
+            reason=leased.run.stop_reason,
+            grace=self.options.grace,
+        )
+        if outcome is None:
+            self._lost(leased)
+        else:
+            self._ends.add(leased, outcome)
 
     async def _hand_back_buffered_forever(self) -> None:
         """Hand back jobs that were claimed ahead and find no slot: another worker may have one, or more urgent jobs wait here."""
@@ -305,26 +347,30 @@ class Worker:
                 return
             run = leased.run = Run(
                 self._store,
-                claimed,
+                leased,
                 handler,
                 invoke=self._invoke,
                 threads=self._threads,
                 handler_threads=self._handler_threads,
                 linger=self.options.linger,
-                claimed_at=leased.claimed_at,
+                ttl=self.options.lease,
+                grace=self.options.grace,
                 observer=self._observer,
             )
             if self._stopping.is_set():
                 self._ends.add(leased, hand_back("worker_stopped", started=False))
                 return
             outcome = await run.execute(task)
+            if run.abandoned:
+                return  # its end was written when it was abandoned
             if outcome is None:
                 self._lost(leased)
                 return
             self._prefetch.observe(claimed.kind, outcome.ran)
             self._ends.add(leased, outcome)
         except BaseException as error:
-            self._lost(leased)  # its lease is no longer renewed, and the job is taken over
+            if leased.run is None or not leased.run.abandoned:
+                self._lost(leased)  # its lease is no longer renewed, and the job is taken over
             if not isinstance(error, Exception):
                 raise
             log.error("an attempt failed in the worker itself", worker=self.id, exception=traceback_of(error))  # noqa: TRY400  see traceback_of
@@ -371,11 +417,14 @@ class Worker:
                 leased.run.stop("worker stopped", hand_back("worker_stopped"))
         if self._slots.running:
             await asyncio.wait(self._slots.running, timeout=THREADS_WAIT)
-            for leased in list(self._slots.running.values()):
-                if leased.run is not None:
-                    leased.run.abandon_thread()
+            for task, leased in list(self._slots.running.items()):
+                if leased.run is not None and not leased.run.handler.is_async and leased.run.may_be_abandoned:
+                    self._abandon(task, leased)  # it cannot be interrupted
         if self._slots.running:
             await asyncio.wait(self._slots.running, timeout=LAST_WAIT)
+            for task, leased in list(self._slots.running.items()):
+                if leased.run is not None and leased.run.may_be_abandoned:
+                    self._abandon(task, leased)
         await self._ends.wait()
 
     async def _stop_attempts(self) -> None:

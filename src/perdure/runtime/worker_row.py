@@ -26,7 +26,7 @@ class WorkerRow:
         self._store = store
         self._id = worker_id
 
-    async def register(self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int) -> None:
+    async def register(self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int, grace: float) -> None:
         """Write the row. Raises StoreUnreachable."""
         now = await self._store.now()
         info = WorkerInfo(
@@ -40,16 +40,19 @@ class WorkerRow:
             started_at=now,
             heartbeat_at=now,
             alive=True,
+            grace=grace,
         )
         await self._store.workers.register_worker(info)
 
-    async def beat_forever(self, stopping: Callable[[], bool], obey: Callable[[WorkerCommand], None]) -> None:
+    async def beat_forever(
+        self, stopping: Callable[[], bool], hung: Callable[[], int], obey: Callable[[WorkerCommand], None]
+    ) -> None:
         """Renew the row until cancelled, and call `obey` with its column `command`."""
         while True:
             await asyncio.sleep(INTERVAL)
             state = WorkerState.DRAINING if stopping() else WorkerState.RUNNING
             try:
-                command = await self._store.workers.beat_worker(self._id, state=state)
+                command = await self._store.workers.beat_worker(self._id, state=state, hung=hung())
             except PerdureError as error:
                 log.warning("worker heartbeat failed", worker=self._id, error=str(error))
                 continue

@@ -29,6 +29,10 @@ class Codec(Protocol):
         """A time column, as UTC."""
         ...
 
+    def seconds(self, value: Any) -> float:
+        """A column that holds a length of time."""
+        ...
+
     def texts(self, value: Any) -> tuple[str, ...]:
         """A column that holds a list of texts."""
         ...
@@ -203,6 +207,8 @@ def worker_of(row: Row, codec: Codec) -> WorkerInfo:
         alive=bool(row["alive"]),
         held=row["held"],
         command=None if row["command"] is None else WorkerCommand(row["command"]),
+        hung=row["hung"],
+        grace=codec.seconds(row["grace"]),
     )
 
 

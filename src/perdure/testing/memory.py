@@ -27,7 +27,8 @@ from perdure.runtime.client.base import JobId
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler, Registry
 from perdure.runtime.validation import check_seconds
-from perdure.runtime.worker import Worker, WorkerOptions
+from perdure.runtime.worker import Worker
+from perdure.runtime.worker_options import WorkerOptions
 from perdure.store.protocol import Store
 from perdure.testing.attempt_monitor import AttemptMonitor
 from perdure.testing.clock import BACKGROUND, ManualClock, sleeper

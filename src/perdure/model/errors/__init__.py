@@ -45,6 +45,7 @@ PerdureError
 │   ├── StepChanged              step-changed
 │   ├── UnknownOutcome           unknown-outcome
 │   ├── NotifyFailed             notify-failed
+│   ├── TooManyHung              too-many-hung
 │   └── LeaseLost                lease-lost
 ├── JobError                     raised by result()
 │   ├── JobFailed                job-failed
@@ -95,7 +96,7 @@ from perdure.model.errors.steps import StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import StoreError, StoreUnreachable
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
 from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended, Verdict
-from perdure.model.errors.workers import LeaseLost, WorkerNotFound
+from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
     "AlreadyDecided",
@@ -146,6 +147,7 @@ __all__ = [
     "StoreUnreachable",
     "Suspended",
     "TooLarge",
+    "TooManyHung",
     "UnknownHandler",
     "UnknownOutcome",
     "UnsupportedTransaction",

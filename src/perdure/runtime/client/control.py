@@ -32,8 +32,9 @@ class JobControl(ClientPart):
     async def cancel(self, job_id: JobId, reason: str | None = None, *, force: bool = False) -> Status:
         """Cancel a job; return its status afterwards.
 
-        The worker of a running job stops its handler within a second. If it does not for 10 s, or with force=True, the job is
-        taken from it. A cancelled job is left as it is. Raises IllegalTransition (the job has ended), JobNotFound, AmbiguousId.
+        The worker of a running job stops its handler within a second. If it does not within its grace, or with force=True, the
+        job is taken from it. A cancelled job is left as it is. Raises IllegalTransition (the job has ended), JobNotFound,
+        AmbiguousId.
         """
         return await (await self._store()).jobs.cancel(
             await self._id(job_id), note=self._scope.note(reason), force=force

@@ -132,7 +132,7 @@ class Caller:
         codec.check_type(returns, what)
         branch = run.begin_work()  # as `with run.busy()`, which takes longer
         try:
-            started = time.monotonic() if kind.has_side_effect else run.step_began(key)
+            started = time.monotonic() if kind.has_side_effect else run.steps.began(key)
             try:
                 if run.observer is None:
                     value, count = await self._with_retries(kind, call, options)
@@ -140,7 +140,8 @@ class Caller:
                     work = self._with_retries(kind, call, options)
                     value, count = await run.observer.call(run.claimed, kind.noun, key, work)
             finally:
-                run.step_ended(key)
+                if not kind.has_side_effect:
+                    run.steps.ended(key)
             result = codec.encode(value, what)
             event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
             await run.record_busy([event])
@@ -170,6 +171,7 @@ class Caller:
 
     async def _once(self, call: Call, options: CallOptions) -> Any:
         run = self._run
+        run.check_lease()
         token = running_call.set((run.lease.job_id, call.key))
         try:
             work = run.call(call.fn, call.args, call.kwargs, run.threads)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.model.explanation import MOST_AHEAD, Explanation, Move, Situation, Why, done_by_a_worker
-from perdure.model.jobs import LeaseInfo
+from perdure.model.jobs import DEFAULT_GRACE_SECONDS, LeaseInfo
 from perdure.model.states import FAILURES, Status
 from perdure.model.steps import steps_of
 from perdure.model.timing import span, when
@@ -185,10 +185,11 @@ def _leased(seen: Situation, lease: LeaseInfo) -> Reason:
         by, reason = _canceller(seen)
         details |= {"cancelled_by": by, "reason": reason}
         after, moves = done_by_a_worker(seen, "ends its lease")
+        grace = DEFAULT_GRACE_SECONDS if holder is None else holder.grace
         sentence = (
             f"It was asked to stop{f' by {by}' if by else ''} {when(asked, now)}{f': {reason}' if reason else ''}. "
         )
-        sentence += f"{name[0].upper()}{name[1:]} has not stopped it yet; if it does not within 10s, {after}."
+        sentence += f"{name[0].upper()}{name[1:]} has not stopped it yet; if it does not within {span(grace)}, {after}."
         return Reason(Why.CANCELLING, sentence, details, (force, *moves))
     if holder is None or not holder.alive:
         details["takeover_at"] = lease.expires_at
@@ -231,6 +232,9 @@ def _running(seen: Situation, name: str, details: dict[str, Any]) -> Reason:
         sentence += (
             f" {job.state.progress:.0%} done{f', {job.state.progress_text}' if job.state.progress_text else ''}."
         )
+    if seen.holder is not None and seen.holder.hung:
+        details["hung"] = seen.holder.hung
+        sentence += f" In its worker {count(seen.holder.hung, 'call hangs', 'calls hang')} of attempts that have ended."
     if seen.holder is not None and (seen.holder.state is WorkerState.DRAINING or seen.holder.command is not None):
         details["draining"] = True
         sentence += " Its worker is draining and hands it back after this step."

@@ -113,7 +113,7 @@ class JobStore(Protocol):
 
         - Unleased and not terminal: CANCELLED in this transaction.
         - Leased: `cancel_requested` is set and written to the log once (a hint wakes the holder); the status stays RUNNING
-          or WAITING until the holder, or after 10 s any worker's reaper, commits CANCELLED.
+          or WAITING until the holder, or after the grace of its worker any reaper, commits CANCELLED.
         - Leased with force=True, or with an expired lease: the lease is deleted and the job CANCELLED in this transaction.
         - CANCELLED already: returned as it is. Another terminal state: `IllegalTransition`.
         """

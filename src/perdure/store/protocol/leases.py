@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 from uuid import UUID
 
@@ -10,6 +11,9 @@ from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait
 from perdure.model.states import Status
+
+NO_ENDS: Mapping[UUID, float] = MappingProxyType({})
+"""Where no attempt has a limit."""
 
 
 class LeaseStore(Protocol):
@@ -29,9 +33,19 @@ class LeaseStore(Protocol):
         """Seconds until the next job of these queues may start or wake by itself; 0 if one is due, None if there is none."""
         ...
 
-    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+    async def heartbeat(
+        self,
+        leases: Sequence[Lease],
+        *,
+        ttl: float,
+        started: Sequence[UUID] = (),
+        ends: Mapping[UUID, float] = NO_ENDS,
+    ) -> set[UUID]:
         """Renew the leases that are still live (same worker and attempt, not expired) to `ttl` seconds from now; return
         the job ids that were renewed: the others are lost. `started` marks those jobs as having begun user code.
+
+        ends: of attempts with a limit, the seconds from now until their lease ends for good. The first that is given counts;
+        nothing renews the lease beyond it, and `reap` then ends the attempt as one that ran into its timeout.
 
         A live lease whose row another session has locked is returned as well, though it is not renewed (nor marked): the first
         heartbeat after the lock is gone renews it. Other leases are renewed meanwhile.
@@ -96,9 +110,12 @@ class LeaseStore(Protocol):
         """Take jobs from expired leases, skipping those that other sessions have locked; return what became of each.
 
         - cancel requested: CANCELLED.
+        - the lease had an end (see `heartbeat`), and that has passed: FAILED (`timeout`) if the job's deadline has passed, else
+          RETRY due now with retry_count + 1, or DEADLETTER (`timeout`) if retries are used up.
         - started: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
         - never started: RETRY due now without using a retry, or DEADLETTER (`lease_lost`) at the 20th such loss.
-        Also commits CANCELLED for live leases whose cancel request is older than 10 s. Writes the run row with the lost
+        Also commits CANCELLED for live leases whose cancel request is older than the grace of their worker (10 s where it has
+        no row). Writes the run row with the lost
         worker's id. A job whose rows were damaged by hand is logged and skipped, by `claim` and `expire` as well.
         """
         ...

@@ -20,6 +20,11 @@ class PostgresCodec:
         time: datetime = value
         return time
 
+    def seconds(self, value: Any) -> float:
+        """A column of type interval."""
+        seconds: float = value.total_seconds()
+        return seconds
+
     def texts(self, value: Any) -> tuple[str, ...]:
         """An array arrives as a list."""
         return tuple(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -21,14 +21,23 @@ LOCKED_PAUSES = (0.005, 0.02, 0.05, 0.1)
 
 
 async def renew(
-    connection: LeaseConnection, tenant_id: str, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID]
+    connection: LeaseConnection,
+    tenant_id: str,
+    leases: Sequence[Lease],
+    *,
+    ttl: float,
+    started: Sequence[UUID],
+    ends: Mapping[UUID, float],
 ) -> set[UUID]:
     """See `protocol.LeaseStore.heartbeat`."""
     left = sorted(leases, key=lambda lease: lease.job_id.int)
     duration, begun = timedelta(seconds=ttl), list(started)
     kept: set[UUID] = set()
     for pause in (*LOCKED_PAUSES, 0.0):
-        rows = await connection.rows("heartbeat", **_columns(left), ttl=duration, started=begun, tenant_id=tenant_id)
+        its_ends = [ends.get(lease.job_id) for lease in left]
+        rows = await connection.rows(
+            "heartbeat", **_columns(left), ends=its_ends, ttl=duration, started=begun, tenant_id=tenant_id
+        )
         kept |= {row["job_id"] for row in rows}
         left = [lease for lease in left if lease.job_id not in kept]
         if left:  # gone, or only locked?

@@ -1,15 +1,17 @@
 -- Keeping jobs: what a worker does about the leases it holds.
 
 -- name: heartbeat
--- ids: sorted. started: the jobs that have begun user code.
+-- ids: sorted. started: the jobs that have begun user code. ends: seconds until the lease ends for good, null where it has no end;
+-- the first that was written stays, so that no worker can put it off.
 -- Rows that another session has locked are left out: one of them must not keep all others from being renewed.
 with live as materialized (
-  select k.job_id from perdure.job_claims k
-    join unnest(:ids::uuid[], :attempts::int[], :worker_ids::text[]) u(id, attempt, worker_id)
+  select k.job_id, coalesce(k.ends_at, perdure.db_now() + u.ends * interval '1 second') as ends_at from perdure.job_claims k
+    join unnest(:ids::uuid[], :attempts::int[], :worker_ids::text[], :ends::float8[]) u(id, attempt, worker_id, ends)
     on k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id
   where k.tenant_id = :tenant_id and k.expires_at > perdure.db_now() order by u.id for update of k skip locked
 )
-update perdure.job_claims k set ttl = :ttl::interval, expires_at = perdure.db_now() + :ttl::interval,
+update perdure.job_claims k set ttl = :ttl::interval, ends_at = live.ends_at,
+  expires_at = least(perdure.db_now() + :ttl::interval, live.ends_at),
   started = k.started or k.job_id = any(:started::uuid[])
 from live where k.job_id = any (array[live.job_id]) returning k.job_id
 

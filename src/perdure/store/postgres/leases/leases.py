@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from perdure.model.effects import Effect
@@ -18,6 +18,7 @@ from perdure.store.postgres.leases.claim import claim
 from perdure.store.postgres.leases.expire import expire
 from perdure.store.postgres.leases.finish import Ending
 from perdure.store.postgres.leases.record import Entry
+from perdure.store.protocol.leases import NO_ENDS
 from perdure.store.rows import wait_of
 
 
@@ -46,12 +47,19 @@ class PostgresLeases:
         [row] = await self._connection.rows("next_due", lanes=[lane_of(self._tenant_id, queue) for queue in queues])
         return None if row["seconds"] is None else max(0.0, row["seconds"])
 
-    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+    async def heartbeat(
+        self,
+        leases: Sequence[Lease],
+        *,
+        ttl: float,
+        started: Sequence[UUID] = (),
+        ends: Mapping[UUID, float] = NO_ENDS,
+    ) -> set[UUID]:
         """See `protocol.LeaseStore.heartbeat`."""
         if not leases:
             return set()
         self._connection.limit_for(ttl)
-        return await heartbeat.renew(self._connection, self._tenant_id, leases, ttl=ttl, started=started)
+        return await heartbeat.renew(self._connection, self._tenant_id, leases, ttl=ttl, started=started, ends=ends)
 
     async def read_wait(self, lease: Lease, key: str) -> Wait | None:
         """See `protocol.LeaseStore.read_wait`."""

@@ -9,7 +9,7 @@
 -- One event for each of several jobs. Of tenants, attempts, workers and types one element may stand for all (unnest pads short
 -- arrays with nulls). A job id that comes back is written; one that does not has lost its lease.
 with heads as (
-  update perdure.job_claims k set version = k.version + 1, started = true, expires_at = perdure.db_now() + k.ttl
+  update perdure.job_claims k set version = k.version + 1, started = true, expires_at = least(perdure.db_now() + k.ttl, k.ends_at)
   from unnest(:ids::uuid[], :tenant_ids::text[], :attempts::int[], :worker_ids::text[], :event_ids::uuid[], :types::text[],
     :payloads::text[]) u(id, tenant_id, attempt, worker_id, event_id, type, payload)
   where k.job_id = any (array[u.id]) and k.attempt = coalesce(u.attempt, :attempts[1])
@@ -24,7 +24,7 @@ returning job_id, version
 -- name: append_one
 -- only: postgres append_many for one job: arrays take a fifth of the time of a lone step
 with head as (
-  update perdure.job_claims k set version = k.version + 1, started = true, expires_at = perdure.db_now() + k.ttl
+  update perdure.job_claims k set version = k.version + 1, started = true, expires_at = least(perdure.db_now() + k.ttl, k.ends_at)
   where k.job_id = :job_id and k.attempt = :attempt and k.worker_id = :worker_id and k.tenant_id = :tenant_id
     and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.attempt
@@ -36,7 +36,8 @@ returning version
 -- name: advance_heads
 -- only: postgres many callers' chains share one transaction: this fences them, insert_events writes them
 -- counts: how many events of each item; 0 only fences.
-update perdure.job_claims k set version = k.version + u.events, started = true, expires_at = perdure.db_now() + k.ttl
+update perdure.job_claims k set version = k.version + u.events, started = true,
+  expires_at = least(perdure.db_now() + k.ttl, k.ends_at)
 from unnest(:ids::uuid[], :tenant_ids::text[], :attempts::int[], :worker_ids::text[], :counts::int[])
   u(id, tenant_id, attempt, worker_id, events)
 where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = u.tenant_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from perdure.model.ids import MIN_SUFFIX_DIGITS
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.errors import ambiguous_id, worker_not_found
@@ -29,12 +31,15 @@ class PostgresWorkers:
             queues=list(info.queues),
             kinds=list(info.kinds),
             concurrency=info.concurrency,
+            grace=timedelta(seconds=info.grace),
             state=info.state.value,
         )
 
-    async def beat_worker(self, worker_id: str, *, state: WorkerState) -> WorkerCommand | None:
+    async def beat_worker(self, worker_id: str, *, state: WorkerState, hung: int = 0) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
-        row = await self._database.row("beat_worker", worker_id=worker_id, state=state.value, tenant_id=self._tenant_id)
+        row = await self._database.row(
+            "beat_worker", worker_id=worker_id, state=state.value, hung=hung, tenant_id=self._tenant_id
+        )
         return None if row is None or row["command"] is None else WorkerCommand(row["command"])
 
     async def list_workers(self, *, include_stopped: bool = False) -> list[WorkerInfo]:

@@ -1,14 +1,14 @@
 -- Workers as rows.
 
 -- name: register_worker
-insert into perdure.workers (id, tenant_id, host, pid, queues, kinds, concurrency, state)
-values (:worker_id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :state)
+insert into perdure.workers (id, tenant_id, host, pid, queues, kinds, concurrency, grace, state)
+values (:worker_id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :grace, :state)
 on conflict (id) do update set host = excluded.host, pid = excluded.pid, queues = excluded.queues, kinds = excluded.kinds,
-  concurrency = excluded.concurrency, state = excluded.state, command = null, started_at = perdure.db_now(),
-  heartbeat_at = perdure.db_now()
+  concurrency = excluded.concurrency, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
+  started_at = perdure.db_now(), heartbeat_at = perdure.db_now()
 
 -- name: beat_worker
-update perdure.workers set heartbeat_at = perdure.db_now(), state = :state
+update perdure.workers set heartbeat_at = perdure.db_now(), state = :state, hung = :hung
 where id = :worker_id and tenant_id = :tenant_id returning command
 
 -- name: list_workers

@@ -31,6 +31,10 @@ class SqliteCodec:
             value = _FIRST if value < _FIRST else _LAST
         return EPOCH + timedelta(0, 0, value)
 
+    def seconds(self, value: Any) -> float:
+        """A column of microseconds."""
+        return float(value) / 1_000_000
+
     def texts(self, value: Any) -> tuple[str, ...]:
         """A JSON array of texts."""
         return tuple(json.loads(value))

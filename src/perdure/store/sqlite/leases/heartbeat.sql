@@ -1,8 +1,10 @@
 -- Renewing leases, and what else a holder says or asks about its lease.
 
 -- name: heartbeat
--- leases: JSON object of job ids, 1 where user code has begun
-update job_claims set ttl = :ttl, expires_at = :expires_at, started = started or e.value
+-- leases: JSON object of job ids: whether user code has begun, and the time when the lease ends for good, null for none; the first
+-- that was written stays
+update job_claims set ttl = :ttl, started = started or e.value ->> 0, ends_at = coalesce(ends_at, e.value ->> 1),
+  expires_at = min(:expires_at, coalesce(ends_at, e.value ->> 1, :expires_at))
 from json_each(:leases) e where job_id = e.key
 
 -- name: cancel_requests

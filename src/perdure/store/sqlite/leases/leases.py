@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.errors import check_end
 from perdure.store.group_commit.limits import MOST_ITEMS, end_chunks, text_of_outcome, text_of_record
+from perdure.store.protocol.leases import NO_ENDS
 from perdure.store.rows import wait_of
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, span
@@ -47,13 +48,20 @@ class SqliteLeases:
         left = row["left"]
         return None if left is None else max(0.0, left / 1_000_000)
 
-    async def heartbeat(self, leases: Sequence[Lease], *, ttl: float, started: Sequence[UUID] = ()) -> set[UUID]:
+    async def heartbeat(
+        self,
+        leases: Sequence[Lease],
+        *,
+        ttl: float,
+        started: Sequence[UUID] = (),
+        ends: Mapping[UUID, float] = NO_ENDS,
+    ) -> set[UUID]:
         """See `protocol.LeaseStore.heartbeat`."""
         if not leases:
             return set()
         begun = set(started)
         return await self._engine.write(
-            lambda conn, now: heartbeat.renew(conn, now, self._tenant_id, leases, span(ttl), begun),
+            lambda conn, now: heartbeat.renew(conn, now, self._tenant_id, leases, span(ttl), begun, ends),
             NOTHING,
         )
 

@@ -17,14 +17,12 @@ from perdure.store.sqlite.engine.statements import SQL, write_rows
 from perdure.store.sqlite.leases.finish import settle_values
 from perdure.store.sqlite.leases.lease_check import Claim
 
-_CANCEL_GRACE = 10_000_000  # microseconds a holder has to stop by itself
-
 log = structlog.get_logger("perdure.store")
 
 
 def reap(conn: sqlite3.Connection, now: int, tenant_id: str, worker_id: str, limit: int) -> list[Reaped]:
     """See `protocol.LeaseStore.reap`."""
-    values = {"tenant_id": tenant_id, "now": now, "asked_before": now - _CANCEL_GRACE, "limit": limit}
+    values = {"tenant_id": tenant_id, "now": now, "limit": limit}
     reaped: list[Reaped] = []
     for row in conn.execute(SQL["reap"], values).fetchall():
         try:
@@ -45,13 +43,15 @@ def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, tenant_id: str,
         retry_count=lost["retry_count"],
         max_retries=lost["max_retries"],
         lost_starts=lost["lost_starts"],
+        hung=bool(lost["hung"]),
+        late=bool(lost["late"]),
         cancel_requested=lost["cancel_requested_at"] is not None,
     )
     conn.execute(SQL["drop_claim"], {"job_id": claim.job_id})
-    conn.execute(SQL["settle_many"], settle_values(claim, end, now, _note(claim, end, reaper)))
+    conn.execute(SQL["settle_many"], settle_values(claim, end, now, _note(claim, end, reaper, hung=bool(lost["hung"]))))
     if started:
         if lost["expires_at"] <= now:
-            why = (end.error or "its lease ran out", "lease_lost")
+            why = (end.error or "its lease ran out", end.error_kind or "lease_lost")
         else:
             why = ("it did not stop when it was cancelled", "cancelled")
         run = (claim.job_id, claim.attempt, claim.worker_id, lost["claimed_at"], end.status.value, *why)
@@ -59,11 +59,11 @@ def _reap(conn: sqlite3.Connection, now: int, lost: sqlite3.Row, tenant_id: str,
     return Reaped(UUID(claim.job_id), end.status, claim.worker_id, lost["kind"])
 
 
-def _note(claim: Claim, end: Settlement, reaper: str) -> str:
+def _note(claim: Claim, end: Settlement, reaper: str, *, hung: bool) -> str:
     if end.status is Status.CANCELLED:
         return claim.cancel_note or "{}"
     said: dict[str, Any] = {
-        "reason": "lease_expired",
+        "reason": "timeout" if hung else "lease_expired",
         "lost_worker": claim.worker_id,
         "actor": f"worker:{reaper}",
         "via": "reaper",

@@ -10,7 +10,7 @@ from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.errors import ambiguous_id, worker_not_found
 from perdure.store.rows import worker_of
 from perdure.store.sqlite.engine.batch import NOTHING, WORK
-from perdure.store.sqlite.engine.codec import CODEC
+from perdure.store.sqlite.engine.codec import CODEC, span
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 
@@ -32,15 +32,16 @@ class SqliteWorkers:
             "queues": json.dumps(list(info.queues)),
             "kinds": json.dumps(list(info.kinds)),
             "concurrency": info.concurrency,
+            "grace": span(info.grace),
             "state": info.state,
         }
         await self._engine.write(lambda conn, now: conn.execute(SQL["register_worker"], {**row, "now": now}), NOTHING)
 
-    async def beat_worker(self, worker_id: str, *, state: WorkerState) -> WorkerCommand | None:
+    async def beat_worker(self, worker_id: str, *, state: WorkerState, hung: int = 0) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
 
         def beat(conn: sqlite3.Connection, now: int) -> WorkerCommand | None:
-            values = {"worker_id": worker_id, "tenant_id": self._tenant_id, "state": state, "now": now}
+            values = {"worker_id": worker_id, "tenant_id": self._tenant_id, "state": state, "hung": hung, "now": now}
             row = conn.execute(SQL["beat_worker"], values).fetchone()
             return WorkerCommand(row["command"]) if row is not None and row["command"] is not None else None
 

@@ -48,6 +48,7 @@ create table perdure.jobs (
   finished_at timestamptz,
   pruned_at timestamptz,  -- when its payload, result and checkpoint were pruned, its log kept
   ran real,  -- seconds that the handler ran in the attempt that completed it
+  suspicion smallint not null default 0,  -- how often it was lost together with other jobs of its worker
   note json not null default '{}',
   result json,
   error_message text,
@@ -114,6 +115,7 @@ create table perdure.job_claims (
   started boolean not null default false,
   ttl interval not null default '30 seconds',
   cancel_requested_at timestamptz,
+  ends_at timestamptz,  -- the lease is not renewed beyond it: set where the attempt has a timeout or deadline
   tenant_id text not null default 'default',
   worker_id text not null,
   cancel_note json
@@ -209,6 +211,9 @@ create table perdure.workers (
   queues text[] not null,
   kinds text[] not null,
   concurrency int not null,
+  hung int not null default 0,  -- calls that go on though their attempt has ended
+  losses int not null default 0,  -- started jobs that were taken from it
+  grace interval not null default '10 seconds',  -- for a handler to stop after a cancel or its timeout
   state text not null default 'RUNNING' check (state in ('RUNNING', 'DRAINING', 'STOPPED')),
   command text check (command in ('drain', 'stop', 'stop_now')),
   started_at timestamptz not null default perdure.db_now(),

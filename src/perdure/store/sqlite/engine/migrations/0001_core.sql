@@ -33,6 +33,7 @@ create table jobs (
   retry_count integer not null default 0,
   max_retries integer not null default 3,
   lost_starts integer not null default 0,
+  suspicion integer not null default 0,  -- how often it was lost together with other jobs of its worker
   run_at integer not null default 0,
   next_retry_at integer,
   deadline integer,
@@ -102,6 +103,7 @@ create table job_claims (
   expires_at integer not null,
   started integer not null default 0 check (started in (0, 1)),
   cancel_requested_at integer,
+  ends_at integer,  -- the lease is not renewed beyond it: set where the attempt has a timeout or deadline
   cancel_note text check (cancel_note is null or json_valid(cancel_note))
 ) strict, without rowid;
 
@@ -195,6 +197,9 @@ create table workers (
   queues text not null check (json_type(queues) = 'array'),
   kinds text not null check (json_type(kinds) = 'array'),
   concurrency integer not null,
+  hung integer not null default 0,  -- calls that go on though their attempt has ended
+  losses integer not null default 0,  -- started jobs that were taken from it
+  grace integer not null default 10000000,  -- for a handler to stop after a cancel or its timeout
   state text not null default 'RUNNING' check (state in ('RUNNING', 'DRAINING', 'STOPPED')),
   command text check (command in ('drain', 'stop', 'stop_now')),
   started_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
@@ -417,7 +422,7 @@ begin
     where new.status = 'RUNNING' and old.status <> 'WAITING'
     on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version,
       worker_id = excluded.worker_id, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
-      cancel_requested_at = null, cancel_note = null;
+      cancel_requested_at = null, cancel_note = null, ends_at = null;
   insert into job_events (job_id, version, created_at, type, from_status, to_status, attempt, ran, payload)
     values (new.id, (select max(version) + 1 from job_events where job_id = new.id), (select now from clock), case new.status
         when 'RUNNING' then case old.status when 'WAITING' then 'job_resumed' else 'run_started' end

@@ -1,0 +1,33 @@
+"""How a worker works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure.model.jobs import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE
+from perdure.runtime.chores import INTERVAL
+from perdure.runtime.retention import Retention
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """queues: served in turn, each by priority. concurrency: jobs run at once. lease: seconds until an unrenewed job is taken
+    over. linger: seconds that a wait may last without being parked. drain_timeout: seconds a graceful stop waits for steps.
+    grace: seconds a handler may take to stop after a cancel or its timeout. max_hung: calls that do not stop, at which the
+    process is to be replaced; None for half of concurrency, at least 8. retention: which finished jobs it prunes, None for none.
+    chores: seconds between two checks for jobs of crashed workers and for deadlines."""
+
+    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    concurrency: int = 100
+    lease: float = DEFAULT_LEASE_SECONDS
+    linger: float = 1.0
+    drain_timeout: float = 30.0
+    grace: float = DEFAULT_GRACE_SECONDS
+    max_hung: int | None = None
+    retention: Retention | None = None
+    chores: float = INTERVAL
+
+    @property
+    def most_hung(self) -> int:
+        """How many calls may hang before the process is to be replaced."""
+        return max(8, self.concurrency // 2) if self.max_hung is None else self.max_hung

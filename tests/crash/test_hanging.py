@@ -1,0 +1,34 @@
+"""Handlers that hang, in real processes: what they hold is taken from them, and signals end them."""
+
+import pytest
+
+from perdure import Status
+from tests.crash.apps import Errand, Op, make_app
+from tests.crash.invariants import check
+from tests.crash.processes import Crew, all_ended, until
+
+pytestmark = pytest.mark.crash
+
+
+async def test_a_recorded_step_does_not_begin_in_the_worker_that_was_held_up(crew: Crew) -> None:
+    """The process stands still between two steps; meanwhile another worker runs and records the second one."""
+    errand = Errand([Op("step", "one"), Op("block", "held", gate="gate"), Op("step", "two"), Op("thread", "three")])
+    async with make_app(crew.url) as app:
+        await app.database.migrate()
+        held_up = crew.start()
+        job = await app.enqueue("errand", errand)
+        await until(lambda: (1, "held") in crew.effects(job.id), what="the first attempt")
+        held_up.stop()
+        other = crew.start()
+        crew.open("gate-2")
+        await all_ended(app, [job.id])
+        crew.open("gate-1")
+        held_up.go_on()
+        again = [(await app.enqueue("count", n)).id for n in range(5)]
+        await crew.dismiss(other)
+        await all_ended(app, again)  # by the one that was held up
+        await crew.dismiss(held_up)
+        snapshot = await check(crew.url, at_rest=True)
+    case = snapshot.of(job.id)
+    assert (case.status, case.job["attempt"]) == (Status.COMPLETED, 2), case.log()
+    assert [effect for effect in crew.effects(job.id) if effect[1] != "held"] == [(1, "one"), (2, "two"), (2, "three")]
