@@ -183,18 +183,16 @@ def deny(approval: Approval | UUID, **changes: Any) -> Decide:
     return approve(approval, verdict="deny", comment="not like this", **changes)
 
 
-async def checked_log(store: Store, job_id: UUID, *, by_hand: bool = False) -> list[Event]:
+async def checked_log(store: Store, job_id: UUID) -> list[Event]:
     """The log of a job at rest, after checking it against the job's row."""
     events = await store.jobs.list_events(job_id, limit=100_000)
-    check_job(await store.jobs.get_job(job_id), events, by_hand=by_hand)
+    check_job(await store.jobs.get_job(job_id), events)
     return events
 
 
-def check_fold(job: Job, events: list[Event], *, by_hand: bool = False) -> None:
-    """The log adds up to the row. SQL typed by hand may set an error or a time of which no event tells."""
+def check_fold(job: Job, events: list[Event]) -> None:
+    """The log adds up to the row, also where SQL was typed by hand."""
     folded = fold(events)
-    by_hand = by_hand or any(isinstance(e.payload, dict) and e.payload.get("via") == "sql" for e in events)
-    maybe = ("error_message", "error_kind", "next_retry_at")
     for name in (
         "version",
         "status",
@@ -205,14 +203,14 @@ def check_fold(job: Job, events: list[Event], *, by_hand: bool = False) -> None:
         "updated_at",
         "started_at",
         "finished_at",
-        *maybe,
+        "error_message",
+        "error_kind",
+        "next_retry_at",
     ):
-        report = getattr(folded, name)
-        silent = by_hand and name in maybe and report is None
-        assert report == getattr(job, name) or silent, f"{name} is the fold of its log"
+        assert getattr(folded, name) == getattr(job, name), f"{name} is the fold of its log"
 
 
-def check_job(job: Job, events: list[Event], *, by_hand: bool = False) -> None:
+def check_job(job: Job, events: list[Event]) -> None:
     """What holds for every job at all times, whatever happened to it."""
     assert [e.version for e in events] == list(range(1, job.version + 1)), "versions are dense and end at the head"
     assert all(e.job_id == job.id for e in events)
@@ -224,7 +222,7 @@ def check_job(job: Job, events: list[Event], *, by_hand: bool = False) -> None:
             assert e.type == transition_event(status, e.new_status)
             status = e.new_status
     assert job.status is status, "the row is the fold of its log"
-    check_fold(job, events, by_hand=by_hand)
+    check_fold(job, events)
     ends = [n for n, e in enumerate(events, 1) if e.new_status is not None and e.new_status.terminal]
     assert ends in ([], [len(events)]), "nothing follows the end"
     assert (job.lease is not None) == job.status.leased, "a claim exists while a worker holds the job, and only then"

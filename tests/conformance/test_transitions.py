@@ -3,6 +3,7 @@ changed by hand gives the same log, the same lost lease and the same queue row a
 
 import os
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -11,6 +12,8 @@ import pytest_asyncio
 
 from perdure.model.errors import LeaseLost
 from perdure.model.events import Event
+from perdure.model.fsck_faults import Finding
+from perdure.model.ids import uuid7
 from perdure.model.jobs import Job, Lease, Outcome
 from perdure.model.states import FAILURES, TRANSITIONS, Status, transition_event
 from perdure.store.open import open_store
@@ -21,6 +24,7 @@ from tests.conformance.support import (
     OTHER,
     S,
     approve,
+    case,
     checked_log,
     claim,
     claimable,
@@ -28,6 +32,7 @@ from tests.conformance.support import (
     lease_of,
     new_approval,
     outcome,
+    passed,
     run_to,
 )
 from tests.postgres_server import PostgresServer
@@ -74,6 +79,12 @@ async def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 async def look(store: Store, job_id: UUID) -> tuple[Job, list[Event]]:
     return await store.jobs.get_job(job_id), await store.jobs.list_events(job_id)
+
+
+async def fsck(store: Store, job_id: UUID) -> list[Finding]:
+    """What fsck finds at this job."""
+    page = await store.checks.check(after=str(UUID(int=job_id.int - 1)), limit=1)
+    return [finding for finding in page.findings if finding.job_id == job_id]
 
 
 @pairs(FORBIDDEN)
@@ -192,7 +203,74 @@ async def test_a_reason_typed_by_hand_is_kept(db: Database, status: Status) -> N
     )
     job = await db.store.jobs.get_job(job_id)
     assert (job.error_message, job.error_kind) == ("disk full", "ops")
-    assert (await checked_log(db.store, job_id, by_hand=True))[-1].payload["reason"] == "because"
+    assert (await checked_log(db.store, job_id))[-1].payload["reason"] == "because"
+
+
+async def test_what_was_written_stands_in_the_event(db: Database) -> None:
+    """The statements of the design document: its history holds what they wrote."""
+    failed = await run_to(db.store, S.RUNNING)
+    retried = await run_to(db.store, S.RUNNING)
+    asking = await run_to(db.store, S.RUNNING)
+    asked = await db.store.approvals.request_approval(await lease_of(db.store, asking), new_approval())
+    for job_id, changes in (
+        (failed, "status = 'FAILED', error_message = 'disk full'"),
+        (retried, f"status = 'RETRY', retry_count = retry_count + 1, next_retry_at = {db.shell.ago(-60)}"),
+        (asking, "status = 'WAITING_FOR_APPROVAL'"),
+    ):
+        await db.shell.run(f"update jobs set {changes} where id = {db.shell.id(job_id)}")
+    due = (await db.store.jobs.get_job(retried)).next_retry_at
+    assert due is not None
+    for job_id, expected in (
+        (failed, {"error": "disk full", "error_kind": "fatal"}),
+        (retried, {"retry_count": 1}),
+        (asking, {"approval": str(asked.id)}),
+    ):
+        said = (await checked_log(db.store, job_id))[-1].payload
+        assert said.pop("actor")
+        assert said.pop("via") == "sql"
+        if job_id == retried:
+            assert datetime.fromisoformat(said.pop("next_retry_at")) == due
+        assert said == expected
+        assert await fsck(db.store, job_id) == []
+
+
+async def test_retries_counted_by_hand_are_in_the_log(db: Database) -> None:
+    job_id = await run_to(db.store, S.RETRY)
+    await db.shell.run(
+        f"update jobs set status = 'DEADLETTER', retry_count = max_retries where id = {db.shell.id(job_id)}"
+    )
+    assert (await checked_log(db.store, job_id))[-1].payload["retry_count"] == 3
+    assert await fsck(db.store, job_id) == []
+
+
+@pytest.mark.parametrize("status", list(Status))
+@pytest.mark.parametrize("change", ["goal = 'rest'", "max_retries = 9", "priority = 2", "queue = queue || '-b'"])
+async def test_updated_at_follows_every_change(db: Database, status: Status, change: str) -> None:
+    job_id = await run_to(db.store, status)
+    before = await db.store.jobs.get_job(job_id)
+    await passed(db.store, before.updated_at + timedelta(milliseconds=1))
+    await db.shell.run(f"update jobs set {change} where id = {db.shell.id(job_id)}")
+    assert (await db.store.jobs.get_job(job_id)).updated_at > before.updated_at
+
+
+@pytest.mark.parametrize("status", list(Status))
+async def test_payload_and_result_stay(db: Database, status: Status) -> None:
+    job_id = await run_to(db.store, status)
+    before = await db.store.jobs.get_job(job_id)
+    changes = ["payload = '7'", "payload = 'null'", "payload_hash = 'x'", "payload = '7', prev_status = status"]
+    if status.terminal:
+        changes += ["result = '7'", "result = '7', prev_status = status", "result = null, payload = 'null', goal = 'x'"]
+    for change in changes:
+        with case(change), pytest.raises(Refused):
+            await db.shell.run(f"update jobs set {change} where id = {db.shell.id(job_id)}")
+    assert await db.store.jobs.get_job(job_id) == before
+
+
+async def test_an_insert_by_hand_says_who_and_via_what(db: Database) -> None:
+    id = uuid7()
+    await db.shell.run(f"insert into jobs (id, kind) values ({db.shell.id(id)}, 'echo')")
+    [created] = await checked_log(db.store, id)
+    assert created.payload == {"actor": "postgres" if db.shell.postgres else "sql", "via": "sql"}
 
 
 async def test_one_statement_may_change_many_jobs(db: Database) -> None:

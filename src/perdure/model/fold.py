@@ -15,8 +15,7 @@ from perdure.model.waits import TIMER, kind_of, opened_wait
 
 @dataclass(slots=True)
 class Folded:
-    """The result of folding a log. Every field equals that of the job's row at the same version, unless SQL typed by hand set
-    `next_retry_at` or an error, which no event records."""
+    """The result of folding a log. Every field equals that of the job's row at the same version, also after SQL typed by hand."""
 
     version: int = 0
     status: Status = Status.PENDING

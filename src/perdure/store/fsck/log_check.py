@@ -127,17 +127,17 @@ class Log:
             self.ends[self.attempt] = new
             if self.began and _WORKER.search(row["head"] or ""):
                 self.ran.add(self.attempt)
-            if row["type"] == "job_retrying":
-                self._retry(row["head"] or "")
+        if self.count > 1:
+            self._retry(row["type"], row["head"] or "")
         self.status = new
         self.moved = row["version"]
 
-    def _retry(self, head: str) -> None:
-        """SQL typed by hand counts no retry, and its event has no number of them. After a very long error it may be cut off."""
+    def _retry(self, type: str, head: str) -> None:
+        """After a very long error the number may be cut off. SQL typed by hand may change it with any transition."""
         counted = _RETRIES.search(head)
         if counted is not None:
             self.retries = int(counted[1])
-        elif len(head) >= HEAD:
+        elif type == "job_retrying" and len(head) >= HEAD:
             self.retries = None
 
     def _check_move(self, row: Row, old: Status | None, new: Status | None) -> None:

@@ -81,7 +81,7 @@ select job_id, attempt, outcome from job_runs where job_id = :job_id order by at
 select version, type, from_status, to_status, attempt, event_id,
   case when created_at between -62104060800000000 and 253370764800000000 then created_at end as created_at,
   case when type in ('node_finished', 'tool_returned', 'wait_started', 'wait_completed', 'approval_requested',
-    'approval_decided', 'usage_recorded') or from_status in ('RUNNING', 'WAITING') then substr(payload, 1, 4000) end as head
+    'approval_decided', 'usage_recorded') or from_status is not null then substr(payload, 1, 4000) end as head
 from job_events where job_id = :job_id order by version
 
 -- name: check_prune_batch

@@ -49,7 +49,7 @@ create table perdure.jobs (
   pruned_at timestamptz,  -- when its payload, result and checkpoint were pruned, its log kept
   ran real,  -- seconds that the handler ran in the attempt that completed it
   suspicion smallint not null default 0,  -- how often it was lost together with other jobs of its worker
-  note json not null default '{}',
+  note json not null default json_build_object('actor', session_user, 'via', 'sql'),
   result json,
   error_message text,
   error_kind text,
@@ -264,12 +264,20 @@ create trigger jobs_born after insert on perdure.jobs referencing new table as n
 
 -- The transition table: the only pairs that pass -------------------------------------------------------------------------
 
--- Ad-hoc SQL: a status was changed by hand, and the rest is left to this.
+-- Ad-hoc SQL: something was changed by hand, and the rest is left to this.
 create function perdure.jobs_repair() returns trigger language plpgsql as $$
 declare
   head int;
+  facts json;
 begin
+  if old.finished_at is not null and new.pruned_at is not distinct from old.pruned_at
+      and new.result::text is distinct from old.result::text then
+    raise exception 'the result of a job that has ended cannot be rewritten (job %)', old.id using errcode = '23514';
+  end if;
   if new.status = old.status then
+    if new.pruned_at is not distinct from old.pruned_at and new *<> old then
+      new.updated_at := perdure.db_now();
+    end if;
     new.prev_status := old.status;
     return new;
   end if;
@@ -300,12 +308,25 @@ begin
   if new.note::text = old.note::text then
     new.note := json_build_object('actor', session_user, 'via', 'sql');
   end if;
+  -- What was written stands in the event, beside what a note of its own says. (JSON with \u0000 cannot be taken apart.)
+  if json_typeof(new.note) = 'object' and position('\u0000' in new.note::text) = 0 then
+    facts := json_strip_nulls(json_build_object(
+      'retry_count', case when new.status = 'RETRY' or new.retry_count <> old.retry_count then new.retry_count end,
+      'next_retry_at', new.next_retry_at,
+      'approval', case when new.status = 'WAITING_FOR_APPROVAL' then (select a.id from perdure.approvals a
+        where a.job_id = old.id and a.status = 'PENDING' order by a.requested_at, a.id limit 1) end,
+      'error_kind', case when new.status in ('FAILED', 'DEADLETTER') then new.error_kind end,
+      'error', case when new.status in ('FAILED', 'DEADLETTER') then new.error_message end));
+    new.note := coalesce((select json_object_agg(b.key, b.value) from (
+      select n.key, n.value from json_each(new.note) n where n.key not in (select f.key from json_each(facts) f)
+      union all select f.key, f.value from json_each(facts) f) b), '{}');
+  end if;
   return new;
 end $$;
 
+-- Every transition of perdure's own raises the version and names the status it found.
 create trigger jobs_a_repair before update on perdure.jobs for each row
-  when (new.prev_status is distinct from old.status or (old.status <> new.status and new.version = old.version))
-  execute function perdure.jobs_repair();
+  when (new.prev_status <> old.status or new.version = old.version) execute function perdure.jobs_repair();
 
 -- PostgreSQL parses the text of a WHEN for each statement: with the whole table in it, that was half the time of a lone claim.
 -- So it lets pass the two transitions of every job and updates without a transition; the function checks the others.
@@ -336,6 +357,14 @@ begin
   raise exception 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay (job %)', old.id
     using errcode = '23514';
 end $$;
+create function perdure.jobs_reject_payload() returns trigger language plpgsql as $$
+begin
+  raise exception 'the payload of a job cannot be rewritten (job %)', old.id using errcode = '23514';
+end $$;
+create trigger jobs_c_payload before update of payload, payload_hash on perdure.jobs for each row
+  when (new.payload_hash is distinct from old.payload_hash or (new.payload::text <> old.payload::text
+    and (old.pruned_at is not null or new.pruned_at is null or new.payload::text <> 'null')))
+  execute function perdure.jobs_reject_payload();
 create trigger jobs_c_identity before update of id, tenant_id, kind, created_at on perdure.jobs for each row
   when (old.id <> new.id or old.tenant_id <> new.tenant_id or old.kind <> new.kind or old.created_at <> new.created_at)
   execute function perdure.jobs_reject();

@@ -49,7 +49,7 @@ create table jobs (
   origin_kind text,
   error_kind text,
   goal text,
-  note text not null default '{}' check (json_valid(note)),
+  note text not null default '{"actor":"sql","via":"sql"}' check (json_valid(note)),
   error_message text,
   payload text not null default 'null' check (json_valid(payload)),
   result text check (result is null or json_valid(result)),
@@ -267,6 +267,23 @@ begin
   select raise(abort, 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay');
 end;
 
+create trigger jobs_payload_kept after update of payload, payload_hash on jobs
+when new.payload_hash is not old.payload_hash
+  or (new.payload <> old.payload and (old.pruned_at is not null or new.pruned_at is null or new.payload <> 'null'))
+begin
+  select raise(abort, 'the payload of a job cannot be rewritten');
+end;
+
+-- Something was changed by hand: every transition of perdure's own raises the version.
+create trigger jobs_touched after update on jobs
+when new.version = old.version and new.status = old.status and old.updated_at <> 0 and new.pruned_at is old.pruned_at
+begin
+  select raise(abort, 'the result of a job that has ended cannot be rewritten')
+    where old.finished_at is not null and new.result is not old.result;
+  update jobs set updated_at = (select now from clock)
+    where id = new.id and new.updated_at = old.updated_at and updated_at <> (select now from clock);
+end;
+
 -- Before the update: OR REPLACE deletes the other job first.
 create trigger jobs_key_taken_again before update of idempotency_key on jobs
 when new.idempotency_key is not old.idempotency_key and exists (select 1 from jobs j where j.tenant_id = new.tenant_id
@@ -432,7 +449,19 @@ begin
       old.status, new.status,
       case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
       case when new.status = 'COMPLETED' then new.ran end,
-      case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end);
+      -- what was written stands in the event, beside what a note of its own says
+      case when new.note <> old.note and json_type(new.note) <> 'object' then new.note else json_patch(
+        case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end,
+        json_patch('{}', json_object(
+          'retry_count', case when new.status = 'RETRY' or new.retry_count <> old.retry_count then new.retry_count end,
+          'next_retry_at', (select strftime('%Y-%m-%dT%H:%M:%S', at / 1000000, 'unixepoch')
+              || printf('.%06d+00:00', at % 1000000)
+            from (select coalesce(new.next_retry_at, (select now from clock)) as at) where new.status = 'RETRY'),
+          'approval', (select id from approvals where job_id = new.id and status = 'PENDING'
+            and new.status = 'WAITING_FOR_APPROVAL' order by requested_at, id limit 1),
+          'error_kind', case when new.status in ('FAILED', 'DEADLETTER') then coalesce(new.error_kind, 'fatal') end,
+          'error', case when new.status in ('FAILED', 'DEADLETTER') then coalesce(new.error_message, 'set by hand') end)))
+      end);
   update jobs set
     version = (select max(version) from job_events where job_id = new.id),
     prev_status = old.status,
@@ -447,7 +476,7 @@ begin
       else new.error_message end,
     error_kind = case when new.status in ('FAILED', 'DEADLETTER') then coalesce(new.error_kind, 'fatal')
       else new.error_kind end,
-    note = case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end
+    note = (select payload from job_events where job_id = new.id order by version desc limit 1)
   where id = new.id;
   insert into job_requeues select id, status, updated_at, lane, priority, next_retry_at, deadline from jobs
     where id = new.id and status in ('RETRY', 'PARKED', 'WAITING_FOR_APPROVAL');
