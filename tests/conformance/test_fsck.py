@@ -136,7 +136,9 @@ async def test_damage_is_found_and_repaired_where_that_is_promised(
 
 def test_every_fault_is_tested() -> None:
     codes = {name.split()[0] for damage in HARMS for name in damage.expected}
-    assert set(FAULTS) - codes == {"schema-lost", "schema-changed", "schema-off", "row-shape"}, "tested below"
+    assert set(FAULTS) - codes == {"schema-lost", "schema-changed", "schema-off", "row-shape", "row-id"}, (
+        "tested below, and in test_bad_rows.py"
+    )
     assert codes <= set(FAULTS)
     assert all(kind.repair or kind.advice for kind in FAULTS.values())
     repaired = {name.split()[0] for damage in HARMS for name in damage.expected - damage.remains}
@@ -262,3 +264,18 @@ async def test_triggers_that_do_not_fire(sick: Sick) -> None:
             "session_replication_role is 'replica' here: no trigger fires",
         }
         assert not any(f.fixable for f in found)
+
+
+async def test_rules_and_row_level_security(sick: Sick) -> None:
+    """What makes statements of perdure's own do nothing, unseen by them."""
+    if not sick.url.startswith("postgres"):
+        pytest.skip("SQLite has neither")
+    async with open_shell(sick.url) as shell:
+        await shell.run("create rule quiet as on insert to job_waits do instead nothing")
+        await shell.run("alter table job_state enable row level security, force row level security")
+        await shell.run("alter table approvals enable row level security")
+    async with opened(sick.url) as store:
+        assert {f.text for f in await fsck(store) if f.job_id is None} == {
+            "rule quiet on job_waits is not of the migrations: it may swallow what is written",
+            "row-level security hides rows of job_state from the role that checks",
+        }, "that of approvals hides nothing from the owner of the schema"

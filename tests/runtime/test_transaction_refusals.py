@@ -22,6 +22,7 @@ from perdure.model.errors import NoTransaction, OtherDatabase, PerdureError, Uns
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.tx_enqueue.tx_enqueue import Place
 from tests.postgres_server import PostgresServer
+from tests.roles import enqueue_only
 from tests.runtime.support import PATIENCE, check_every_job, until
 from tests.tx_callers import ASYNC, EVERY, make_orders, names, path, toolkit_url
 
@@ -264,10 +265,8 @@ async def test_who_may_not_ask_for_the_server_goes_by_name_and_number(postgres_a
     url = postgres_app.settings["database_url"]
     with psycopg.connect(url, autocommit=True) as c:
         c.execute("revoke execute on function pg_control_system() from public")
-        c.execute("create role clerk")
-        c.execute("grant usage on schema perdure to clerk")
-        c.execute("grant select, insert on perdure.jobs, perdure.job_events to clerk")
-        c.execute("grant insert on perdure.job_queue to clerk")
+        for grant in enqueue_only("clerk"):
+            c.execute(grant)
         try:
             with c.transaction():
                 c.execute("set local role clerk")

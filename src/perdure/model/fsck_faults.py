@@ -57,8 +57,14 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "row-version": FaultKind("the job's version is not the head of its log", advice=_LOG),
         "row-attempt": FaultKind("the job's attempt is not the number of attempts in its log", advice=_LOG),
         "row-retries": FaultKind("the job's retries are not those that its log has counted", advice=_LOG),
+        "row-payload": FaultKind("the payload is not the one that the job was enqueued with", advice=_LOG),
         "row-created": FaultKind("the job was not created when its log began", advice=_LOG),
-        "row-time": FaultKind("a time of the job that no program can read", advice=_LOG),
+        "row-time": FaultKind(
+            "a time of the job that no program can read",
+            "it becomes the first or last time that can be read; not `created_at`, which its log has as well",
+            _LOG,
+        ),
+        "row-id": FaultKind("the id of the job is no UUID (SQLite only): no worker can run it", advice=_EVIDENCE),
         "row-shape": FaultKind(
             "`finished_at`, an error, `next_retry_at`, a result or `pruned_at` that does not fit the status", advice=_LOG
         ),

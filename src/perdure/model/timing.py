@@ -18,6 +18,10 @@ Duration: TypeAlias = float | int | str | timedelta
 
 MAX_DURATION = 100 * 365 * 86400.0
 
+FIRST_MOMENT = datetime(2, 1, 1, tzinfo=UTC)
+LAST_MOMENT = datetime(9999, 1, 1, tzinfo=UTC)
+"""Between them is every time that a store takes: `datetime` holds it in every time zone."""
+
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 

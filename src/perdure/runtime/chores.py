@@ -137,6 +137,9 @@ class Chores:
                 await turns.take()
             except PerdureError as error:
                 log.warning("a chore failed", chore=turns.name, worker=self._worker_id, error=str(error))
+            except Exception:
+                # a row that cannot be read, or a bug: the other chores go on, and this one does again
+                log.exception("a chore failed", chore=turns.name, worker=self._worker_id)
 
 
 class _Turns:

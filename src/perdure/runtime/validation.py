@@ -8,7 +8,7 @@ from typing import Any, get_args
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
-from perdure.model.timing import Backoff, seconds
+from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
 from perdure.runtime import codec
 
 MOST_USAGE = 10**15
@@ -73,14 +73,22 @@ def check_seconds(value: Any, name: str) -> float:
 
 
 def check_moment(value: object, name: str) -> datetime | None:
-    """None, or a timezone-aware moment as UTC. Raises InvalidInput."""
+    """None, or a timezone-aware moment of the years 2 to 9998 as UTC. Raises InvalidInput."""
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidInput(
             f"{name} must be a timezone-aware datetime, got {value!r}", hint="datetime.now(UTC) + timedelta(...)"
         )
-    return value.astimezone(UTC)
+    try:
+        moment = value.astimezone(UTC)
+    except OverflowError:
+        moment = None
+    if moment is None or not FIRST_MOMENT <= moment <= LAST_MOMENT:
+        raise InvalidInput(
+            f"{name} must be a moment of the years 2 to 9998, got {value!r}", hint="leave it out for none"
+        )
+    return moment
 
 
 def check_names(value: object, name: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from perdure.model.events import Event
 from perdure.model.figures import Decided, Figures, LiveJobs
 from perdure.model.jobs import ClaimedJob, Job, JobState, Lease, LeaseInfo, RunRecord, Wait
 from perdure.model.states import Status
+from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 
 Row = Mapping[str, Any]
@@ -39,7 +40,14 @@ class Codec(Protocol):
 
 
 def _json(value: str | None) -> Any:
-    return None if value is None else json.loads(value)
+    """The value of a JSON text; the text itself where Python cannot hold the value: nested too deep, or a number of thousands of
+    digits. A list must not break over it."""
+    if value is None:
+        return None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def job_of(row: Row, codec: Codec) -> Job:
@@ -105,7 +113,10 @@ def wait_of(item: Row, codec: Codec) -> Wait:
     def time(name: str) -> datetime | None:
         value = item[name]
         if isinstance(value, str):  # PostgreSQL writes a timestamp into JSON as ISO 8601
-            return datetime.fromisoformat(value)
+            try:
+                return datetime.fromisoformat(value)
+            except ValueError:  # a superuser's: beyond what can be read
+                return FIRST_MOMENT if value.startswith("-") or value.endswith("BC") else LAST_MOMENT
         return None if value is None else codec.time(value)
 
     return Wait(item["key"], item["kind"], time("until"), item["subject_id"], time("answered_at"))

@@ -183,6 +183,8 @@ class Log:
         """The same step again is legitimate where a later attempt came with other arguments (on_change="rerun")."""
         found = _KEY.match(head)
         if found is None:
+            if not inherited and '"key"' not in head and len(head) < HEAD:
+                self._fault("log-payload", f"version {version} records a step or tool and does not say which")
             return
         key, digest = json.loads(found[1]), found[2]
         before = self._recorded.get(key)

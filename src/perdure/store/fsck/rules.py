@@ -98,7 +98,8 @@ def faults_of(case: Case) -> list[Fault]:
     sound = not any(fault.code.startswith(("log-", "row-")) for fault in found)
     status = status_of(case.job["status"])
     if status is None or case.job["odd"]:
-        return found
+        alone = all(fault.code == "row-time" for fault in found)
+        return found if alone else [replace(fault, repair=None) for fault in found]
     parts = (
         _of_the_lane,
         _of_the_claim,
@@ -134,6 +135,8 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
 def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
     """The job's own row says what its log adds up to."""
     log, status = case.log, status_of(job["status"])
+    if case.id is None:
+        yield Fault("row-id", f"its id is no UUID, and no program can read it: '{case.key}'")
     if not log.count:
         yield Fault("log-missing", f"it is {job['status']} and has no events")
         return
@@ -144,10 +147,13 @@ def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
         yield Fault("row-version", f"the row is at version {job['version']}, its log at {head}")
     if job["attempt"] != log.attempt:
         yield Fault("row-attempt", f"the row counts {job['attempt']} attempts, its log {log.attempt}")
+    if job["another_payload"]:
+        yield Fault("row-payload", "its payload is not the one it was enqueued with: their hashes differ")
     if log.retries not in (None, job["retry_count"]):
         yield Fault("row-retries", f"the row counts {job['retry_count']} retries, its log {log.retries}")
     if job["odd"]:
-        yield Fault("row-time", "a time of the row lies beyond the years 2 to 9998, and cannot be read")
+        text = "a time of the row lies beyond the years 2 to 9998, and cannot be read"
+        yield Fault("row-time", text, Repair("repair_times", {"job_id": case.key}))
         return
     if log.created_at not in (None, job["created_at"]):
         yield Fault(
@@ -293,6 +299,8 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
                 yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {said}")
             elif decided and (logged := case.log.decisions.get(id, row["status"])) != row["status"]:
                 yield Fault("approval-differs", f"approval '{row['key']}' is {row['status']}, and in its log {logged}")
+        if row["another_payload"]:
+            yield Fault("approval-differs", f"the payload of approval '{row['key']}' is not the one of its digest")
         if row["tenant_id"] != job["tenant_id"]:
             yield Fault("approval-differs", f"approval '{row['key']}' is of tenant {row['tenant_id']}, the job is not")
         if status.terminal and row["status"] == ApprovalStatus.PENDING:

@@ -30,7 +30,8 @@ select id as job_id, tenant_id, status::text, version, attempt, retry_count, max
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
-  error_message is not null as has_error, result is not null as has_result
+  error_message is not null as has_error, result is not null as has_result,
+  pruned_at is null and coalesce(payload_hash <> encode(sha256(convert_to(payload::text, 'UTF8')), 'hex'), false) as another_payload
 from (select *, least(run_at, next_retry_at, deadline, created_at, finished_at, pruned_at) < '0002-01-01 UTC'
     or greatest(run_at, next_retry_at, deadline, created_at, finished_at, pruned_at) > '9999-01-01 UTC' as odd
   from perdure.jobs where id = any (:ids::uuid[])) j
@@ -55,7 +56,8 @@ from (select *, coalesce(least(until, answered_at) < '0002-01-01 UTC' or greates
 
 -- name: check_approvals
 select job_id, id, tenant_id, key, status,
-  case when decided_at between '0002-01-01 UTC' and '9999-01-01 UTC' then decided_at end as decided_at
+  case when decided_at between '0002-01-01 UTC' and '9999-01-01 UTC' then decided_at end as decided_at,
+  payload_digest <> encode(sha256(convert_to(payload::text, 'UTF8')), 'hex') as another_payload
 from perdure.approvals where job_id = any (:ids::uuid[]) order by job_id, id
 
 -- name: check_state

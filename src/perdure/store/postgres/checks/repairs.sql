@@ -66,3 +66,14 @@ delete from perdure.job_incomplete_runs where job_id = :job_id and attempt = :at
 
 -- name: drop_prune_marks
 delete from perdure.prune_batch
+
+-- name: repair_times
+-- `least` and `greatest` ignore nulls.
+update perdure.jobs set run_at = least(greatest(run_at, '0002-01-01 UTC'), '9998-12-31 UTC'),
+  updated_at = least(greatest(updated_at, '0002-01-01 UTC'), '9998-12-31 UTC'),
+  deadline = case when deadline is not null then least(greatest(deadline, '0002-01-01 UTC'), '9998-12-31 UTC') end,
+  next_retry_at = case when next_retry_at is not null then least(greatest(next_retry_at, '0002-01-01 UTC'), '9998-12-31 UTC') end,
+  started_at = case when started_at is not null then least(greatest(started_at, '0002-01-01 UTC'), '9998-12-31 UTC') end,
+  finished_at = case when finished_at is not null then least(greatest(finished_at, '0002-01-01 UTC'), '9998-12-31 UTC') end,
+  pruned_at = case when pruned_at is not null then least(greatest(pruned_at, '0002-01-01 UTC'), '9998-12-31 UTC') end
+where id = :job_id

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's
+_MICROSECOND = timedelta(microseconds=1)
+# A superuser's SQL may leave any time, `infinity` too: one that no datetime can hold in every time zone is shown as the first or
+# last that can.
+_FIRST = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime(9998, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+def read_time(value: tuple[int]) -> datetime:
+    """A time as the server sends it."""
+    return _EPOCH + timedelta(0, 0, min(max(value[0], _FIRST), _LAST))
+
+
+def write_time(value: datetime) -> tuple[int]:
+    """A time as the server takes it. Naive ones are local, as the driver has it."""
+    return ((value.astimezone(UTC) - _EPOCH) // _MICROSECOND,)
 
 
 class PostgresCodec:

@@ -15,6 +15,7 @@ import asyncpg
 
 from perdure.model.errors import PerdureError
 from perdure.store.group_commit.retry import Failure
+from perdure.store.postgres.engine.codec import read_time, write_time
 from perdure.store.postgres.engine.driver_errors import NotConnected, error_text, failure_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ COMMON = {
     "TimeZone": "UTC",  # times inside JSON are written by the server
     "jit": "off",
     "default_transaction_isolation": "read committed",
+    "search_path": "pg_catalog, pg_temp",  # another role's operators and functions are not found, whatever the database says
     # A session whose client is gone without closing its connection keeps its locks no longer than this.
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -72,10 +74,17 @@ async def open_pool(url: str, *, size: int) -> Pool:
         timeout=CONNECT_TIMEOUT,
         command_timeout=POOL_TIMEOUT,
         connection_class=_pooled_class(),
+        init=_read_any_time,
         server_settings=POOLED,
     )
     async with pool.acquire():
         return pool
+
+
+async def _read_any_time(connection: AnyConnection) -> None:
+    await connection.set_type_codec(
+        "timestamptz", schema="pg_catalog", encoder=write_time, decoder=read_time, format="tuple"
+    )
 
 
 def _pooled_class() -> type[Connection]:

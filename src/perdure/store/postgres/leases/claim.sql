@@ -24,13 +24,14 @@ with picked as materialized (
     case when j.queue <> :queue or j.goal is not null or j.retry_count <> 0 or j.max_retries <> 3 or j.lost_starts <> 0
         or j.idempotency_key is not null or j.deadline is not null
       then json_build_array(j.queue, j.goal, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key,
-        (extract(epoch from j.deadline) * 1000000)::int8) end as more
+        case when j.deadline is not null then
+        (extract(epoch from least(greatest(j.deadline, '0002-01-01 UTC'), '9998-12-31 UTC')) * 1000000)::int8 end) end as more
 ), leased as (
   insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, ttl, expires_at)
   select id, :tenant_id, attempt, version, :worker_id, :ttl::interval, perdure.db_now() + :ttl::interval from moved
 )
 select m.id, m.attempt, m.kind, m.payload, m.priority, m.version, m.more,
-  extract(epoch from perdure.db_now() - m.run_at)::float8 as waited,
+  extract(epoch from perdure.db_now() - greatest(m.run_at, '0002-01-01 UTC'))::float8 as waited,
   (extract(epoch from perdure.db_now()) * 1000000)::int8 as claimed_at
 from moved m order by m.priority desc, m.run_at, m.id
 
@@ -51,7 +52,7 @@ update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' wh
 
 -- name: next_due
 -- The front of each range of the ready index.
-select extract(epoch from min(x.run_at) - perdure.db_now())::float8 as seconds
+select extract(epoch from min(least(greatest(x.run_at, '0002-01-01 UTC'), '9998-12-31 UTC')) - perdure.db_now())::float8 as seconds
 from unnest(:lanes::text[]) l(lane) cross join generate_series(1, 9) p(priority) cross join lateral (
   select q.run_at from perdure.job_queue q where q.lane = l.lane and q.priority = p.priority::smallint
   order by q.run_at limit 1) x

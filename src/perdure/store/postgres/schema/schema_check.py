@@ -64,6 +64,13 @@ def faults_of_the_schema(rows: Sequence[Row]) -> list[Fault]:
 
 
 def _compared(found: dict[tuple[str, str, str], list[tuple[SchemaObject, Row]]]) -> Iterator[Fault]:
+    for kind, name, table in found:
+        if kind == "rule":
+            yield Fault(
+                "schema-changed", f"rule {name} on {table} is not of the migrations: it may swallow what is written"
+            )
+        elif kind == "row-level security":
+            yield Fault("schema-off", f"row-level security hides rows of {name} from the role that checks")
     lost = {part.name for part in expected() if part.kind == "table" and ("table", part.name, "") not in found}
     for part in expected():
         there = found.get((part.kind, part.name, part.table), ())  # functions may share a name

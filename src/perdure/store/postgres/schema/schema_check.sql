@@ -23,6 +23,12 @@ where not t.tgisinternal and c.relnamespace = to_regnamespace('perdure')
 union all
 select 'function', p.proname, null, true, p.prosrc from pg_proc p where p.pronamespace = to_regnamespace('perdure')
 union all
+select 'rule', r.rulename, c.relname, true, null from pg_rewrite r join pg_class c on c.oid = r.ev_class
+where c.relnamespace = to_regnamespace('perdure') and c.relkind in ('r', 'p')
+union all
+select 'row-level security', c.relname, null, false, null from pg_class c
+where c.relnamespace = to_regnamespace('perdure') and c.relkind in ('r', 'p') and (c.relforcerowsecurity or row_security_active(c.oid))
+union all
 select 'type', t.typname, null, true, null from pg_type t where t.typnamespace = to_regnamespace('perdure') and t.typtype = 'e'
 
 -- name: triggers_fire

@@ -12,12 +12,13 @@ from weakref import WeakSet
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from perdure.model.errors import OtherDatabase, PerdureError
+from perdure.model.errors import OtherDatabase
 from perdure.model.jobs import Enqueued, NewJob
+from perdure.store.errors import idempotency_conflict
 from perdure.store.group_commit.limits import chunks
 from perdure.store.postgres.engine.database import Database
 from perdure.store.postgres.engine.statements import SQL, STATEMENTS
-from perdure.store.postgres.jobs.enqueue_values import found, jobs_as_json
+from perdure.store.postgres.jobs.enqueue_values import jobs_as_json
 from perdure.store.statements import Statement, compiled
 from perdure.store.tx_enqueue.caller_connection import (
     ConnectionSteps,
@@ -147,12 +148,11 @@ def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant
             if missing:
                 rows = yield _request(statements["find_joined"], jobs=jobs_as_json(missing, [tenant_id]))
                 by_id = {job.id: job for job in missing}
-                for meant, id, other in rows:
+                for meant, id, same in rows:
                     job = by_id[UUID(meant)]
-                    result = found(job, UUID(id), other)
-                    if isinstance(result, PerdureError):
-                        raise result
-                    results[job.id] = result
+                    if not same:
+                        raise idempotency_conflict(job, UUID(id))
+                    results[job.id] = Enqueued(UUID(id), created=id == meant)
                 # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
                 missing = [job for job in missing if job.id not in results]
     return [results[job.id] for job in jobs]

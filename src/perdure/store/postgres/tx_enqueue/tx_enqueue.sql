@@ -4,34 +4,38 @@
 -- name: enqueue_joined
 -- only: postgres the twin uses the statements of jobs/enqueue.sql on the caller's connection
 -- As enqueue_many, where some of the jobs, or of their idempotency keys, may be there already: the ids that come back were inserted.
-insert into perdure.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+-- The trigger jobs_lane derives the lane. It names operators of pg_catalog, because the path of the caller may lead to others.
+insert into perdure.jobs (id, tenant_id, kind, queue, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note)
-select u.id, u.tenant_id, u.kind, u.queue, u.lane, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
-  coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.idempotency_key, u.origin_id,
-  u.origin_kind, u.note::json
-from json_to_recordset(:jobs::text::json)
-  u(id uuid, tenant_id text, kind text, queue text, lane text, goal text, payload text, payload_hash text, priority smallint,
+select u.id, u.tenant_id, u.kind, u.queue, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
+  coalesce(u.run_at, perdure.db_now() operator(pg_catalog.+) (u.delay operator(pg_catalog.*) interval '1 second')), u.deadline,
+  u.idempotency_key, u.origin_id, u.origin_kind, u.note::json
+from pg_catalog.json_to_recordset(:jobs::text::json)
+  u(id uuid, tenant_id text, kind text, queue text, goal text, payload text, payload_hash text, priority smallint,
     max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, idempotency_key text, origin_id uuid,
     origin_kind text, note text)
 on conflict do nothing returning id::text
 
 -- name: find_joined
 -- only: postgres see enqueue_joined
--- As find_enqueued: which of them was meant, the job that is there, and its payload.
-select u.id::text, j.id::text, j.other from json_to_recordset(:jobs::text::json)
-  u(id uuid, tenant_id text, kind text, idempotency_key text, payload_hash text)
+-- As find_enqueued: which of them was meant, the job that is there, and whether it has the same payload: the caller's role need not
+-- have the right to read payloads.
+select u.id::text, j.id::text, coalesce(j.same, perdure.same_payload(u.tenant_id, u.kind, u.idempotency_key, u.payload))
+from pg_catalog.json_to_recordset(:jobs::text::json)
+  u(id uuid, tenant_id text, kind text, idempotency_key text, payload text, payload_hash text)
 join lateral (
-  select id, null::text as other from perdure.jobs where id = u.id and tenant_id = u.tenant_id
+  select id, true as same from perdure.jobs
+  where id operator(pg_catalog.=) u.id and tenant_id operator(pg_catalog.=) u.tenant_id
   union all
-  select id, case when payload_hash = u.payload_hash then null else payload::text end
-  from perdure.jobs
-  where tenant_id = u.tenant_id and kind = u.kind and idempotency_key = u.idempotency_key and id <> u.id
+  select id, case when payload_hash operator(pg_catalog.=) u.payload_hash then true end from perdure.jobs
+  where tenant_id operator(pg_catalog.=) u.tenant_id and kind operator(pg_catalog.=) u.kind
+    and idempotency_key operator(pg_catalog.=) u.idempotency_key and id operator(pg_catalog.<>) u.id
   limit 1) j on true
 
 -- name: this_database
 -- Which database a connection is in, read from catalogs that every role may read: an error would end the caller's transaction.
-select datname::text, oid::text, has_function_privilege('pg_catalog.pg_control_system()', 'execute')
-from pg_catalog.pg_database where datname = current_database()
+select datname::text, oid::text, pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute')
+from pg_catalog.pg_database where datname operator(pg_catalog.=) pg_catalog.current_database()
 
 -- name: this_server
 -- only: postgres a file is known by its inode. Copies of a database agree in name and often in oid, but not in their cluster.

@@ -31,7 +31,8 @@ select id as job_id, tenant_id, status, version, attempt, retry_count, max_retri
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
-  error_message is not null as has_error, result is not null as has_result
+  error_message is not null as has_error, result is not null as has_result,
+  pruned_at is null and coalesce(payload_hash <> sha256(cast(payload as blob)), false) as another_payload
 from (select *, min(run_at, created_at, coalesce(next_retry_at, run_at), coalesce(deadline, run_at),
       coalesce(finished_at, run_at), coalesce(pruned_at, run_at)) < -62104060800000000
     or max(run_at, created_at, coalesce(next_retry_at, run_at), coalesce(deadline, run_at),
@@ -59,7 +60,8 @@ from (select *, coalesce(until not between -62104060800000000 and 25337076480000
 
 -- name: check_approvals
 select job_id, id, tenant_id, key, status,
-  case when decided_at between -62104060800000000 and 253370764800000000 then decided_at end as decided_at
+  case when decided_at between -62104060800000000 and 253370764800000000 then decided_at end as decided_at,
+  payload_digest <> sha256(cast(payload as blob)) as another_payload
 from approvals where job_id = :job_id order by id
 
 -- name: check_state

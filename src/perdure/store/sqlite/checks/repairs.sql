@@ -64,3 +64,14 @@ delete from job_incomplete_runs where job_id = :job_id and attempt = :attempt
 
 -- name: drop_prune_marks
 delete from prune_batch
+
+-- name: repair_times
+-- `min` and `max` of a null are null.
+update jobs set run_at = min(max(run_at, -62104060800000000), 253370678400000000),
+  updated_at = min(max(updated_at, -62104060800000000), 253370678400000000),
+  deadline = min(max(deadline, -62104060800000000), 253370678400000000),
+  next_retry_at = min(max(next_retry_at, -62104060800000000), 253370678400000000),
+  started_at = min(max(started_at, -62104060800000000), 253370678400000000),
+  finished_at = min(max(finished_at, -62104060800000000), 253370678400000000),
+  pruned_at = min(max(pruned_at, -62104060800000000), 253370678400000000)
+where id = :job_id

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 
 from perdure.model.errors import StoreError, StoreUnreachable
+from perdure.model.ids import hash_json
 from perdure.model.timing import SettableClock
 from perdure.store.sqlite.engine.codec import EPOCH
 from perdure.store.sqlite.engine.driver_errors import BUSY_SECONDS, is_busy
@@ -71,6 +72,7 @@ def connect(path: str | None, *, writes: bool, lock: Lock = contextlib.nullconte
     conn.text_factory = read_text
     # for queries; triggers must do without
     conn.create_function("fold", 1, functools.partial(_fold, encoding), deterministic=True)
+    conn.create_function("sha256", 1, functools.partial(_sha256, encoding), deterministic=True)
     conn.row_factory = sqlite3.Row
     return conn
 
@@ -139,3 +141,8 @@ def savepoint(conn: sqlite3.Connection) -> Iterator[None]:
 def _fold(encoding: str, text: bytes | None) -> str | None:
     """Of a text as a blob: one that is not valid in its encoding would not reach Python as text."""
     return None if text is None else text.decode(encoding, errors="replace").casefold()
+
+
+def _sha256(encoding: str, text: bytes | None) -> str | None:
+    """The hash of a text as `hash_json` makes it, in hex."""
+    return None if text is None else hash_json(text.decode(encoding, errors="replace"))

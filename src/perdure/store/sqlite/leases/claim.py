@@ -67,7 +67,10 @@ async def claim(
         for row in json.loads(some.jobs):
             if row[_PAYLOAD] is None:
                 row[_PAYLOAD] = some.payloads[row[_ID]]
-            jobs.append(claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at))
+            try:
+                jobs.append(claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at))
+            except ValueError as error:  # its id: it stays leased, and no worker can run it
+                log.error("a job that cannot be read is put aside", job_id=row[_ID], error=str(error))  # noqa: TRY400  its text says it all
     return jobs
 
 

@@ -28,7 +28,7 @@ def reap(conn: sqlite3.Connection, now: int, tenant_id: str, worker_id: str, lim
         try:
             with savepoint(conn):
                 reaped.append(_reap(conn, now, row, tenant_id, worker_id))
-        except sqlite3.IntegrityError as error:  # it must not keep the others
+        except (sqlite3.IntegrityError, ValueError) as error:  # it must not keep the others
             log.error("a damaged job cannot be reaped", job_id=row["job_id"], error=str(error))  # noqa: TRY400  its text says it all
     return reaped
 

@@ -13,13 +13,14 @@
 --
 -- Valid statements of perdure's own never enter a row function: WHEN guards pass them and one statement trigger audits the
 -- whole batch. Ad-hoc SQL takes the slow path (jobs_repair) and is validated, audited and fenced like everything else.
--- Functions name the schema explicitly: they also run in sessions with a search_path of their own.
+-- Functions name the schema explicitly and set their search_path: they also run in sessions with one of their own, which may lead
+-- to functions and operators of other roles. Only db_now has none, because one that sets anything is not inlined.
 
 create type perdure.job_status as enum ('PENDING', 'RUNNING', 'RETRY', 'WAITING', 'PARKED', 'WAITING_FOR_APPROVAL',
   'COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER');
 
 -- Database time. Inlined into statements, so it is free; tests replace it to move leases, timers and backoff.
-create function perdure.db_now() returns timestamptz language sql stable as 'select now()';
+create function perdure.db_now() returns timestamptz language sql stable as 'select pg_catalog.now()';
 
 -- A UUIDv7: a random one whose first 48 bits are replaced by Unix milliseconds (PostgreSQL has uuidv7() from 18 only).
 create function perdure.uuid7() returns uuid language sql volatile set search_path = pg_catalog, pg_temp as $$
@@ -149,7 +150,9 @@ create table perdure.approvals (
   constraint approvals_kind check (kind in ('approval', 'question')),
   constraint approvals_policies check (on_expiry in ('fail', 'deny', 'continue') and on_deny in ('fail', 'resume')),
   constraint approvals_decided check ((status = 'PENDING') = (decided_at is null)),
-  constraint approvals_edited check (edited = (decision_payload is not null))
+  constraint approvals_edited check (edited = (decision_payload is not null)),
+  constraint approvals_times check (least(requested_at, expires_at, decided_at) >= '0002-01-01 00:00 UTC'
+    and greatest(requested_at, expires_at, decided_at) <= '9999-01-01 00:00 UTC')
 );
 create unique index approvals_token on perdure.approvals (token_hash) where token_hash is not null;
 -- "not null" keeps this index from being taken for a list of all open approvals: it is for those that can expire.
@@ -232,7 +235,7 @@ create table perdure.prune_batch (job_id uuid primary key, transaction_id xid8 n
 
 -- A job is born PENDING at version 1 ------------------------------------------------------------------------------------
 
-create function perdure.jobs_reject_birth() returns trigger language plpgsql as $$
+create function perdure.jobs_reject_birth() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'a job is born PENDING at version 1, attempt 0 (job %)', new.id using errcode = '23514';
 end $$;
@@ -241,7 +244,7 @@ create trigger jobs_birth before insert on perdure.jobs for each row
   execute function perdure.jobs_reject_birth();
 
 -- Ad-hoc SQL names the queue and leaves the lane to us, when it is inserted and when its queue is changed.
-create function perdure.jobs_lane() returns trigger language plpgsql as $$
+create function perdure.jobs_lane() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   new.lane := case when new.tenant_id = 'default' then new.queue else new.tenant_id || ':' || new.queue end;
   return new;
@@ -251,8 +254,13 @@ create trigger jobs_lane before insert on perdure.jobs for each row when (new.la
 create trigger jobs_lane_moved before update of queue, lane on perdure.jobs for each row
   when (new.queue <> old.queue and new.lane = old.lane) execute function perdure.jobs_lane();
 
-create function perdure.jobs_born() returns trigger language plpgsql as $$
+-- With the rights of the schema's owner: a role that may insert into some columns of jobs needs no right on the other tables.
+create function perdure.jobs_born() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
+  if exists (select from new_t where least(run_at, deadline, created_at, updated_at, started_at) < '0002-01-01 00:00 UTC'
+      or greatest(run_at, deadline, created_at, updated_at, started_at) > '9999-01-01 00:00 UTC') then
+    raise exception 'a time of a job must be of the years 2 to 9998' using errcode = '23514';
+  end if;
   insert into perdure.job_events (job_id, version, created_at, type, to_status, payload)
     select id, 1, created_at, 'job_created', status, note from new_t;
   insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
@@ -265,7 +273,7 @@ create trigger jobs_born after insert on perdure.jobs referencing new table as n
 -- The transition table: the only pairs that pass -------------------------------------------------------------------------
 
 -- Ad-hoc SQL: something was changed by hand, and the rest is left to this.
-create function perdure.jobs_repair() returns trigger language plpgsql as $$
+create function perdure.jobs_repair() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   head int;
   facts json;
@@ -273,6 +281,11 @@ begin
   if old.finished_at is not null and new.pruned_at is not distinct from old.pruned_at
       and new.result::text is distinct from old.result::text then
     raise exception 'the result of a job that has ended cannot be rewritten (job %)', old.id using errcode = '23514';
+  end if;
+  if least(new.run_at, new.deadline, new.updated_at, new.started_at, new.finished_at, new.next_retry_at, new.pruned_at)
+      < '0002-01-01 00:00 UTC' or greatest(new.run_at, new.deadline, new.updated_at, new.started_at, new.finished_at,
+      new.next_retry_at, new.pruned_at) > '9999-01-01 00:00 UTC' then
+    raise exception 'a time of a job must be of the years 2 to 9998 (job %)', old.id using errcode = '23514';
   end if;
   if new.status = old.status then
     if new.pruned_at is not distinct from old.pruned_at and new *<> old then
@@ -308,7 +321,7 @@ begin
   if new.note::text = old.note::text then
     new.note := json_build_object('actor', session_user, 'via', 'sql');
   end if;
-  -- What was written stands in the event, beside what a note of its own says. (JSON with \u0000 cannot be taken apart.)
+  -- What was written stands in the event, with what a note of its own says. (JSON with \u0000 cannot be taken apart.)
   if json_typeof(new.note) = 'object' and position('\u0000' in new.note::text) = 0 then
     facts := json_strip_nulls(json_build_object(
       'retry_count', case when new.status = 'RETRY' or new.retry_count <> old.retry_count then new.retry_count end,
@@ -330,7 +343,7 @@ create trigger jobs_a_repair before update on perdure.jobs for each row
 
 -- PostgreSQL parses the text of a WHEN for each statement: with the whole table in it, that was half the time of a lone claim.
 -- So it lets pass the two transitions of every job and updates without a transition; the function checks the others.
-create function perdure.jobs_guard() returns trigger language plpgsql as $$
+create function perdure.jobs_guard() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if new.version > old.version and new.attempt >= old.attempt and (
       (old.status = 'PENDING' and new.status in ('RUNNING', 'FAILED', 'CANCELLED')) or
@@ -352,12 +365,12 @@ create trigger jobs_b_guard before update on perdure.jobs for each row
     or not (old.status = 'PENDING' and new.status = 'RUNNING' or old.status = 'RUNNING' and new.status = 'COMPLETED'))))
   execute function perdure.jobs_guard();
 
-create function perdure.jobs_reject() returns trigger language plpgsql as $$
+create function perdure.jobs_reject() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay (job %)', old.id
     using errcode = '23514';
 end $$;
-create function perdure.jobs_reject_payload() returns trigger language plpgsql as $$
+create function perdure.jobs_reject_payload() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'the payload of a job cannot be rewritten (job %)', old.id using errcode = '23514';
 end $$;
@@ -373,7 +386,8 @@ create trigger jobs_c_identity before update of id, tenant_id, kind, created_at 
 -- The planner sees these functions once per session, perhaps with a single changed row and empty tables, and keeps its plan.
 -- So there is nothing to choose: other tables are reached by `= any (array (...))` or by a fenced subquery (offset 0), that
 -- is by their keys, never by a join that could be turned round.
-create function perdure.jobs_moved() returns trigger language plpgsql set enable_seqscan = off as $$
+create function perdure.jobs_moved() returns trigger language plpgsql set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off as $$
 declare
   some_same boolean;
   some_left boolean;
@@ -462,9 +476,18 @@ end $$;
 create trigger jobs_moved after update on perdure.jobs referencing new table as new_t
   for each statement execute function perdure.jobs_moved();
 
+create function perdure.job_waits_reject() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'a time of a wait must be of the years 2 to 9998 (job %)', new.job_id using errcode = '23514';
+end $$;
+create trigger job_waits_times before insert or update on perdure.job_waits for each row
+  when (least(new.until, new.answered_at, new.opened_at) < '0002-01-01 00:00 UTC'
+    or greatest(new.until, new.answered_at, new.opened_at) > '9999-01-01 00:00 UTC')
+  execute function perdure.job_waits_reject();
+
 -- An answer wakes the job that is suspended on it: whatever answers a wait sets its answered_at ---------------------------
 
-create function perdure.job_waits_answered() returns trigger language plpgsql as $$
+create function perdure.job_waits_answered() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
     select j.id, j.lane, j.priority, least(new.answered_at, perdure.db_now()), j.deadline, j.status from perdure.jobs j
@@ -475,7 +498,8 @@ end $$;
 create trigger job_waits_answered after update on perdure.job_waits for each row
   when (old.answered_at is null and new.answered_at is not null) execute function perdure.job_waits_answered();
 
-create function perdure.approvals_decided() returns trigger language plpgsql set enable_seqscan = off as $$
+create function perdure.approvals_decided() returns trigger language plpgsql set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off as $$
 begin
   update perdure.job_waits set answered_at = new.decided_at
     where job_id = new.job_id and subject_id = new.id::text and answered_at is null;
@@ -485,7 +509,7 @@ create trigger approvals_decided after update on perdure.approvals for each row
   when (old.status = 'PENDING' and new.status <> 'PENDING')
   execute function perdure.approvals_decided();
 
-create function perdure.approvals_reject() returns trigger language plpgsql as $$
+create function perdure.approvals_reject() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'approval % is %: the first decision stands', old.id, old.status using errcode = '23514';
 end $$;
@@ -496,7 +520,7 @@ create trigger approvals_once before update on perdure.approvals for each row
 
 -- The log is append-only and dense ---------------------------------------------------------------------------------------
 
-create function perdure.job_events_frozen() returns trigger language plpgsql as $$
+create function perdure.job_events_frozen() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'job_events is append-only' using errcode = '23514';
 end $$;
@@ -507,7 +531,8 @@ create trigger job_events_no_truncate before truncate on perdure.job_events
 
 -- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch by the same transaction. Asked once per
 -- statement: a row trigger would be most of the cost of pruning.
-create function perdure.job_events_prunable() returns trigger language plpgsql set enable_seqscan = off as $$
+create function perdure.job_events_prunable() returns trigger language plpgsql set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off as $$
 declare
   doomed uuid := (select o.job_id from (select distinct job_id from old_t) o where not exists (
     select 1 from perdure.prune_batch b join perdure.jobs j on j.id = b.job_id
@@ -521,7 +546,19 @@ begin
 end $$;
 create trigger job_events_no_delete after delete on perdure.job_events referencing old table as old_t
   for each statement execute function perdure.job_events_prunable();
-create function perdure.jobs_prunable() returns trigger language plpgsql set enable_seqscan = off as $$
+-- A part of a log that was deleted to be written again is refused here: at the commit nothing is left of what prune_batch named.
+create function perdure.prune_complete() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if exists (select from perdure.jobs j where j.id = new.job_id)
+      or exists (select from perdure.job_events e where e.job_id = new.job_id) then
+    raise exception 'jobs is append-only: a prune deletes a job with its whole log (job %)', new.job_id using errcode = '23514';
+  end if;
+  return null;
+end $$;
+create constraint trigger prune_batch_complete after insert or update on perdure.prune_batch
+  deferrable initially deferred for each row execute function perdure.prune_complete();
+create function perdure.jobs_prunable() returns trigger language plpgsql set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off as $$
 declare
   doomed uuid := (select o.id from old_t o where o.status not in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
     or not exists (select 1 from perdure.prune_batch b
@@ -534,13 +571,14 @@ begin
 end $$;
 create trigger jobs_no_delete after delete on perdure.jobs referencing old table as old_t
   for each statement execute function perdure.jobs_prunable();
-create function perdure.jobs_frozen() returns trigger language plpgsql as $$
+create function perdure.jobs_frozen() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'jobs cannot be truncated' using errcode = '23514';
 end $$;
 create trigger jobs_no_truncate before truncate on perdure.jobs for each statement execute function perdure.jobs_frozen();
 
-create function perdure.job_events_dense() returns trigger language plpgsql set enable_seqscan = off as $$
+create function perdure.job_events_dense() returns trigger language plpgsql set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off as $$
 begin
   if exists (select 1 from new_t n where n.version <> 1 and not exists (
       select 1 from perdure.job_events e where e.job_id = n.job_id and e.version = n.version - 1 offset 0)) then
@@ -562,6 +600,13 @@ exception when data_exception or program_limit_exceeded then
   return false;
 end $$;
 
+-- Whether the job of this key has this payload, for roles that may not read payloads: enqueueing tells them no less.
+create function perdure.same_payload(tenant text, kind text, idempotency_key text, payload text) returns boolean
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select perdure.same_json(j.payload::text, $4) from perdure.jobs j
+  where j.tenant_id = $1 and j.kind = $2 and j.idempotency_key = $3
+$$;
+
 -- The client's enqueue: the same checks, the same meaning, in the caller's transaction and with the caller's rights.
 create function perdure.enqueue(
   kind text, payload text default 'null', queue text default 'default', priority int default 5, delay interval default null,
@@ -579,8 +624,7 @@ declare
   last constant timestamptz := '9999-01-01 00:00 UTC';
   hash text;
   found_id uuid;
-  found_hash text;
-  found_payload text;
+  found_same boolean;
 begin
   payload := coalesce(payload, 'null');
   queue := coalesce(queue, 'default');
@@ -632,10 +676,11 @@ begin
     if found then
       return job;
     end if;
-    select j.id, j.payload_hash, j.payload::text into found_id, found_hash, found_payload from perdure.jobs j
+    select j.id, j.payload_hash = hash or perdure.same_payload(tenant, j.kind, j.idempotency_key, enqueue.payload)
+      into found_id, found_same from perdure.jobs j
       where j.tenant_id = tenant and j.kind = enqueue.kind and j.idempotency_key = enqueue.idempotency_key;
     continue when not found;  -- it was pruned between the two statements
-    if found_hash = hash or perdure.same_json(found_payload, payload) then
+    if found_same then
       return found_id;
     end if;
     raise exception 'idempotency key ''%'' of kind ''%'' already belongs to job %, which has another payload',

@@ -20,7 +20,8 @@ create table jobs (
     substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9) || '-7' ||
     substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
     substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))
-  ) check (length(id) = 36 and id not glob '*[^0-9a-f-]*'),
+  ) check (length(id) = 36 and id not glob '*[^0-9a-f-]*' and id like '________-____-____-____-____________'
+    and length(replace(id, '-', '')) = 32),
   tenant_id text not null default 'default',
   kind text not null,
   queue text not null default 'default',
@@ -53,6 +54,9 @@ create table jobs (
   error_message text,
   payload text not null default 'null' check (json_valid(payload)),
   result text check (result is null or json_valid(result)),
+  -- the years 2 to 9998
+  constraint jobs_run_at check (run_at between -62104060800000000 and 253370764800000000),
+  constraint jobs_deadline check (deadline is null or deadline between -62104060800000000 and 253370764800000000),
   constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
   constraint jobs_priority check (priority between 1 and 9),
   constraint jobs_max_retries check (max_retries between 0 and 100),
@@ -108,7 +112,8 @@ create table job_claims (
 ) strict, without rowid;
 
 create table approvals (
-  id text not null primary key check (length(id) = 36 and id not glob '*[^0-9a-f-]*'),
+  id text not null primary key check (length(id) = 36 and id not glob '*[^0-9a-f-]*' and id like '________-____-____-____-____________'
+    and length(replace(id, '-', '')) = 32),
   tenant_id text not null default 'default',
   job_id text not null,
   key text not null,
@@ -135,7 +140,8 @@ create table approvals (
   constraint approvals_kind check (kind in ('approval', 'question')),
   constraint approvals_policies check (on_expiry in ('fail', 'deny', 'continue') and on_deny in ('fail', 'resume')),
   constraint approvals_decided check ((status = 'PENDING') = (decided_at is null)),
-  constraint approvals_edited check (edited = (decision_payload is not null))
+  constraint approvals_edited check (edited = (decision_payload is not null)),
+  constraint approvals_times check (expires_at is null or expires_at between -62104060800000000 and 253370764800000000)
 ) strict;
 create unique index approvals_token on approvals (token_hash) where token_hash is not null;
 -- "not null" keeps this index from being taken for a list of all open approvals: it is for those that can expire.
@@ -225,7 +231,13 @@ begin
   select raise(abort, 'a job is born PENDING at version 1, attempt 0');
 end;
 
--- INSERT OR REPLACE would delete the job that has the key, unseen by any trigger. (That of the same id is kept by its log.)
+-- INSERT OR REPLACE would delete the job that has the key or the rowid, unseen by any trigger. (That of the same id is kept by its
+-- log.) Here a rowid that was not given is -1.
+create trigger jobs_rowid_given before insert on jobs when new.rowid <> -1
+begin
+  select raise(abort, 'the rowid of a job cannot be chosen');
+end;
+
 create trigger jobs_key_taken before insert on jobs
 when new.idempotency_key is not null and exists (select 1 from jobs j
   where j.tenant_id = new.tenant_id and j.kind = new.kind and j.idempotency_key = new.idempotency_key)
@@ -267,6 +279,12 @@ begin
   select raise(abort, 'identity of a job cannot be rewritten: id, tenant_id, kind and created_at stay');
 end;
 
+-- OR REPLACE deletes the job that has it. The three names are one.
+create trigger jobs_rowid_kept before update of rowid, oid, _rowid_ on jobs
+begin
+  select raise(abort, 'the rowid of a job cannot be changed');
+end;
+
 create trigger jobs_payload_kept after update of payload, payload_hash on jobs
 when new.payload_hash is not old.payload_hash
   or (new.payload <> old.payload and (old.pruned_at is not null or new.pruned_at is null or new.payload <> 'null'))
@@ -275,13 +293,15 @@ begin
 end;
 
 -- Something was changed by hand: every transition of perdure's own raises the version.
-create trigger jobs_touched after update on jobs
-when new.version = old.version and new.status = old.status and old.updated_at <> 0 and new.pruned_at is old.pruned_at
+create trigger jobs_touched after update of queue, lane, priority, retry_count, max_retries, lost_starts, run_at, next_retry_at, deadline,
+  started_at, finished_at, ran, pruned_at, idempotency_key, origin_id, origin_kind, error_kind, goal, note, error_message, result
+  on jobs
+when new.version = old.version and new.status = old.status and old.updated_at <> 0
 begin
   select raise(abort, 'the result of a job that has ended cannot be rewritten')
-    where old.finished_at is not null and new.result is not old.result;
-  update jobs set updated_at = (select now from clock)
-    where id = new.id and new.updated_at = old.updated_at and updated_at <> (select now from clock);
+    where old.finished_at is not null and new.result is not old.result and new.pruned_at is old.pruned_at;
+  update jobs set updated_at = (select now from clock) where id = new.id and new.pruned_at is old.pruned_at
+    and new.updated_at = old.updated_at and updated_at <> (select now from clock);
 end;
 
 -- Before the update: OR REPLACE deletes the other job first.
@@ -449,7 +469,7 @@ begin
       old.status, new.status,
       case when new.status = 'RUNNING' and old.status <> 'WAITING' then old.attempt + 1 else new.attempt end,
       case when new.status = 'COMPLETED' then new.ran end,
-      -- what was written stands in the event, beside what a note of its own says
+      -- what was written stands in the event, with what a note of its own says
       case when new.note <> old.note and json_type(new.note) <> 'object' then new.note else json_patch(
         case when new.note = old.note then '{"actor":"sql","via":"sql"}' else new.note end,
         json_patch('{}', json_object(
@@ -512,6 +532,13 @@ begin
     where job_id = new.job_id and subject_id = new.id and answered_at is null;
 end;
 
+-- INSERT OR REPLACE would ask again what was decided.
+create trigger approvals_kept before insert on approvals when exists (select 1 from approvals a
+  where (a.id = new.id or a.job_id = new.job_id and a.key = new.key) and a.status <> 'PENDING')
+begin
+  select raise(abort, 'an approval is decided once: the first decision stands');
+end;
+
 create trigger approvals_once before update on approvals
 when old.status <> 'PENDING' and (new.status <> old.status or new.decided_at is not old.decided_at
   or new.decided_by is not old.decided_by or new.payload_digest <> old.payload_digest)
@@ -533,10 +560,10 @@ begin
   select raise(abort, 'gap in job_events, or a version that is already taken');
 end;
 
--- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch, which is empty between transactions.
+-- Only pruning removes jobs and their logs: terminal ones, listed in prune_batch, which is empty between transactions. The job goes
+-- first, so that no part of a log can be deleted and written again.
 create trigger job_events_no_delete before delete on job_events
-when not exists (select 1 from prune_batch b join jobs j on j.id = b.job_id where b.job_id = old.job_id
-  and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER'))
+when not exists (select 1 from prune_batch b where b.job_id = old.job_id) or exists (select 1 from jobs j where j.id = old.job_id)
 begin
   select raise(abort, 'job_events is append-only: use perdure db prune');
 end;
