@@ -6,6 +6,7 @@ configuration adds `add_attempt` or `AttemptFilter` to it.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 
 from perdure.model.current_attempt import attempt_ids
+from perdure.model.safe_text import clean_text, safe_json
 
 __all__ = ["AttemptFilter", "add_attempt"]
 
@@ -36,6 +38,25 @@ class AttemptFilter(logging.Filter):
             if not hasattr(record, name):
                 setattr(record, name, ids.get(name))
         return True
+
+
+def _clean(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ARG001  a processor
+    """Nothing that a job logs controls the terminal or looks like another line: only tracebacks have lines of their own, and a
+    message whose other lines are indented."""
+    return {clean_text(str(name)): _clean_value(name, value) for name, value in event.items()}
+
+
+def _clean_value(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = clean_text(value if isinstance(value, str) else repr(value))
+    if name in ("exception", "stack"):
+        return text
+    return text.replace("\n", "\n    " if name == "event" else "\\n")
+
+
+def _as_json(value: Any, **options: Any) -> str:
+    return safe_json(json.dumps(value, ensure_ascii=False, **options))
 
 
 class _Stderr:
@@ -61,9 +82,13 @@ def configure_logs(*, level: str, format: str, colors: bool = False, stdlib: boo
     """
     last: list[Any]
     if format == "json":
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_json)]
     else:
-        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+        last = [
+            structlog.processors.format_exc_info,
+            _clean,
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+        ]
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     number = getattr(logging, level.upper())
     structlog.configure(

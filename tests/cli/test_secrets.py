@@ -72,6 +72,10 @@ def test_no_command_shows_the_password(perdure: Perdure, url_and_secret: tuple[s
         "postgresql://ann:hunter2",
         "postgres:ann:hunter2@127.0.0.1/x",
         "ann:hunter2@127.0.0.1/x",
+        "sqlite:///x.db?password=hunter2",
+        "sqlite:///x.db?mode=ro&Key=hunter2",
+        "sqlite:ann:hunter2@x.db",
+        "sqlite://ann:hunter2@host/x.db",
         "mysql://127.0.0.1/x?password=hunter2",
         "host=127.0.0.1 password=hunter2",
     ],
@@ -86,7 +90,7 @@ def test_no_error_shows_the_password(perdure: Perdure, url: str) -> None:
 def test_a_url_without_a_secret_is_shown_whole_and_suggested(perdure: Perdure) -> None:
     for url in (
         "postgresql://ann@[::1]:5432,other:5433/x?sslmode=disable&user=a@b&passfile=/home/ann/.pgpass",
-        "sqlite:////tmp/a:b@c/x.db?password=none",
+        "sqlite:////tmp/a:b@c/what?.db",
         "memory:",
     ):
         assert masked(url) == url

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -23,11 +24,13 @@ def load_app(where: str) -> App:
     """
     module_name, colon, attribute = where.partition(":")
     if not colon or not module_name or not attribute:
-        raise AppNotFound(f"--app {where}: that is not module:attribute", hint=f"for example: --app {_guess(where)}")
+        raise AppNotFound(
+            f"--app {where}: that is not module:attribute", hint=f"for example: --app {shlex.quote(_guess(where))}"
+        )
     if module_name.endswith(".py") or "/" in module_name:
         raise AppNotFound(
             f"--app {where}: a module is named as Python imports it",
-            hint=f"write --app {_guess(module_name).removesuffix(':app')}:{attribute}",
+            hint=f"write --app {shlex.quote(_guess(module_name).removesuffix('app') + attribute)}",
         )
     here = str(Path.cwd())
     if here not in sys.path:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.context import Cli
+from perdure.cli.format import clean_text
 from perdure.cli.options import command, group
 from perdure.cli.output import Column, Mode
 from perdure.cli.usage_error import Usage
@@ -57,7 +58,7 @@ def get(cli: Cli, name: Annotated[str, typer.Argument(metavar="NAME", help="A se
         raise Usage(f"there is no setting '{name}'", hint=f"{guess}known: {', '.join(BY_NAME)}")
     value, origin = shown(BY_NAME[key], cli.settings[key]), cli.settings.origins[key]
     if cli.out.for_people or cli.out.mode is Mode.ID:
-        print(value)
+        print(clean_text(value))
     else:
         cli.out.rows([{"name": key, "value": value, "origin": origin}], [], id=lambda r: r["name"], plain=dict)
 

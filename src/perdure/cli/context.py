@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perdure.cli.errors import Declined, Interrupted, NotConfirmed, pipe_closed, report
 from perdure.cli.flags import OUTPUTS, Flags, Paging
+from perdure.cli.format import clean_text
 from perdure.cli.output import Column, Mode, Output
 from perdure.cli.usage_error import Usage
 
@@ -113,8 +115,6 @@ class Cli:
 
     def next(self, command: str) -> str:
         """A command to type next, on the same database. A URL with a password in it is left out: it is not for the screen."""
-        import shlex
-
         from perdure.model.urls import has_secret
 
         db, settings = self.flags.db, self._settings
@@ -156,7 +156,7 @@ class Cli:
             self.out.warn("memory: is empty at the start of every command and lost at its end")
         elif not creates and (missing := self.missing_file()):
             named = self.settings["app"] if not self.loads_app else None
-            other = f"; if {named} names another, so does --app {named}" if named else ""
+            other = f"; if {named} names another, so does --app {shlex.quote(named)}" if named else ""
             self.out.warn(
                 f"there is no database at {missing} yet; perdure dev, worker start or jobs start create it; --db names another"
                 + other
@@ -169,9 +169,11 @@ class Cli:
 
     def missing_file(self) -> Path | None:
         """The file of the embedded database, if it does not exist."""
+        from perdure.model.urls import has_parameters
+
         url = self.settings["database_url"].strip()
-        if not url.startswith("sqlite:///") or len(url) <= 10:
-            return None
+        if not url.startswith("sqlite:///") or len(url) <= 10 or has_parameters(url):
+            return None  # opening it says what is wrong
         path = Path(url.removeprefix("sqlite:///"))
         return None if path.exists() else path
 
@@ -254,7 +256,7 @@ class Cli:
         if not shown and out.for_people:
             out.note(nothing)
         elif cursor is not None and out.mode is not Mode.JSON:
-            out.note(f"more with --all, or --cursor {cursor}")
+            out.note(f"more with --all, or --cursor {shlex.quote(cursor)}")
         return shown
 
     # -- confirmation ------------------------------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ class Cli:
                 f"{question} This needs a yes, and there is no terminal to ask on", hint="add --yes (-y)"
             )
         sys.stdout.flush()
-        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"{clean_text(question)} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Declined("nothing was done: the answer was not yes")
 

@@ -16,7 +16,7 @@ from perdure.cli import job_table as jobtable
 from perdure.cli.context import Cli, run_async
 from perdure.cli.format import approve_command, one_line
 from perdure.cli.options import command, group
-from perdure.cli.output import laid_out
+from perdure.cli.output import laid_out, safe
 from perdure.cli.watch import REFRESH, state_line
 from perdure.config import BY_NAME, shown
 from perdure.model.approvals import Approval
@@ -122,7 +122,7 @@ class Dev:
                 height = shutil.get_terminal_size().lines
                 jobs = (await list_jobs(client, limit=max(5, height - 8))).items
                 approvals = (await list_approvals(client, limit=3)).items
-                view.update(self._screen(jobs, approvals, worker), refresh=True)
+                view.update(safe(self._screen(jobs, approvals, worker)), refresh=True)
                 await asyncio.wait({working}, timeout=REFRESH)
 
     def _screen(self, jobs: tuple[Job, ...], approvals: tuple[Approval, ...], worker: Worker) -> Text:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 ADVICE: dict[str, str] = {
     "malformed-setting": "Correct the setting that is named. `perdure config ls` shows where each value came from.",
-    "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`.",
+    "malformed-url": "Write `memory:`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db` or `postgresql://...`. "
+    "The URL of a SQLite file has no parameters.",
     "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or change the setting that needs it.",
     "port-taken": "Choose another `metrics_port` (`--metrics-port`); 0 takes any that is free, and the log says which. With "
     "`--processes N` the ports above it have to be free as well, one for each process.",

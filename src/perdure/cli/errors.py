@@ -11,6 +11,7 @@ import traceback
 
 from perdure.cli.usage_error import Usage
 from perdure.model import errors
+from perdure.model.safe_text import clean_text, safe_json
 
 
 class Exit(enum.IntEnum):
@@ -120,10 +121,10 @@ def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: 
     """Print an error to stderr and return its exit code. An error that is not a PerdureError is reported as a bug."""
     if not isinstance(error, errors.PerdureError):
         if verbose:
-            traceback.print_exception(error)
+            _print_traceback(error)
         error = _bug(error, verbose)
     elif verbose > 1:
-        traceback.print_exception(error)
+        _print_traceback(error)
     code = exit_code(error)
     text = _as_json(error, code) if as_json else format_error(error.message, error.hint, error.code, color=color)
     print(text, file=sys.stderr)
@@ -132,8 +133,6 @@ def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: 
 
 def format_error(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
     """The message, the hint, and the command that shows the error's page, as text for people."""
-    from perdure.cli.format import clean_text
-
     mark = f"\x1b[1;31m{word}:\x1b[0m" if color else f"{word}:"
     page = f"\x1b[2m[perdure help {code}]\x1b[0m" if color else f"[perdure help {code}]"
     text = f"{mark} {clean_text(message)}"
@@ -152,7 +151,11 @@ def _as_json(error: errors.PerdureError, code: int) -> str:
         "retryable": isinstance(error, errors.StoreUnreachable),
         "exit_code": int(code),
     }
-    return json.dumps(fields, ensure_ascii=False)
+    return safe_json(json.dumps(fields, ensure_ascii=False))
+
+
+def _print_traceback(error: Exception) -> None:
+    print(clean_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def _bug(error: Exception, verbose: int) -> Bug:

@@ -58,7 +58,7 @@ def summary(event: Event, times: Times) -> str:
 
 def line(event: Event, times: Times) -> str:
     """One line of a followed log."""
-    return f"{event.version:>5}  {clock(event, times)}  {event.type:<18}  {one_line(summary(event, times))}".rstrip()
+    return f"{event.version:>5}  {clock(event, times)}  {one_line(event.type):<18}  {one_line(summary(event, times))}".rstrip()
 
 
 def _typed(event: Event) -> Cell:

@@ -10,12 +10,12 @@ from typing import Any
 
 from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval
+from perdure.model.safe_text import clean_text as clean_text  # noqa: PLC0414  used by every command with the formats
+from perdure.model.safe_text import one_line as one_line  # noqa: PLC0414  as above
+from perdure.model.safe_text import safe_json as safe_json  # noqa: PLC0414  as above
 from perdure.model.states import Status
 from perdure.model.timing import seconds
 from perdure.model.timing import span as span  # noqa: PLC0414  used by every command with the other formats
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_BEYOND_JSON = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 ICONS = {
     Status.PENDING: ("○", ""),
@@ -30,26 +30,6 @@ ICONS = {
     Status.CANCELLED: ("⊘", "dim"),
 }
 """Icon and style of a status; always shown with the word."""
-
-
-def clean_text(text: str) -> str:
-    """Text with control and direction characters escaped, so that data cannot move the cursor or hide words."""
-    return _CONTROL.sub(lambda m: _escaped(m[0]), text.replace("\r\n", "\n"))
-
-
-def one_line(text: str) -> str:
-    """The same on one line."""
-    return clean_text(" ".join(text.split()))
-
-
-def safe_json(text: str) -> str:
-    """JSON text without characters that control a terminal; it is still JSON."""
-    return _BEYOND_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
-
-
-def _escaped(char: str) -> str:
-    number = ord(char)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def short(id: Any) -> str:

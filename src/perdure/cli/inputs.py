@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ def read_json(value: str, option: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
-        hint = f"a text needs its quotes: {option} '{json.dumps(text)}'" if _bare_word(text) else None
+        hint = f"a text needs its quotes: {option} {shlex.quote(json.dumps(text))}" if _bare_word(text) else None
         raise Usage(f"{option}: that is not JSON: {error}", hint=hint) from None
 
 
@@ -56,7 +57,7 @@ def _parameter_json(name: str, value: str, option: str) -> Any:
     except ValueError as error:
         raise Usage(
             f"{option} {name}:={value}: that is not JSON: {error}",
-            hint=f"as text it is written with = alone: {option} {name}={value}",
+            hint=f"as text it is written with = alone: {option} {shlex.quote(f'{name}={value}')}",
         ) from None
 
 

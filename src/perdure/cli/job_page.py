@@ -124,7 +124,7 @@ class JobPage:
             case "waits":
                 self._waits()
             case "error" if job.status in FAILURES:
-                self._heading(f"Error ({job.error_kind})")
+                self._heading(f"Error ({one_line(job.error_kind or '')})")
                 self._lines(clean_text(job.error_message or ""), bound, "red")
             case "payload" if job.payload is not None or empty:
                 self._value("Payload", job.payload, bound)
@@ -157,7 +157,7 @@ class JobPage:
                 self._text.append(f"  {wait.kind} '{one_line(wait.key)}'{until}\n")
                 continue
             left = f", expires {show(approval.expires_at)} (then: {approval.on_expiry})" if approval.expires_at else ""
-            who = f", from {', '.join(approval.assignees)}" if approval.assignees else ""
+            who = f", from {one_line(', '.join(approval.assignees))}" if approval.assignees else ""
             self._text.append(f"  {wait.kind} {short(approval.id)}: {one_line(approval.title)}{who}{left}\n")
 
     def _run_columns(self) -> list[Column[RunRecord]]:

@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 from uuid import UUID
 
-from perdure.cli.format import ICONS, TimeFormat, Times, iso, one_line, safe_json
+from perdure.cli.format import ICONS, TimeFormat, Times, clean_text, iso, one_line, safe_json
 from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.safe_text import same_length
 from perdure.model.states import Status
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Output:
     def warn(self, text: str) -> None:
         """A more important message; with JSON output it is JSON as well."""
         if self.for_programs:
-            self._say(json.dumps({"warning": text}, ensure_ascii=False), None)
+            self._say(safe_json(json.dumps({"warning": text}, ensure_ascii=False)), None)
         else:
             self._say(text, "33")
 
@@ -131,6 +132,7 @@ class Output:
         if self.quiet:
             return
         sys.stdout.flush()
+        text = clean_text(text)
         print(f"\x1b[{style}m{text}\x1b[0m" if self.error_color and style else text, file=sys.stderr, flush=True)
 
     # -- data --------------------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class Output:
                     self.json_line(plain(item))
             case Mode.ID:
                 for item in items:
-                    print(id(item))
+                    print(clean_text(str(id(item))))
             case Mode.NONE:
                 pass
 
@@ -170,7 +172,7 @@ class Output:
         match self.mode:
             case Mode.TABLE | Mode.WIDE if self.fields:
                 for value in self._picked(plain(item)).values():
-                    print(_shown(value))
+                    print(clean_text(_shown(value)))
             case Mode.TABLE | Mode.WIDE:
                 self.print(page())
             case Mode.JSON:
@@ -188,6 +190,7 @@ class Output:
         print("\n".join(lines).rstrip("\n"))
 
     def _rendered(self, text: Text) -> str:
+        text = safe(text)
         if not self.color:
             return text.plain
         console = self.console()
@@ -228,6 +231,14 @@ class Output:
                 known = ", ".join(dict.fromkeys([*by_name, *keys]))
                 raise Usage(f"--fields: there is no field '{name}'", hint=f"known: {known}")
         return chosen
+
+
+def safe(text: Text) -> Text:
+    """The text without what could control the terminal, its styles in place: pages escape what they know to come from jobs, and
+    nothing else gets through."""
+    if (plain := same_length(text.plain)) != text.plain:
+        text.plain = plain
+    return text
 
 
 def wants_color(flag: str | None, stream: TextIO) -> bool:

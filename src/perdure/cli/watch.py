@@ -12,7 +12,7 @@ from perdure.cli import event_table as eventtable
 from perdure.cli import job_table as jobtable
 from perdure.cli.errors import ApprovalNeeded, Exit, exit_code
 from perdure.cli.format import approve_command, bare, one_line, short
-from perdure.cli.output import Mode, Output, laid_out, status_cell
+from perdure.cli.output import Mode, Output, laid_out, safe, status_cell
 from perdure.model.errors import JobCancelled, JobFailed, PerdureError, WaitTimeout
 from perdure.model.events import Event
 from perdure.model.explanation import Why
@@ -76,7 +76,7 @@ class Watch:
         with Live(console=self._out.console(live=True), auto_refresh=False, transient=False) as live:
             async for moment in seen:
                 self._jobs = moment.jobs
-                live.update(self._table(), refresh=True)
+                live.update(safe(self._table()), refresh=True)
 
     def _table(self) -> Text:
         text = table_of(self._jobs, self._out)

@@ -14,7 +14,7 @@ import typer
 from perdure.cli import inputs
 from perdure.cli.context import Cli, run_async
 from perdure.cli.errors import Exit
-from perdure.cli.format import Times
+from perdure.cli.format import Times, one_line
 from perdure.cli.options import command, group
 from perdure.cli.output import Column
 from perdure.cli.usage_error import Usage
@@ -245,7 +245,7 @@ async def _ask(cli: Cli, ids: list[str], ask: Callable[[Client, str | None], Awa
     if not asked and all:
         cli.out.note("no worker runs")
     for id, what in asked if cli.out.for_people else ():
-        print(f"asked {id} to {what.replace('_', ' ')}")
+        print(f"asked {one_line(id)} to {what.replace('_', ' ')}")
     if not cli.out.for_people:
         cli.out.rows([{"id": id, "command": what} for id, what in asked], [], id=lambda r: r["id"], plain=dict)
     return code

@@ -6,7 +6,7 @@ import re
 from urllib.parse import unquote_plus
 
 _MASK = "***"
-_SECRETS = {"password", "sslpassword"}
+_SECRETS = {"password", "sslpassword", "passphrase", "pwd", "key", "hexkey", "textkey", "authtoken"}
 _HOSTS = re.compile(r"(?:\[[^\]]*\]|[^:@\[\]]*)(?::\d*)?")
 _SCHEME = re.compile(r"\s*\w+:")
 _PARAMETER = re.compile(r"[A-Za-z_]+=")
@@ -17,8 +17,9 @@ def masked(url: str) -> str:
 
     In a malformed URL more is hidden: a password may hold a `/` or `?` that was not escaped.
     """
-    if url.strip().startswith("sqlite:"):
-        return url  # a path may hold anything, and nothing in it is secret
+    if url.strip().startswith("sqlite:///"):  # the path may hold anything, and nothing in it is secret
+        path, question, query = url.partition("?")
+        return path + question + "&".join(map(_masked_parameter, query.split("&")))
     scheme, mark, rest = url.partition("://")
     if not mark:
         begin = _SCHEME.match(url)
@@ -41,6 +42,11 @@ def masked(url: str) -> str:
 def has_secret(url: str) -> bool:
     """Whether the URL has a password."""
     return masked(url) != url
+
+
+def has_parameters(url: str) -> bool:
+    """Whether parameters follow the path: `?name=value`."""
+    return bool(_PARAMETER.match(url.partition("?")[2]))
 
 
 def _masked_parameter(parameter: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.model.errors import InvalidInput, MalformedUrl
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import SettableClock
-from perdure.model.urls import masked
+from perdure.model.urls import has_parameters, masked
 from perdure.store.protocol import Store
 
 _FORMS = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://user@host:5432/database"
@@ -35,6 +35,12 @@ async def open_store(
 
         return await SqliteStore.open(None, tenant=tenant, clock=clock)
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
+        if has_parameters(rest):
+            path = rest.partition("?")[0]
+            raise MalformedUrl(
+                f"'{masked(url)}' has parameters, and a SQLite file has none",
+                hint=f"write sqlite:{path}; no part of it is secret",
+            )
         from perdure.store.sqlite.store import SqliteStore
 
         return await SqliteStore.open(rest[3:], tenant=tenant, creates=creates, allow_other_tables=allow_other_tables)

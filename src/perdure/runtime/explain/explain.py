@@ -264,7 +264,7 @@ def _ended(seen: Situation) -> Reason:
                 f"perdure jobs fork {job.short_id}",
             )
             moves.insert(0, go_on)
-    elif job.state.cursor:
+    elif job.state.cursor and job.state.cursor.isprintable():  # else no command line can show it
         again = f"perdure jobs fork {job.short_id} --from-step {shlex.quote(job.state.cursor)}"
         moves.append(Move("run it again from a step on, as a new job that keeps the steps before it", again))
     attempts = count(job.attempt, "attempt", "attempts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,8 @@ def check_path(path: str) -> None:
     file = Path(path)
     if not file.parent.is_dir():
         raise StoreUnreachable(
-            f"cannot open {path}: the directory {file.parent} does not exist", hint=f"create it: mkdir -p {file.parent}"
+            f"cannot open {path}: the directory {file.parent} does not exist",
+            hint=f"create it: mkdir -p {shlex.quote(str(file.parent))}",
         )
     if file.is_dir():
         raise StoreUnreachable(f"cannot open {path}: it is a directory", hint="name a file in it")
