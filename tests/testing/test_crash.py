@@ -231,6 +231,14 @@ async def test_decisions_can_be_made_otherwise(t: TestApp) -> None:
     assert report.result == "edited: not now"
 
 
+async def test_assignees_decide_by_default(t: TestApp) -> None:
+    @t.job
+    async def ask(ctx: JobContext) -> str | None:
+        return (await ctx.approve("first", title="ok?", assignees=["ann"])).by
+
+    assert (await t.crash_after_each_step(ask)).result == "ann"
+
+
 async def test_a_decision_may_be_left_to_time(t: TestApp) -> None:
     @t.job
     async def ask(ctx: JobContext) -> bool:

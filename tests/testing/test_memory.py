@@ -531,6 +531,27 @@ async def test_what_is_pending_is_decided_at_once(t: TestApp) -> None:
         await t.deny_pending(one.id)
 
 
+async def test_what_is_pending_is_decided_by_its_assignees(t: TestApp) -> None:
+    @t.job
+    async def ask(ctx: JobContext) -> list[Any]:
+        first = await ctx.approve("first", title="ok?", assignees=["ann", "bob"])
+        second = await ctx.approve("second", title="ok?", assignees=["ann", "bob"])
+        try:
+            await ctx.approve("third", title="ok?", assignees=["cy"], on_deny="resume")
+        except Denied:
+            return [first.by, second.by]
+        return []
+
+    job = await t.enqueue(ask)
+    await t.run_until_idle()
+    await t.approve_pending()
+    await t.run_until_idle()
+    await t.approve_pending(by="bob")
+    await t.run_until_idle()
+    await t.deny_pending()
+    assert await job.result() == ["ann", "bob"]
+
+
 async def test_the_steps_of_a_job_can_be_read(t: TestApp) -> None:
     @t.job
     async def several(ctx: JobContext) -> None:

@@ -17,7 +17,7 @@ from perdure.model.states import Status
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler
 from perdure.testing.attempt_monitor import AttemptMonitor
-from perdure.testing.memory import MemoryApp
+from perdure.testing.memory import MemoryApp, deciding
 
 Decide = Callable[[App, Approval], Awaitable[object]]
 """Decides a pending approval in the place of a person: `await app.approve(approval.id, ...)` or `app.deny`."""
@@ -210,17 +210,16 @@ class CrashCheck:
 
 
 async def say_yes(app: App, approval: Approval) -> None:
-    """Approve it as it was asked."""
-    await app.approve(approval.id)
+    """Approve it as it was asked, as the first of its assignees."""
+    await app.approve(approval.id, **deciding(approval))
 
 
 async def _answer_truly(app: MemoryApp, question: Approval) -> None:
     """Say what happened to a tool call that the crash cut off: we saw it."""
     calls = [c for c in app.monitor.calls if c.job_id == question.job_id and c.key == question.payload["tool"]]
-    if calls and calls[-1].returned:
-        await app.approve(question.id, edited={"outcome": "happened", "result": calls[-1].value})
-    else:
-        await app.approve(question.id, edited={"outcome": "retry"})
+    happened = bool(calls) and calls[-1].returned
+    answer = {"outcome": "happened", "result": calls[-1].value} if happened else {"outcome": "retry"}
+    await app.approve(question.id, edited=answer, **deciding(question))
 
 
 def _rerun(monitor: AttemptMonitor, job_id: UUID, recorded: dict[str, int | None]) -> str | None:

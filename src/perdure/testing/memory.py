@@ -284,13 +284,13 @@ class MemoryApp(App):
         return steps_of(await self.jobs.events(job_id))
 
     async def approve_pending(self, job_id: JobId | None = None, **decision: Any) -> list[Approval]:
-        """Approve whatever is pending, of one job or of all; options as in `Client.approve`. Raises AssertionError if nothing
-        is pending; the job goes on in the next run."""
-        return [await self.approve(a.id, **decision) for a in await self._surely_pending(job_id)]
+        """Approve whatever is pending, of one job or of all; options as in `Client.approve`. Without `by` the first of its
+        assignees decides, where it has some. Raises AssertionError if nothing is pending; the job goes on in the next run."""
+        return [await self.approve(a.id, **{**deciding(a), **decision}) for a in await self._surely_pending(job_id)]
 
     async def deny_pending(self, job_id: JobId | None = None, **decision: Any) -> list[Approval]:
         """As `approve_pending`; options as in `Client.deny`."""
-        return [await self.deny(a.id, **decision) for a in await self._surely_pending(job_id)]
+        return [await self.deny(a.id, **{**deciding(a), **decision}) for a in await self._surely_pending(job_id)]
 
     async def _surely_pending(self, job_id: JobId | None) -> list[Approval]:
         pending = await self._pending(job_id)
@@ -306,6 +306,11 @@ class MemoryApp(App):
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found
+
+
+def deciding(approval: Approval) -> dict[str, Any]:
+    """Who decides it in a test: the first of its assignees; where it has none, any person."""
+    return {"by": approval.assignees[0]} if approval.assignees else {}
 
 
 def _endless() -> AssertionError:
