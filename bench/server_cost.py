@@ -52,8 +52,8 @@ STATEMENTS = {
     "job_claims: insert": """insert into perdure.job_claims (job_id, attempt, version, worker_id, expires_at)
         select id, 1, 2, 'bench', perdure.db_now() from unnest($1::uuid[]) id""",
     "job_claims: delete": "delete from perdure.job_claims where job_id = any ($1::uuid[])",
-    "job_queue: insert (two indexes)": """insert into perdure.job_queue (job_id, lane, priority, run_at)
-        select id, 'bench', 5, perdure.db_now() from unnest($1::uuid[]) id""",
+    "job_queue: insert (two indexes)": """insert into perdure.job_queue (job_id, lane, kind, priority, run_at)
+        select id, 'bench', 'noop', 5, perdure.db_now() from unnest($1::uuid[]) id""",
     "job_queue: delete": "delete from perdure.job_queue where job_id = any ($1::uuid[])",
 }
 """Single statements over the rows of a batch, in this order."""
@@ -115,7 +115,9 @@ async def _claims_and_ends(server: Server, store: Store, batches: int) -> Batche
     claims, ends = [], []
     for _ in range(batches):
         began = server.spent()
-        claimed = await store.leases.claim(worker_id="bench-1-abcdef", queue="default", limit=BATCH, ttl=60.0)
+        claimed = await store.leases.claim(
+            worker_id="bench-1-abcdef", queue="default", kinds={"noop": 3}, limit=BATCH, ttl=60.0
+        )
         between = server.spent()
         results = await store.leases.finish_many([(job.lease, DONE) for job in claimed])
         claims.append((between - began) / BATCH)

@@ -73,7 +73,9 @@ async def _claims(target: Target, sizes: Sizes, scale: float) -> list[float]:
         done = Outcome(Status.COMPLETED, result="1")
         for n in range(sizes.samples + 10):
             t = time.perf_counter()
-            claimed = await store.leases.claim(worker_id="w-bench", queue="default", limit=10, ttl=60)
+            claimed = await store.leases.claim(
+                worker_id="w-bench", queue="default", kinds={"noop": 3}, limit=10, ttl=60
+            )
             if n >= 10:
                 times.append((time.perf_counter() - t) * 1000)
             if len(claimed) != 10 or {c.kind for c in claimed} != {"noop"}:
@@ -90,7 +92,9 @@ async def heartbeat_10k(target: Target, sizes: Sizes) -> Figures:
         store = await bench.app.open()
         await bench.app.enqueue_many(Request(bench.noop, PAYLOAD) for _ in range(number))
         leases: list[Lease] = []
-        while claimed := await store.leases.claim(worker_id="w-bench", queue="default", limit=500, ttl=ttl):
+        while claimed := await store.leases.claim(
+            worker_id="w-bench", queue="default", kinds={"noop": 3}, limit=500, ttl=ttl
+        ):
             leases += [job.lease for job in claimed]
         times = []
         for n in range(max(4, round(100 * sizes.part)) + 2):

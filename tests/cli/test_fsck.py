@@ -115,7 +115,7 @@ def test_a_note_is_no_fault(anywhere: Perdure, file_store_url: str) -> None:
 async def hold(url: str) -> None:
     """A worker that went away an hour ago."""
     store = await open_store(url)
-    await store.leases.claim(worker_id="gone", queue="default", limit=1, ttl=60)
+    await store.leases.claim(worker_id="gone", queue="default", kinds={"naps": 3}, limit=1, ttl=60)
     await store.close()
     async with open_shell(url) as shell:
         await shell.run(f"update job_claims set expires_at = {shell.ago(3600)}")

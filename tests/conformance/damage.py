@@ -33,7 +33,7 @@ def each(code: str, *names: str) -> set[str]:
 
 
 def in_the_queue(name: str) -> str:
-    return f"insert into job_queue (job_id, lane, priority, run_at) values ({{{name}}}, 'default', 5, {{ago}})"
+    return f"insert into job_queue (job_id, lane, kind, priority, run_at) values ({{{name}}}, 'default', 'echo', 5, {{ago}})"
 
 
 def claimed(name: str, expires: str) -> str:
@@ -248,8 +248,9 @@ OF_THE_QUEUE = [
         "delete from job_queue",
     ),
     Harm(
-        each("queue-differs", "pending", "delayed", "snoozing", "retrying", "parked", "decided"),
+        each("queue-differs", "pending", "fork", "delayed", "snoozing", "retrying", "parked", "decided"),
         "update job_queue set lane = 'x' where job_id = {pending};"
+        "update job_queue set kind = 'x' where job_id = {fork};"
         "update job_queue set priority = 1 where job_id = {delayed};"
         "update job_queue set deadline = {ago} where job_id = {snoozing};"
         "update job_queue set run_at = {ahead} where job_id in ({retrying}, {parked}, {decided})",

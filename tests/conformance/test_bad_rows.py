@@ -8,7 +8,7 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.store.protocol import Store
 from tests.conformance.healthy_jobs import fsck, stronger
 from tests.conformance.sql_shell import Refused, Shell
-from tests.conformance.support import S, case, claim, enqueue, outcome, run_to
+from tests.conformance.support import KINDS, S, case, claim, enqueue, outcome, run_to
 
 TIMES = {
     True: ["'infinity'", "'-infinity'", "'20000-01-01'", "'4000-01-01 BC'"],
@@ -66,19 +66,19 @@ async def test_a_time_that_cannot_be_read_stops_nothing(file_store: Store, shell
                     await shell.run(f"update job_queue set {column} = {time} where job_id = {shell.id(bad)}")
             assert {job.id for job in (await file_store.jobs.list_jobs(JobFilter())).items} >= {bad, good}
             assert (await file_store.jobs.get_job(bad)).kind == "echo"
-            await file_store.leases.next_due(["shared"])
+            await file_store.leases.next_due(["shared"], KINDS)
             await file_store.leases.expire()
             await file_store.leases.reap(worker_id="w")
             assert {f.code for f in await fsck(file_store) if f.job_id == bad} >= (
                 {"row-time"} if column != "updated_at" else set()
             )
-            claimed = await file_store.leases.claim(worker_id="w", queue="shared", limit=10, ttl=30)
+            claimed = await file_store.leases.claim(worker_id="w", queue="shared", kinds=KINDS, limit=10, ttl=30)
             assert good in {job.id for job in claimed}
             for job in claimed:
                 await file_store.leases.finish(job.lease, outcome(S.COMPLETED))
             assert [f for f in await fsck(file_store, fix=True) if not f.fixed] == []
             assert await fsck(file_store) == []
-            for job in await file_store.leases.claim(worker_id="w", queue="shared", limit=10, ttl=30):
+            for job in await file_store.leases.claim(worker_id="w", queue="shared", kinds=KINDS, limit=10, ttl=30):
                 await file_store.leases.finish(job.lease, outcome(S.COMPLETED))
             for left in (await file_store.jobs.list_jobs(JobFilter())).items:
                 if not left.status.terminal:
@@ -91,7 +91,7 @@ async def test_an_id_that_cannot_be_read_stops_no_worker(file_store: Store, shel
     good = await enqueue(file_store, queue="shared")
     await shell.run("pragma ignore_check_constraints = on")
     await shell.run(f"insert into jobs (id, kind, queue, priority) values ('{'0' * 36}', 'echo', 'shared', 9)")
-    [job] = await file_store.leases.claim(worker_id="w", queue="shared", limit=10, ttl=0.001)
+    [job] = await file_store.leases.claim(worker_id="w", queue="shared", kinds=KINDS, limit=10, ttl=0.001)
     assert job.id == good
     for _ in range(3):
         await file_store.leases.reap(worker_id="w")

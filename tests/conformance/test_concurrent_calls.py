@@ -21,6 +21,7 @@ from perdure.model.states import TRANSITIONS, Status
 from perdure.store.protocol import Store
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     NOTE,
     S,
     approve,
@@ -79,7 +80,7 @@ class Actor:
 
     async def claim(self) -> None:
         limit = self.random.randint(1, 3)
-        taken = await self.store.leases.claim(worker_id=self.name, queue="default", limit=limit, ttl=30)
+        taken = await self.store.leases.claim(worker_id=self.name, queue="default", kinds=KINDS, limit=limit, ttl=30)
         self.leases += [job.lease for job in taken]
 
     def lease(self) -> Lease:
@@ -129,7 +130,7 @@ class Actor:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_all_callers_at_once(file_store: Store, twin: Store, seed: int) -> None:
     first = await file_store.jobs.enqueue_many([new_job() for _ in range(6)])
-    taken = await file_store.leases.claim(worker_id="first", queue="default", limit=3, ttl=30)
+    taken = await file_store.leases.claim(worker_id="first", queue="default", kinds=KINDS, limit=3, ttl=30)
     leases = [job.lease for job in taken]
     actors = [Actor((file_store, twin)[n % 2], f"actor-{n}", seed * 100 + n, leases) for n in range(ACTORS)]
     async with asyncio.timeout(60):

@@ -16,6 +16,7 @@ from perdure.store.postgres.engine.hot_connection import HotConnection
 from perdure.store.protocol import Store
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     NOTE,
     WORKER,
     S,
@@ -282,5 +283,5 @@ async def test_a_payload_of_a_mebibyte_comes_back_whole(store: Store) -> None:
 async def test_what_was_acknowledged_is_claimable_by_others_at_once(file_store: Store, twin: Store) -> None:
     for _ in range(10):
         job_id = await enqueue(file_store, queue="q")
-        taken = await twin.leases.claim(worker_id=WORKER, queue="q", limit=1, ttl=30)
+        taken = await twin.leases.claim(worker_id=WORKER, queue="q", kinds=KINDS, limit=1, ttl=30)
         assert [job.id for job in taken] == [job_id]

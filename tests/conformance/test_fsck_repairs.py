@@ -21,6 +21,7 @@ from tests.conformance.healthy_jobs import fsck, stronger
 from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     S,
     approve,
     case,
@@ -96,7 +97,8 @@ async def test_a_neighbours_jobs_are_left_out(file_store: Store, neighbour: Stor
     )
     await shell.run("delete from job_queue")
     await shell.run(
-        f"insert into job_queue (job_id, lane, priority, run_at) values ({shell.id(queued)}, 'x', 5, {shell.ago(0)})"
+        "insert into job_queue (job_id, lane, kind, priority, run_at)"
+        f" values ({shell.id(queued)}, 'x', 'echo', 5, {shell.ago(0)})"
     )
     assert {(f.code, f.job_id) for f in await fsck(file_store)} == {("queue-missing", mine), ("orphan", queued)}
     theirs = await fsck(neighbour)
@@ -121,8 +123,8 @@ async def test_what_is_well_at_the_second_look_is_not_reported(
 
     async def heal_first(keys: Sequence[Any]) -> Any:
         at = shell.ago(0)
-        place = f"{shell.id(healed)}, '{row['lane']}', {row['priority']}, {at}, null"
-        await shell.run(f"insert into job_queue (job_id, lane, priority, run_at, deadline) values ({place})")
+        place = f"{shell.id(healed)}, '{row['lane']}', 'echo', {row['priority']}, {at}, null"
+        await shell.run(f"insert into job_queue (job_id, lane, kind, priority, run_at, deadline) values ({place})")
         await shell.run(f"update jobs set run_at = (select run_at from job_queue) where id = {shell.id(healed)}")
         await shell.run(f"delete from job_claims where job_id = {shell.id(sick)}")
         return await examine(keys)
@@ -204,7 +206,7 @@ async def test_unknown_values_are_reported_and_break_nothing(file_store: Store, 
     async with stronger(shell):
         await shell.run(f"update jobs set status = 'NONSENSE' where id = {shell.id(job)}")
         await shell.run(
-            "insert into job_queue (job_id, lane, priority, run_at, deadline) values ('no uuid at all', 'x', 5, 0, null)"
+            "insert into job_queue (job_id, lane, kind, priority, run_at) values ('no uuid at all', 'x', 'echo', 5, 0)"
         )
         await shell.run(
             f"update job_events set to_status = 'HUH' where job_id = {shell.id(lease.job_id)} and version = 2"
@@ -400,7 +402,7 @@ async def test_repairs_while_jobs_are_claimed(file_store: Store, twin: Store, sh
     claimed: list[UUID] = []
     async with asyncio.timeout(60):
         while len(claimed) < len(ids) or not repairing.done():
-            for job in await twin.leases.claim(worker_id="w", queue="busy", limit=3, ttl=HOUR):
+            for job in await twin.leases.claim(worker_id="w", queue="busy", kinds=KINDS, limit=3, ttl=HOUR):
                 claimed.append(job.id)
                 await twin.leases.finish(job.lease, outcome(S.COMPLETED))
     assert sorted(claimed) == sorted(ids)

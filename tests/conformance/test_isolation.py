@@ -18,6 +18,7 @@ from perdure.store.protocol import Store
 from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     S,
     approve,
     asked,
@@ -101,28 +102,28 @@ async def test_a_damaged_job_is_put_aside_and_the_others_are_claimed(file_store:
     good = {await enqueue(file_store, queue="q") for _ in range(3)}
     for job_id in bad:
         await damage(shell, job_id, 2)
-    claimed = await file_store.leases.claim(worker_id="w", queue="q", limit=10, ttl=30)
+    claimed = await file_store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=10, ttl=30)
     assert {job.id for job in claimed} == good
     for job_id in bad:
         job = await file_store.jobs.get_job(job_id)
         assert (job.status, job.version) == (S.PENDING, 1)
         assert job.due_at is not None
         assert job.due_at > await later(file_store, 200)
-    assert await file_store.leases.claim(worker_id="w", queue="q", limit=10, ttl=30) == []
+    assert await file_store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=10, ttl=30) == []
 
 
 async def test_a_row_of_the_queue_without_a_job_is_not_taken_for_the_damaged_one(
     file_store: Store, shell: Shell
 ) -> None:
     ghost = shell.id(uuid7())
-    columns = "insert into job_queue (job_id, lane, priority, run_at)"
-    await shell.run(f"{columns} values ({ghost}, 'q', 9, {shell.ago(100)})")
+    columns = "insert into job_queue (job_id, lane, kind, priority, run_at)"
+    await shell.run(f"{columns} values ({ghost}, 'q', 'echo', 9, {shell.ago(100)})")
     bad = await enqueue(file_store, queue="q", priority=8)
     good = await enqueue(file_store, queue="q")
     await damage(shell, bad, 2)
     claimed: list[ClaimedJob] = []
     for _ in range(2):
-        if claimed := await file_store.leases.claim(worker_id="w", queue="q", limit=1, ttl=30):
+        if claimed := await file_store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=1, ttl=30):
             break
     assert [job.id for job in claimed] == [good]
     due_at = (await file_store.jobs.get_job(bad)).due_at
@@ -133,11 +134,13 @@ async def test_a_row_of_the_queue_without_a_job_is_not_taken_for_the_damaged_one
 async def test_an_id_that_json_cannot_spell_does_not_stop_its_lane(file_store: Store, shell: Shell) -> None:
     if shell.postgres:
         pytest.skip("an id is a uuid there")
-    await shell.run("insert into job_queue (job_id, lane, priority, run_at) values ('a' || char(0) || 'b', 'q', 9, 0)")
+    await shell.run(
+        "insert into job_queue (job_id, lane, kind, priority, run_at) values ('a' || char(0) || 'b', 'q', 'echo', 9, 0)"
+    )
     good = await enqueue(file_store, queue="q")
     claimed: list[ClaimedJob] = []
     for limit in (1, 10):
-        if claimed := await file_store.leases.claim(worker_id="w", queue="q", limit=limit, ttl=30):
+        if claimed := await file_store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=limit, ttl=30):
             break
     assert [job.id for job in claimed] == [good]
 
@@ -151,7 +154,7 @@ async def test_a_lane_set_by_hand_gives_no_tenant_anothers_job(
     await shell.run(f"update jobs set lane = '{row['lane']}' where id = {shell.id(moved)}")
     claimed: list[ClaimedJob] = []
     for _ in range(2):
-        claimed += await neighbour.leases.claim(worker_id="w", queue="q", limit=1, ttl=30)
+        claimed += await neighbour.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=1, ttl=30)
     assert [job.id for job in claimed] == [own], "nor does it stop theirs"
     assert (await file_store.jobs.get_job(moved)).status is S.PENDING
 
@@ -311,7 +314,9 @@ async def test_a_silent_connection_costs_no_lease(fresh_store_url: Callable[[str
         assert await store.leases.heartbeat([lease], ttl=6) == {lease.job_id}
         assert time.monotonic() - before < 4
         queue = "some queue"
-        assert await store.leases.claim(worker_id="w", queue=queue, limit=1, ttl=6) == [], "by the new connection"
+        assert await store.leases.claim(worker_id="w", queue=queue, kinds=KINDS, limit=1, ttl=6) == [], (
+            "by the new connection"
+        )
         assert time.monotonic() - before < 5
         asking = asyncio.create_task(store.jobs.get_job(other))  # by the pool
         await asyncio.sleep(0.2)

@@ -25,6 +25,7 @@ from perdure.model.workers import WorkerCommand
 from perdure.store.follow import follow
 from perdure.store.protocol import Store
 from tests.conformance.support import (
+    KINDS,
     NOTE,
     OTHER,
     WORKER,
@@ -281,7 +282,9 @@ async def test_a_lease_is_worth_nothing_at_a_neighbour(file_store: Store, neighb
 
 async def test_a_queue_of_one_name_is_two_queues_for_two_tenants(file_store: Store, neighbour: Store) -> None:
     mine, theirs = await enqueue(file_store, queue="q"), await enqueue(neighbour, queue="q")
-    assert [j.id for j in await neighbour.leases.claim(worker_id=OTHER, queue="q", limit=10, ttl=30)] == [theirs]
+    assert [j.id for j in await neighbour.leases.claim(worker_id=OTHER, queue="q", kinds=KINDS, limit=10, ttl=30)] == [
+        theirs
+    ]
     assert (await claim(file_store, mine)).id == mine
     assert (await neighbour.jobs.get_job(theirs)).tenant_id == "neighbour"
     assert (await neighbour.jobs.get_job(theirs)).queue == "q"

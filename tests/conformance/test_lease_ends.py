@@ -8,7 +8,7 @@ from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Lease
 from perdure.model.workers import WorkerInfo, WorkerState
 from perdure.store.protocol import Store
-from tests.conformance.support import NOTE, OTHER, S, checked_log, claim, enqueue, event, later, passed, started
+from tests.conformance.support import KINDS, NOTE, OTHER, S, checked_log, claim, enqueue, event, later, passed, started
 
 
 async def expiry(store: Store, lease: Lease) -> timedelta:
@@ -114,7 +114,7 @@ async def test_the_next_attempt_has_no_end(store: Store) -> None:
     await hang(store, lease)
     await store.leases.reap(worker_id=OTHER)
     queue = (await store.jobs.get_job(lease.job_id)).queue
-    [again] = await store.leases.claim(worker_id=OTHER, queue=queue, limit=1, ttl=30)
+    [again] = await store.leases.claim(worker_id=OTHER, queue=queue, kinds=KINDS, limit=1, ttl=30)
     assert await beat(store, again.lease, None)
     assert await expiry(store, again.lease) > timedelta(seconds=50)
 

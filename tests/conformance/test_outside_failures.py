@@ -14,6 +14,7 @@ from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
+    KINDS,
     NOTE,
     S,
     checked_log,
@@ -108,7 +109,7 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     for call in (
         store.jobs.enqueue(new_job()),
         store.jobs.get_job(job_id),
-        store.leases.claim(worker_id="w", queue="q", limit=1, ttl=1),
+        store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=1, ttl=1),
     ):
         async with asyncio.timeout(5):
             with pytest.raises(PerdureError):
@@ -240,7 +241,9 @@ class Lives:
     async def live(self, n: int) -> UUID:
         key = f"order:{n}"
         job_id = (await self.report(self.store.jobs.enqueue(new_job(queue=key, idempotency_key=key)))).id
-        while not (taken := await self.report(self.store.leases.claim(worker_id="w", queue=key, limit=1, ttl=60))):
+        while not (
+            taken := await self.report(self.store.leases.claim(worker_id="w", queue=key, kinds=KINDS, limit=1, ttl=60))
+        ):
             if (await self.store.jobs.get_job(job_id)).lease is not None:
                 self.orphans.add(job_id)  # the claim's answer was lost, so its lease must run out: a reaper's case
                 return job_id

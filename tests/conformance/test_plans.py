@@ -1,6 +1,7 @@
 """The hot path stays hot: with history and delayed jobs around, nothing that workers do scans a table."""
 
 import asyncio
+import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -18,21 +19,23 @@ from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
 from tests.conformance.sql_shell import open_shell
-from tests.conformance.support import HOUR, NOTE, S, claim, enqueue, event, new_job, outcome, run_to, started
+from tests.conformance.support import HOUR, KINDS, NOTE, S, claim, enqueue, event, new_job, outcome, run_to, started
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DELAYED, FINISHED = 20_000, 2_000
+DELAYED, UNKNOWN, FINISHED = 20_000, 20_000, 2_000
 HISTORY = 20_000
 BIG = ("jobs", "job_events", "job_queue")
 
 
-async def fill(url: str, *, delayed: int, finished: int) -> None:
-    """Delayed jobs of all priorities and a history, in the one queue that is claimed from; housekept, not yet analyzed."""
+async def fill(url: str, *, delayed: int, finished: int, unknown: int = 0) -> None:
+    """Delayed jobs of all priorities, due ones that no worker knows, and a history, in the one queue that is claimed from;
+    housekept, not yet analyzed."""
     store = await open_store(url)
     await store.schema.migrate()
     await store.jobs.enqueue_many([new_job(delay=HOUR, priority=1 + n % 9) for n in range(delayed)])
+    await store.jobs.enqueue_many([new_job(kind=f"unknown {n % 3}", priority=9) for n in range(unknown)])
     await store.jobs.enqueue_many([new_job(kind="history") for _ in range(finished)])
     async with open_shell(url) as shell:
         await shell.run("update jobs set status = 'CANCELLED' where kind = 'history'")
@@ -43,7 +46,7 @@ async def fill(url: str, *, delayed: int, finished: int) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('plans')}/perdure.db"
-    await fill(url, delayed=DELAYED, finished=FINISHED)
+    await fill(url, delayed=DELAYED, finished=FINISHED, unknown=UNKNOWN)
     return url
 
 
@@ -51,7 +54,7 @@ async def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 async def full_postgres_url(postgres: PostgresServer, postgres_template: str) -> AsyncIterator[str]:
     name = f"{postgres_template}_plans"
     url = postgres.create_database(name, template=postgres_template)
-    await fill(url, delayed=DELAYED, finished=FINISHED)
+    await fill(url, delayed=DELAYED, finished=FINISHED, unknown=UNKNOWN)
     yield url
     postgres.drop_database(name)
 
@@ -83,11 +86,11 @@ Act = Callable[[Store], Coroutine[Any, Any, object]]
 
 async def claim_some(store: Store) -> None:
     await store.jobs.enqueue_many([new_job(priority=5) for _ in range(10)])
-    assert len(await store.leases.claim(worker_id="w", queue="default", limit=10, ttl=30)) == 10
+    assert len(await store.leases.claim(worker_id="w", queue="default", kinds=KINDS, limit=10, ttl=30)) == 10
 
 
 async def claim_nothing(store: Store) -> None:
-    assert await store.leases.claim(worker_id="w", queue="default", limit=10, ttl=30) == []
+    assert await store.leases.claim(worker_id="w", queue="default", kinds=KINDS, limit=10, ttl=30) == []
 
 
 async def write(store: Store) -> None:
@@ -287,14 +290,33 @@ async def test_sqlite_claims_by_the_ready_index(sqlite_url: str) -> None:
         steps = [line for name in statements if name.startswith("claim") for line in plan(connection, statements[name])]
     finally:
         connection.close()
-    ranges = [step for step in steps if "job_queue_ready" in step]
-    assert len(ranges) == 9, "one for each priority"
-    assert all(
-        step.startswith("SEARCH") and step.endswith("(lane=? AND priority=? AND run_at<?)") for step in ranges
-    ), steps
-    # the rest is read through: the answer itself, at most as many rows as were asked for
-    answer = re.compile(r"SCAN (f|e|json_each|CONSTANT ROW|\(subquery-\d+\)).*")
+    ranges = [step.partition("(")[2] for step in steps if step.startswith("SEARCH") and "job_queue_ready" in step]
+    one_for_each_priority = ["lane=? AND kind=? AND priority=? AND run_at<?)"] * 9
+    of_several_kinds = ["lane=? AND kind=? AND priority=? AND run_at<?)"]
+    the_next_of_one = ["lane=? AND kind=? AND priority=? AND (run_at,job_id)>(?,?) AND run_at<?)"]
+    any_at_all = ["lane=? AND kind=?)"]
+    assert sorted(ranges) == sorted(one_for_each_priority + of_several_kinds + the_next_of_one + any_at_all), steps
+    # the rest is read through: the answer itself, at most as many rows as were asked for, and the kinds and priorities
+    answer = re.compile(r"SCAN (f|e|m|k|p|r|merged|json_each|CONSTANT ROW|\(subquery-\d+\)).*")
     assert not [step for step in steps if step.startswith("SCAN") and not answer.fullmatch(step)], steps
+
+
+@pytest.mark.parametrize("kinds", [["echo"], KINDS])
+async def test_sqlite_reads_nothing_of_unknown_kinds(sqlite_url: str, kinds: list[str]) -> None:
+    statements = load_statements("perdure.store.sqlite")
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    steps: list[None] = []
+    try:
+        connection.set_progress_handler(lambda: steps.append(None), 1)
+        place = {"lane": "default", "kinds": json.dumps([*kinds])}
+        [(number, kind, waiting)] = connection.execute(statements["claim_kinds"], place).fetchall()
+        assert (number, kind) == (1, "echo"), "the delayed ones"
+        values = {"tenant_id": "default", "lane": "default", "kind": None, "kinds": waiting, "now": 0, "limit": 100}
+        connection.execute(statements["claim"], values).fetchall()
+        connection.execute(statements["next_due"], {"lanes": '["default"]', "kinds": json.dumps([*kinds])}).fetchall()
+    finally:
+        connection.close()
+    assert len(steps) < 3000, "instructions of SQLite: a fraction of the rows that wait"
 
 
 async def test_sqlite_explains_by_indexes(sqlite_url: str) -> None:
@@ -307,8 +329,8 @@ async def test_sqlite_explains_by_indexes(sqlite_url: str) -> None:
         connection.close()
     ahead = [step for step in steps if "job_queue_ready" in step]
     assert [step.partition("(")[2] for step in ahead] == [
-        "lane=? AND priority=? AND run_at<?)",
-        "lane=? AND priority=? AND (run_at,job_id)<(?,?))",
+        "lane=? AND kind=? AND priority=? AND run_at<?)",
+        "lane=? AND kind=? AND priority=? AND (run_at,job_id)<(?,?))",
     ]
     no_table = re.compile(r"SCAN (w|clock|CONSTANT ROW|\(subquery-\d+\)|json_each VIRTUAL TABLE.*)")
     assert not [step for step in steps if step.startswith("SCAN") and not no_table.fullmatch(step)], steps

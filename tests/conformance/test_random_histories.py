@@ -21,6 +21,7 @@ from perdure.store.protocol import Store
 from tests.conformance.store_model import ModelJob
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     NOTE,
     S,
     approve,
@@ -140,7 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, MOST_JOBS), worker=st.sampled_from(["ann", "bob"]))
     def claim(self, limit: int, worker: str) -> None:
         due = sorted((job for job in self.jobs if job.due == "now"), key=lambda job: -job.priority)
-        taken = self.run(self.store.leases.claim(worker_id=worker, queue="default", limit=limit, ttl=600))
+        taken = self.run(self.store.leases.claim(worker_id=worker, queue="default", kinds=KINDS, limit=limit, ttl=600))
         by_id = {job.id: job for job in due}
         assert len(taken) == min(limit, len(due))
         assert sorted((by_id[t.id].priority for t in taken), reverse=True) == [job.priority for job in due[:limit]]

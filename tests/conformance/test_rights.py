@@ -13,7 +13,7 @@ from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests import roles
 from tests.conformance.healthy_jobs import fill, fsck
-from tests.conformance.support import S, case, claim, enqueue, new_approval, new_job, outcome, passed, run_to
+from tests.conformance.support import KINDS, S, case, claim, enqueue, new_approval, new_job, outcome, passed, run_to
 from tests.postgres_server import PostgresServer, all_binaries, run_apart
 
 Connection = asyncpg.Connection
@@ -75,7 +75,7 @@ FORBIDDEN = [
     "insert into perdure.jobs (kind, status) values ('echo', 'PENDING')",
     "insert into perdure.jobs (kind, created_at) values ('echo', now())",
     "insert into perdure.job_events (job_id, version, type) values (gen_random_uuid(), 1, 'job_created')",
-    "insert into perdure.job_queue (job_id, lane, priority, run_at) values (gen_random_uuid(), 'x', 1, now())",
+    "insert into perdure.job_queue (job_id, lane, kind, priority, run_at) values (gen_random_uuid(), 'x', 'echo', 1, now())",
     (
         "insert into perdure.job_claims (job_id, attempt, version, worker_id, expires_at) "
         "values (gen_random_uuid(), 1, 1, 'x', now())"
@@ -125,7 +125,7 @@ async def test_it_starts_no_worker(store: Store, owner: Connection, postgres_url
     shop = await open_store(as_role(postgres_url, "shop"))
     try:
         with pytest.raises(Exception, match="permission denied"):
-            await shop.leases.claim(worker_id="w", queue="default", limit=1, ttl=30)
+            await shop.leases.claim(worker_id="w", queue="default", kinds=KINDS, limit=1, ttl=30)
         with pytest.raises(Exception, match="permission denied"):
             await shop.jobs.list_jobs(JobFilter())
     finally:

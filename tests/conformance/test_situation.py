@@ -13,6 +13,7 @@ from perdure.model.workers import WorkerState
 from perdure.store.protocol import Store
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     S,
     approve,
     claim,
@@ -57,7 +58,7 @@ async def test_what_a_claim_would_take_first_is_ahead(store: Store) -> None:
     await enqueue(store, queue=queue, priority=9, delay=HOUR)
     await enqueue(store, priority=9)
     assert (await store.jobs.situation(job_id)).ahead == len(first)
-    taken = await store.leases.claim(worker_id="w", queue=queue, limit=3, ttl=30)
+    taken = await store.leases.claim(worker_id="w", queue=queue, kinds=KINDS, limit=3, ttl=30)
     assert {job.id for job in taken} == set(first)
     assert (await store.jobs.situation(job_id)).ahead == 0
 

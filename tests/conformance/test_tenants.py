@@ -13,7 +13,7 @@ from perdure.store.open import open_store
 from perdure.store.postgres.engine.engine import POOL_SIZE
 from perdure.store.protocol import Store
 from tests.conformance.sql_shell import open_shell
-from tests.conformance.support import S, checked_log, event, new_job, outcome, run_to, started
+from tests.conformance.support import KINDS, S, checked_log, event, new_job, outcome, run_to, started
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ async def test_enqueues_of_one_batch_stay_with_their_tenants(store: Store) -> No
         page = await view.jobs.list_jobs(JobFilter())
         assert {job.id for job in page.items} == {job.id for job in own}
         assert {job.tenant_id for job in page.items} == {view.tenant_id}
-        claimed = await view.leases.claim(worker_id="w", queue="q", limit=100, ttl=30)
+        claimed = await view.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=100, ttl=30)
         assert {job.id for job in claimed} == {job.id for job in own}
 
 

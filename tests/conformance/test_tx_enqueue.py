@@ -8,7 +8,7 @@ import pytest
 
 from perdure.model.errors import IdempotencyConflict, OtherDatabase, UnsupportedTransaction
 from perdure.store.protocol import Store
-from tests.conformance.support import HOUR, WORKER, S, checked_log, claim, enqueue, later, near, new_job
+from tests.conformance.support import HOUR, KINDS, WORKER, S, checked_log, claim, enqueue, later, near, new_job
 
 KEYED = {"idempotency_key": "order:42"}
 
@@ -40,7 +40,7 @@ async def test_joined_jobs_are_jobs_like_others(file_store: Store, twin: Store, 
     if file_store_url.startswith("sqlite"):
         with closing(sqlite3.connect(file_store_url.removeprefix("sqlite:///"))) as connection:
             done = (await file_store.jobs.prepare_enqueue(connection, jobs)).run()
-            assert await twin.leases.next_due(["q"]) is None
+            assert await twin.leases.next_due(["q"], KINDS) is None
             connection.commit()
     else:
         other = await asyncpg.connect(file_store_url)
@@ -49,15 +49,15 @@ async def test_joined_jobs_are_jobs_like_others(file_store: Store, twin: Store, 
             with pytest.raises(UnsupportedTransaction, match="async"):
                 joined.run()
             done = await joined.run_async()
-            assert await twin.leases.next_due(["q"]) is None
+            assert await twin.leases.next_due(["q"], KINDS) is None
         await other.close()
     assert [d.id for d in done] == [jobs[0].id, known, jobs[2].id, jobs[3].id]
     assert [d.created for d in done] == [True, False, True, True]
-    assert await twin.leases.next_due(["q"]) == 0
+    assert await twin.leases.next_due(["q"], KINDS) == 0
     assert near((await twin.jobs.get_job(jobs[2].id)).due_at, await later(twin, HOUR), within=30)
     for d in done:
         await checked_log(twin, d.id)
-    claimed = await twin.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)
+    claimed = await twin.leases.claim(worker_id=WORKER, queue="q", kinds=KINDS, limit=10, ttl=30)
     assert [job.id for job in claimed] == [jobs[3].id, jobs[0].id]
 
 

@@ -12,7 +12,7 @@ from perdure.model.states import Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.sql_shell import Shell, open_shell
-from tests.conformance.support import enqueue
+from tests.conformance.support import KINDS, enqueue
 
 VACUUMS = """select sum(vacuum_count)::int as n from pg_stat_user_tables where relname in ('job_queue', 'job_claims')"""
 
@@ -26,7 +26,7 @@ async def work_off(store: Store, jobs: int) -> None:
     """Enqueue, claim and complete so many jobs, one by one."""
     for _ in range(jobs):
         await enqueue(store, queue="default")
-        [job] = await store.leases.claim(worker_id="w-1", queue="default", limit=1, ttl=30)
+        [job] = await store.leases.claim(worker_id="w-1", queue="default", kinds=KINDS, limit=1, ttl=30)
         assert await store.leases.finish(job.lease, Outcome(Status.COMPLETED, result="1")) is Status.COMPLETED
 
 

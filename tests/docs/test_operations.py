@@ -40,7 +40,7 @@ async def fill(app: App) -> None:
     await app.work(once=True)
     await app.enqueue("publish", "held", max_retries=1)
     store = await app.open()
-    assert await store.leases.claim(worker_id="gone", queue="default", limit=1, ttl=0.5)
+    assert await store.leases.claim(worker_id="gone", queue="default", kinds={"publish": 3}, limit=1, ttl=0.5)
     await app.enqueue("publish", "due")
 
 

@@ -15,6 +15,7 @@ from perdure.store.protocol import Store
 from tests.conformance.sql_shell import Shell
 from tests.conformance.support import (
     HOUR,
+    KINDS,
     NOTE,
     OTHER,
     WORKER,
@@ -172,7 +173,9 @@ async def test_parked_jobs_are_not_in_the_way(store: Store) -> None:
     for _ in range(30):
         await run_to(store, S.WAITING_FOR_APPROVAL, queue="q", priority=9)
     job_id = await enqueue(store, queue="q", priority=1)
-    assert [job.id for job in await store.leases.claim(worker_id=WORKER, queue="q", limit=10, ttl=30)] == [job_id]
+    assert [job.id for job in await store.leases.claim(worker_id=WORKER, queue="q", kinds=KINDS, limit=10, ttl=30)] == [
+        job_id
+    ]
 
 
 async def test_the_same_timer_set_again_moves(store: Store) -> None:

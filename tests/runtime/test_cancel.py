@@ -257,7 +257,7 @@ async def test_a_cancel_request_outlives_its_worker(app: App, handlers: dict[str
     """The holder is killed before it sees the request: the worker that reaps the job cancels it."""
     store = await app.open()
     handle = await app.enqueue(handlers["run"])
-    [claimed] = await store.leases.claim(worker_id="gone", queue="default", limit=1, ttl=0.3)
+    [claimed] = await store.leases.claim(worker_id="gone", queue="default", kinds={"run": 3}, limit=1, ttl=0.3)
     assert claimed.id == handle.id
     assert await handle.cancel("enough") is Status.RUNNING
 

@@ -293,7 +293,7 @@ async def test_options_come_from_the_policy_unless_given(app: App) -> None:
     async def one(ctx: JobContext) -> None: ...
 
     job = await (await app.enqueue(one)).get()
-    assert (job.kind, job.queue, job.priority, job.max_retries) == ("named", "slow", 8, 7)
+    assert (job.kind, job.queue, job.priority, job.max_retries) == ("named", "slow", 8, None)
     moment = datetime.now(UTC).astimezone() + timedelta(hours=1)
     job = await (
         await app.enqueue(

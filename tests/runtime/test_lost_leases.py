@@ -278,7 +278,9 @@ async def test_a_job_whose_workers_keep_dying_ends_in_the_dead_letters(app: App)
     store = await app.open()
     handle = await app.enqueue(deadly)
     for n in range(3):
-        [claimed] = await store.leases.claim(worker_id=f"doomed-{n}", queue="default", limit=1, ttl=30)
+        [claimed] = await store.leases.claim(
+            worker_id=f"doomed-{n}", queue="default", kinds=app.registry.kinds, limit=1, ttl=30
+        )
         assert claimed.retry_count == n
         await take_away(store, handle)
     job = await handle.get()
@@ -294,7 +296,9 @@ async def test_a_lost_claim_that_never_started_costs_nothing(app: App) -> None:
     store = await app.open()
     handle = await app.enqueue(quick)
     for n in range(5):
-        [claimed] = await store.leases.claim(worker_id=f"doomed-{n}", queue="default", limit=1, ttl=0.01)
+        [claimed] = await store.leases.claim(
+            worker_id=f"doomed-{n}", queue="default", kinds=app.registry.kinds, limit=1, ttl=0.01
+        )
 
         async def reaped() -> bool:
             return handle.id in {r.job_id for r in await store.leases.reap(worker_id="reaper")}

@@ -59,7 +59,7 @@ async def stored(app: App, id: UUID) -> tuple[Job, list[Event]]:
 async def test_a_kind_is_enough(app: App, sql: Sql) -> None:
     id = await sql.value("select perdure.enqueue('echo')")
     job, [born] = await stored(app, id)
-    assert (job.kind, job.payload, job.queue, job.priority, job.max_retries) == ("echo", None, "default", 5, 3)
+    assert (job.kind, job.payload, job.queue, job.priority, job.max_retries) == ("echo", None, "default", 5, None)
     assert (job.tenant_id, job.goal, job.idempotency_key, job.deadline) == ("default", None, None, None)
     assert near(job.due_at, datetime.now(UTC), within=PATIENCE)
     assert born.payload == {"actor": await sql.value("select session_user"), "via": "sql"}
@@ -87,7 +87,7 @@ async def test_everything_that_can_be_said(app: App, sql: Sql) -> None:
 
 async def test_what_is_null_was_not_given(app: App, sql: Sql) -> None:
     id = await sql.value("select perdure.enqueue('echo', null, null, null, null, null, null, null, null, null, null)")
-    assert (await app.jobs.get(id)).max_retries == 3
+    assert (await app.jobs.get(id)).max_retries is None
 
 
 @pytest.mark.parametrize(

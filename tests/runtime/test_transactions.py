@@ -66,7 +66,7 @@ async def test_committed_means_enqueued(app: App, caller: Caller) -> None:
     await caller.commit()
     job = await handle.get()
     assert (job.kind, job.payload, job.queue, job.priority, job.goal) == ("ship", "tea", "orders", 7, "ship tea 茶")
-    assert (job.status, job.version, job.tenant_id, job.max_retries) == (Status.PENDING, 1, "shop", 3)
+    assert (job.status, job.version, job.tenant_id, job.max_retries) == (Status.PENDING, 1, "shop", None)
     [born] = await handle.events()
     assert born.payload == {"actor": app.client.actor, "via": "python"}
     assert near(job.created_at, datetime.now(UTC), within=PATIENCE)

@@ -229,8 +229,8 @@ async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, shell
 
     async def make_due() -> None:
         await shell.run(
-            "insert into job_queue (job_id, lane, priority, run_at) "
-            f"select id, lane, priority, created_at from jobs where id = {shell.id(handle.id)}"
+            "insert into job_queue (job_id, lane, kind, priority, run_at) "
+            f"select id, lane, kind, priority, created_at from jobs where id = {shell.id(handle.id)}"
         )
 
     async def again(attempt: int) -> Job | None:

@@ -47,29 +47,67 @@ async def test_an_idle_worker_looks_within_every_second(app: App, monkeypatch: p
     assert max(pauses) > 0.7, "and not all the time"
 
 
-async def test_a_kind_without_handler_is_handed_back_and_says_so(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "UNKNOWN_KIND_DELAY", 60.0)
-
+async def test_a_kind_without_handler_is_left_to_workers_that_have_one(app: App) -> None:
     @app.job
     async def known(ctx: JobContext) -> str:
         return "done"
 
-    async with working(app) as worker:
-        handle = await app.enqueue("unknown", {"a": 1}, elsewhere=True)
-        job = await reached(handle, Status.RETRY)
-        assert (job.retry_count, job.attempt) == (0, 1)
-        report = only(await handle.events(), "job_retrying").payload
-        assert report["reason"] == f"worker {worker.id} has no handler for kind 'unknown'"
-        assert await app.jobs.runs(handle.id) == []
+    async with working(app):
+        handle = await app.enqueue("unknown", {"a": 1}, priority=9, elsewhere=True)
         assert await (await app.enqueue(known)).result(PATIENCE) == "done"
-        await handle.cancel()
+        job = await handle.get()
+        assert (job.status, job.attempt, job.version) == (Status.PENDING, 0, 1)
+
+        @app.job(name="unknown")
+        async def late(ctx: JobContext, input: dict[str, int]) -> int:
+            return input["a"]
+
+        assert await handle.result(PATIENCE) == 1, "a handler that is registered while the worker runs"
 
 
-async def test_two_apps_with_different_kinds_share_a_queue(
-    file_app: App, file_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_module, "UNKNOWN_KIND_DELAY", 0.05)
+async def test_what_the_caller_leaves_open_the_policy_of_the_worker_decides(file_app: App, file_store_url: str) -> None:
+    async with App(file_store_url, migrate=True) as caller:
+        charged: list[int] = []
 
+        @file_app.job(name="charge", max_retries=0)
+        async def charge(ctx: JobContext) -> None:
+            charged.append(1)
+            raise RuntimeError("declined")
+
+        left_open, given = await caller.enqueue("charge"), await caller.enqueue("charge", max_retries=1)
+        assert (await left_open.get()).max_retries is None
+        async with working(file_app):
+            job = await ended(file_app, left_open)
+            assert (job.status, job.attempt, job.max_retries) == (Status.DEADLETTER, 1, 0)
+            await reached(given, Status.RETRY)
+            await given.cancel()
+        assert len(charged) == 2
+
+
+async def test_in_a_rolling_deploy_new_jobs_start_at_once(file_app: App, file_store_url: str) -> None:
+    @file_app.job
+    async def old(ctx: JobContext) -> None: ...
+
+    async with App(file_store_url, migrate=True) as new:
+
+        @new.job
+        async def fresh(ctx: JobContext, n: int) -> int:
+            return n
+
+        async with working(file_app), working(file_app), working(file_app), working(new):
+            handles = await file_app.enqueue_many(
+                [Request("fresh", n, {"elsewhere": True, "priority": 9}) for n in range(200)]
+            )
+            known = await file_app.enqueue(old)
+            assert [await handle.result(PATIENCE) for handle in handles] == [*range(200)]
+            await known.result(PATIENCE)
+        for handle in handles:
+            job = await handle.get()
+            assert (job.attempt, job.retry_count) == (1, 0)
+            assert [e.type for e in await handle.events()] == ["job_created", "run_started", "job_completed"]
+
+
+async def test_two_apps_with_different_kinds_share_a_queue(file_app: App, file_store_url: str) -> None:
     @file_app.job(max_retries=0)
     async def left(ctx: JobContext) -> str:
         return "left"

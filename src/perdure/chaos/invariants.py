@@ -114,8 +114,9 @@ def _of_the_row(data: JobData) -> Iterator[str]:
     job, status = data.job, data.job.status
     if job.version != len(data.events):
         yield f"the row's version is {job.version}, the log has {len(data.events)} events"
-    if not 0 <= job.retry_count <= job.max_retries:
-        yield f"{job.retry_count} retries of at most {job.max_retries}"
+    most = 0 if job.max_retries is None else job.max_retries  # decided by the first claim
+    if not 0 <= job.retry_count <= most:
+        yield f"{job.retry_count} retries of at most {most}"
     counts = [e.payload["retry_count"] for e in data.events if e.type == "job_retrying"]
     if job.retry_count != (counts[-1] if counts else 0):
         yield f"the row counts {job.retry_count} retries, the log {counts}"
@@ -129,8 +130,8 @@ def _of_the_row(data: JobData) -> Iterator[str]:
         yield f"next_retry_at is {job.next_retry_at} in {status}"
     if job.result is not None and status is not Status.COMPLETED:
         yield f"a result in {status}"
-    if status is Status.DEADLETTER and job.retry_count < job.max_retries and _lost_starts(data) < MAX_LOST_STARTS:
-        yield f"DEADLETTER with retries left: {job.retry_count} of {job.max_retries}"
+    if status is Status.DEADLETTER and job.retry_count < most and _lost_starts(data) < MAX_LOST_STARTS:
+        yield f"DEADLETTER with retries left: {job.retry_count} of {most}"
     if (job.lease is not None) != status.leased:
         yield f"claims in {status}: {job.lease}"
     if job.due_at is not None and (status.terminal or status.leased):

@@ -11,7 +11,7 @@ from rich.text import Text
 from perdure.cli import event_table as eventtable
 from perdure.cli import step_table as steps
 from perdure.cli.format import Times, approve_command, clean_text, one_line, short, span
-from perdure.cli.job_table import attempts, bar
+from perdure.cli.job_table import attempts, attempts_of, bar
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Job, RunRecord
@@ -77,7 +77,7 @@ class JobPage:
             self._fact("as of", f"version {job.version} of {self._record.head}, {show(self._record.events[-1].at)}")
         self._fact("queue", f"{job.queue}, priority {job.priority}" + _other_tenant(job))
         claims = f", claimed {job.attempt} times" if job.attempt > attempts(job) else ""
-        self._fact("attempts", f"{attempts(job)} of {job.max_retries + 1}{claims}")
+        self._fact("attempts", attempts_of(job, " of ") + claims)
         took = ""
         if job.started_at and job.finished_at:
             took = f" (took {span((job.finished_at - job.started_at).total_seconds())})"

@@ -19,7 +19,7 @@ def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[
         Column("status", lambda j: status_cell(j.status)),
         Column("job", lambda j: f"{short(j.id)} {j.goal or ''}".rstrip(), flexible=True),
         Column("kind", lambda j: j.kind, flexible=True),
-        Column("attempts", lambda j: f"{attempts(j)}/{j.max_retries + 1}", right=True),
+        Column("attempts", lambda j: attempts_of(j, "/"), right=True),
         Column(times.age_column, lambda j: times.age(j.created_at), right=True),
         Column("queue", lambda j: j.queue, wide=True),
         Column("priority", lambda j: str(j.priority), wide=True, right=True),
@@ -35,6 +35,11 @@ def attempts(job: Job) -> int:
     if job.status is Status.PENDING and job.retry_count == 0:
         return 0
     return job.retry_count if job.status is Status.RETRY else job.retry_count + 1
+
+
+def attempts_of(job: Job, between: str) -> str:
+    """How many attempts counted so far, and how many there may be, if that is decided already."""
+    return str(attempts(job)) + ("" if job.max_retries is None else f"{between}{job.max_retries + 1}")
 
 
 def last_word(job: Job, times: Times, approval: Approval | None = None) -> Cell:

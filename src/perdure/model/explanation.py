@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +18,7 @@ from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo
 
 MOST_AHEAD = 1000
-"""Jobs ahead of one in its lane are counted up to this many."""
+"""Jobs ahead of one in its queue are counted up to this many."""
 
 NEWEST_EVENTS = 30
 """How many of a job's newest events are read; not more, because each may hold a result of 1 MiB."""
@@ -54,9 +55,9 @@ class Why(StrEnum):
 class Situation:
     """A job, and everything that decides whether it moves, read at one moment: `now`, database time, UTC.
 
-    ahead: due jobs that come before it in its lane, counted up to MOST_AHEAD; 0 where it is not due. workers: those of its
-    tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a stopped one.
-    approvals: those its open waits are about, decided or not. events: its newest, in order.
+    ahead: due jobs that come before it in its queue, of the `kinds_served`, counted up to MOST_AHEAD; 0 where it is not due.
+    workers: those of its tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a
+    stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order.
     """
 
     now: datetime
@@ -67,6 +68,11 @@ class Situation:
     claimed_at: datetime | None
     approvals: tuple[Approval, ...]
     events: tuple[Event, ...]
+
+
+def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:
+    """The kinds of jobs that may be claimed before this one: its own, and what live workers of its queue have handlers for."""
+    return sorted({job.kind, *(kind for w in workers if w.alive and job.queue in w.queues for kind in w.kinds)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         ),
         "queue-missing": FaultKind("the job is due at some time and not in the queue: it would never start", "it is put there"),
         "queue-differs": FaultKind(
-            "another lane, priority, deadline, time or status in the queue than on the job", "the queue follows the job"
+            "another lane, kind, priority, deadline, time or status in the queue than on the job", "the queue follows the job"
         ),
         "queue-stale": FaultKind("a queue row of a job that is running or has ended", "the row is deleted"),
         "failure-missing": FaultKind("a FAILED or DEADLETTER job that is not in the list of failures", "it is listed"),

@@ -56,7 +56,7 @@ class NewJob(NamedTuple):
     queue: str = DEFAULT_QUEUE
     goal: str | None = None
     priority: int = DEFAULT_PRIORITY
-    max_retries: int = DEFAULT_MAX_RETRIES
+    max_retries: int | None = None  # None: what the policy of its handler says when it is first claimed
     delay: float = 0.0
     run_at: datetime | None = None
     deadline: datetime | None = None
@@ -131,13 +131,13 @@ class Job:
     kind: the name of its handler. goal: a title or message for people. payload: its input, as plain JSON values.
     version: the version of the newest event in its log, also while a worker holds it.
     priority: 1 to 9, 9 is the most urgent. attempt: the number of its newest attempt. retry_count: failures and crashes so far,
-    at most max_retries. run_at: the earliest time of its first start. next_retry_at: when it runs again, in RETRY only.
-    deadline: when it fails instead of starting or continuing. origin_id: the job it was made from. origin_kind: "rerun"
-    or "fork". result: what the handler returned, as plain JSON values; None before the end. error_message, error_kind: why it
-    is FAILED or DEADLETTER. note: who changed it last and why. created_at: when it was enqueued. updated_at: when its status
-    changed last. started_at: when it was claimed first. finished_at: when it ended.
-    state: what changes while it runs: checkpoint, progress, usage. lease: that of the worker that holds it.
-    waits: what it waits for.
+    at most max_retries, which is None until the first claim if the caller left it to the handler. run_at: the earliest time of
+    its first start. next_retry_at: when it runs again, in RETRY only. deadline: when it fails instead of starting or continuing.
+    origin_id: the job it was made from. origin_kind: "rerun" or "fork". result: what the handler returned, as plain JSON
+    values; None before the end. error_message, error_kind: why it is FAILED or DEADLETTER. note: who changed it last and why.
+    created_at: when it was enqueued. updated_at: when its status changed last. started_at: when it was claimed first.
+    finished_at: when it ended. state: what changes while it runs: checkpoint, progress, usage. lease: that of the worker that
+    holds it. waits: what it waits for.
     """
 
     id: UUID
@@ -151,7 +151,7 @@ class Job:
     priority: int
     attempt: int
     retry_count: int
-    max_retries: int
+    max_retries: int | None
     run_at: datetime
     next_retry_at: datetime | None
     deadline: datetime | None

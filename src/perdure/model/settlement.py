@@ -27,8 +27,13 @@ class Settlement(NamedTuple):
         return (self.error, self.error_kind) if self.status in FAILURES else (None, None)
 
 
+def used_up(retry_count: int, max_retries: int | None) -> bool:
+    """Whether no retry is left. max_retries: None for a job that SQL by hand started, so that no claim has decided it yet."""
+    return max_retries is not None and retry_count >= max_retries
+
+
 def settle_outcome(
-    outcome: Outcome, *, retry_count: int, max_retries: int, lost_starts: int, cancel_requested: bool
+    outcome: Outcome, *, retry_count: int, max_retries: int | None, lost_starts: int, cancel_requested: bool
 ) -> Settlement:
     """How an attempt ends that its worker ends.
 
@@ -39,7 +44,7 @@ def settle_outcome(
     if cancel_requested and not status.terminal:
         status = Status.CANCELLED
     if status is Status.RETRY and outcome.uses_retry:
-        if retry_count >= max_retries:
+        if used_up(retry_count, max_retries):
             status = Status.DEADLETTER
         else:
             retry_count += 1
@@ -54,7 +59,7 @@ def settle_lost(
     worker_id: str,
     started: bool,
     retry_count: int,
-    max_retries: int,
+    max_retries: int | None,
     lost_starts: int,
     hung: bool,
     late: bool,
@@ -69,7 +74,7 @@ def settle_lost(
         status = Status.CANCELLED
     elif hung and late:
         status = Status.FAILED
-    elif retry_count >= max_retries if started else lost_starts + 1 >= MAX_LOST_STARTS:
+    elif used_up(retry_count, max_retries) if started else lost_starts + 1 >= MAX_LOST_STARTS:
         status = Status.DEADLETTER
     else:
         status = Status.RETRY

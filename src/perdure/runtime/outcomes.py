@@ -89,9 +89,9 @@ def outcome_of_exit(error: BaseException, policy: Policy, retry_count: int) -> O
     return _retry(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 
-def hand_back(reason: str, *, started: bool = True, delay: float = 0.0) -> Outcome:
+def hand_back(reason: str, *, started: bool = True) -> Outcome:
     """Back to the queue without using a retry."""
-    return Outcome(Status.RETRY, delay=delay, uses_retry=False, reason=reason, started=started)
+    return Outcome(Status.RETRY, uses_retry=False, reason=reason, started=started)
 
 
 def describe(error: BaseException) -> str:

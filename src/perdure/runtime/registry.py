@@ -109,6 +109,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler[Any, Any]] = {}
+        self._kinds: dict[str, int] = {}
 
     def add(self, handler: Handler[Any, Any]) -> None:
         """Raises DuplicateHandler if the name is taken."""
@@ -119,12 +120,13 @@ class Registry:
                 hint='give one of them another name: @app.job(name="...")',
             )
         self._handlers[handler.name] = handler
+        self._kinds = {name: self._handlers[name].policy.max_retries for name in sorted(self._handlers)}
 
     def get(self, name: str) -> Handler[Any, Any]:
         """Raises UnknownHandler, with the nearest name."""
         handler = self.find(name)
         if handler is None:
-            names = sorted(h.name for h in self)
+            names = [*self.kinds]
             near = difflib.get_close_matches(name, names, 1)
             raise UnknownHandler(
                 f"no handler is named '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""),
@@ -136,6 +138,11 @@ class Registry:
     def find(self, name: str) -> Handler[Any, Any] | None:
         """The handler, or None."""
         return self._handlers.get(name)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """The names of all handlers, sorted, with their `max_retries`."""
+        return self._kinds
 
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return iter(self._handlers.values())

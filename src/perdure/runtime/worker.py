@@ -46,9 +46,6 @@ POLL = 1.0
 SHORTEST_PAUSE = 0.02
 MAX_BUFFERED = 1.0
 """Seconds a job may wait in the buffer while all slots are taken."""
-
-UNKNOWN_KIND_DELAY = 5.0
-UNKNOWN_KIND_CAP = 300.0
 MAX_UNCOMMITTED = 2000
 """Ends that are being written before no more jobs are claimed."""
 THREADS_WAIT = 2.0
@@ -104,7 +101,7 @@ class Worker:
         cancelled, it interrupts what runs and hands the jobs back first, which takes up to ten seconds; cancelled again, it ends.
         """
         self._until_idle = once
-        row, kinds = WorkerRow(self._store, self.id), tuple(sorted(h.name for h in self._registry))
+        row, kinds = WorkerRow(self._store, self.id), tuple(self._registry.kinds)
         await row.register(
             queues=self.options.queues,
             kinds=kinds,
@@ -244,7 +241,7 @@ class Worker:
     async def _next_due(self) -> float:
         """Seconds until a claim may find something without a hint."""
         try:
-            due = await self._store.leases.next_due(self.options.queues)
+            due = await self._store.leases.next_due(self.options.queues, self._registry.kinds)
         except PerdureError as error:
             log.warning("reading when the next job is due failed", worker=self.id, error=str(error))
             due = None
@@ -256,7 +253,7 @@ class Worker:
         asked_at = self._store.clock.monotonic()
         try:
             claimed = await self._store.leases.claim(
-                worker_id=self.id, queue=queue, limit=limit, ttl=self.options.lease
+                worker_id=self.id, queue=queue, kinds=self._registry.kinds, limit=limit, ttl=self.options.lease
             )
         except PerdureError as error:
             log.warning("claim failed", worker=self.id, queue=queue, error=str(error))
@@ -329,10 +326,7 @@ class Worker:
         claimed = leased.claimed
         current_attempt.set(claimed)
         try:
-            handler = self._registry.find(claimed.kind)
-            if handler is None:
-                self._hand_back_unknown(leased)
-                return
+            handler = self._registry.get(claimed.kind)
             if self._observer is not None:
                 waited = claimed.waited + leased.seconds_buffered
                 await self._observer.attempt_started(claimed, self._store, waited=waited)
@@ -382,13 +376,6 @@ class Worker:
         except PerdureError as error:
             log.warning("not started: the lease could not be renewed", **attempt_ids(), error=str(error))
             return False
-
-    def _hand_back_unknown(self, leased: LeasedJob) -> None:
-        claimed = leased.claimed
-        log.warning("no handler for this kind: handed back", **attempt_ids())
-        reason = f"worker {self.id} has no handler for kind '{claimed.kind}'"
-        delay = min(UNKNOWN_KIND_CAP, UNKNOWN_KIND_DELAY * 2 ** min(claimed.lease.attempt - 1, 10))
-        self._ends.add(leased, hand_back(reason, started=False, delay=delay * random.uniform(0.8, 1.2)))
 
     def _lost(self, leased: LeasedJob) -> None:
         """There is nothing to write: the lease is gone."""

@@ -248,7 +248,7 @@ def _difference(one: _Run, other: _Run, this: str, that: str) -> str:
 
 def _cause(crashed: Job, whole: Job) -> str:
     """Why the end of the crashed one differs, as far as that can be seen from outside."""
-    most, used = whole.max_retries, whole.retry_count
+    most, used = whole.max_retries or 0, whole.retry_count
     if crashed.status is Status.DEADLETTER and whole.status is not Status.DEADLETTER and used >= most:
         return (
             f"Each crash uses a retry, and there was none left for it: max_retries is {most}, and without a crash this job "

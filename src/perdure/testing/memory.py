@@ -57,6 +57,10 @@ class _Handlers(Registry):
     def find(self, name: str) -> Handler[Any, Any] | None:
         return super().find(name) or self._base.find(name)
 
+    @property
+    def kinds(self) -> dict[str, int]:
+        return {**self._base.kinds, **super().kinds}
+
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return itertools.chain(self._base, super().__iter__())
 

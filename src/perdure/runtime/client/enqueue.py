@@ -36,7 +36,8 @@ O = TypeVar("O")  # noqa: E741  the handler's output
 
 
 class EnqueueOptions(TypedDict, total=False):
-    """How a job is enqueued; what is not given comes from the handler's policy.
+    """How a job is enqueued; what is not given comes from the handler's policy: queue and priority as this process knows it,
+    max_retries as the worker knows it that claims the job first.
 
     priority: 1-9, 9 is the most urgent. delay: seconds or text. run_at, deadline: timezone-aware. deadline: after it the job
     fails instead of starting or continuing. idempotency_key: unique per kind; the same key with the same payload gives the same
@@ -231,7 +232,7 @@ class JobEnqueue(JobQueries, JobControl):
             queue=check_queue(options.get("queue", policy.queue)),
             goal=check_text(options.get("goal"), "goal", 2000),
             priority=check_priority(options.get("priority", policy.priority)),
-            max_retries=check_retries(options.get("max_retries", policy.max_retries)),
+            max_retries=check_retries(options["max_retries"]) if "max_retries" in options else None,
             delay=check_delay(options.get("delay", 0)),
             run_at=check_moment(options.get("run_at"), "run_at"),
             deadline=check_moment(options.get("deadline"), "deadline"),

@@ -109,10 +109,6 @@ def _not_yet(seen: Situation) -> Reason:
         reason = Reason(
             Why.BACKOFF, f"Its last attempt failed: {error}. {retry.capitalize()} is due {at}.", details, moves
         )
-    elif found.code is Why.NO_HANDLER:  # handed back by a worker that does not know the kind
-        details |= found.details
-        sentence = f"It was handed back, {found.sentence} It can be claimed again {at}."
-        return Reason(Why.NO_HANDLER, sentence, details, found.moves)
     else:
         why = str(note.get("reason") or "no reason is known")
         details["reason"] = why
@@ -274,7 +270,7 @@ def _ended(seen: Situation) -> Reason:
         case Status.FAILED:
             sentence = f"It failed {at} ({job.error_kind}): {job.error_message}"
         case Status.DEADLETTER:
-            used = f"{job.retry_count} of {count(job.max_retries, 'retry', 'retries')} used"
+            used = f"{job.retry_count} of {count(job.max_retries or 0, 'retry', 'retries')} used"
             sentence = f"It became DEADLETTER {at}, {used} ({job.error_kind}): {job.error_message}"
         case _:
             details |= {"cancelled_by": job.note.get("actor"), "reason": job.note.get("reason")}

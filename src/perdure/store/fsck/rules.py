@@ -172,7 +172,7 @@ def _of_the_row(case: Case, job: Row) -> Iterator[Fault]:
             yield Fault("row-shape", f"it is {status} {'with' if there else 'without'} {what}")
     if job["has_result"] and status is not Status.COMPLETED:
         yield Fault("row-shape", f"it is {status} with a result")
-    if not 0 <= job["retry_count"] <= job["max_retries"]:
+    if not 0 <= job["retry_count"] <= (100 if job["max_retries"] is None else job["max_retries"]):
         yield Fault("row-shape", f"it counts {job['retry_count']} retries of at most {job['max_retries']}")
 
 
@@ -324,7 +324,7 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             place = _place(case, job, due)
             yield Fault("queue-missing", f"it is {status} and not in the queue: {why}", Repair("put_queue", place))
         return
-    wrong = [name for name in ("lane", "priority", "deadline", "status") if row[name] != job[name]]
+    wrong = [name for name in ("lane", "kind", "priority", "deadline", "status") if row[name] != job[name]]
     run_at = case.time(row, "run_at")
     exact = status in (Status.PENDING, Status.RETRY)
     if run_at is None:
@@ -345,6 +345,7 @@ def _place(case: Case, job: Row, due: datetime | None) -> dict[str, Any]:
     return {
         "job_id": case.key,
         "lane": job["lane"],
+        "kind": job["kind"],
         "priority": job["priority"],
         "run_at": due,
         "deadline": case.time(job, "deadline"),

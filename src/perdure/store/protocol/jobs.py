@@ -101,8 +101,8 @@ class JobStore(Protocol):
     async def situation(self, job_id: UUID) -> Situation:
         """The job and everything that decides whether it moves, in one snapshot. Raises `JobNotFound`.
 
-        - ahead: due jobs of its lane that a claim would take before it (higher priority, or earlier due, or lower id), counted
-          up to MOST_AHEAD, at a cost that does not grow with the queue; 0 where the job is not due.
+        - ahead: due jobs of its queue and of the `kinds_served` that a claim would take before it (higher priority, or earlier
+          due, or lower id), counted up to MOST_AHEAD, at a cost that does not grow with the queue; 0 where the job is not due.
         - workers: all of the tenant that have not stopped. holder and claimed_at: of its lease, if there is one.
         - approvals: those that its open waits name. events: its newest NEWEST_EVENTS, in order.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 from uuid import UUID
@@ -19,18 +19,24 @@ NO_ENDS: Mapping[UUID, float] = MappingProxyType({})
 class LeaseStore(Protocol):
     """What workers do with jobs."""
 
-    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
-        """Take up to `limit` due jobs of `queue`, in one statement.
+    async def claim(
+        self, *, worker_id: str, queue: str, kinds: Mapping[str, int], limit: int, ttl: float
+    ) -> list[ClaimedJob]:
+        """Take up to `limit` due jobs of `queue` and of these kinds, in one transaction.
 
-        - Priority 9 first, then the earliest due time, then id.
+        - Priority 9 first, then the earliest due time, then id, whatever their kinds.
+        - kinds: the `max_retries` of each. It becomes that of a job whose caller left it open, at its first claim, and stays;
+          but never less than its retry_count.
+        - Jobs of other kinds are not touched, and not read: however many wait at the head of the queue, they cost nothing.
         - Claimable: PENDING, RETRY, PARKED, WAITING_FOR_APPROVAL with a queue row that is due.
         - Each becomes RUNNING with attempt + 1, a claim that expires in `ttl` seconds, and a `run_started` event.
         - Two claimers never get the same job; a job locked by another session is skipped, not waited for.
         """
         ...
 
-    async def next_due(self, queues: Sequence[str]) -> float | None:
-        """Seconds until the next job of these queues may start or wake by itself; 0 if one is due, None if there is none."""
+    async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
+        """Seconds until the next job of these queues and kinds may start or wake by itself; 0 if one is due, None if there is
+        none."""
         ...
 
     async def heartbeat(

@@ -26,7 +26,8 @@ select distinct job_id from (
 ) kept order by job_id limit :limit
 
 -- name: check_jobs
-select id as job_id, tenant_id, status::text, version, attempt, retry_count, max_retries, queue, lane, priority, origin_kind, odd,
+select id as job_id, tenant_id, status::text, version, attempt, retry_count, max_retries, kind, queue, lane, priority,
+  origin_kind, odd,
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
@@ -37,7 +38,8 @@ from (select *, least(run_at, next_retry_at, deadline, created_at, finished_at, 
   from perdure.jobs where id = any (:ids::uuid[])) j
 
 -- name: check_queue
-select job_id, lane, priority, status::text, odd, case when not odd then run_at end as run_at, case when not odd then deadline end as deadline
+select job_id, lane, kind, priority, status::text, odd, case when not odd then run_at end as run_at,
+  case when not odd then deadline end as deadline
 from (select *, least(run_at, deadline) < '0002-01-01 UTC' or greatest(run_at, deadline) > '9999-01-01 UTC' as odd
   from perdure.job_queue where job_id = any (:ids::uuid[])) q
 

@@ -32,10 +32,10 @@ update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now()
 where id = :approval_id and status = 'PENDING'
 
 -- name: put_queue
-insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
-values (:job_id, :lane, :priority, :run_at, :deadline, :status::text::perdure.job_status)
-on conflict (job_id) do update set lane = excluded.lane, priority = excluded.priority, run_at = excluded.run_at,
-  deadline = excluded.deadline, status = excluded.status
+insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+values (:job_id, :lane, :kind, :priority, :run_at, :deadline, :status::text::perdure.job_status)
+on conflict (job_id) do update set lane = excluded.lane, kind = excluded.kind, priority = excluded.priority,
+  run_at = excluded.run_at, deadline = excluded.deadline, status = excluded.status
 
 -- name: drop_queue
 delete from perdure.job_queue where job_id = :job_id

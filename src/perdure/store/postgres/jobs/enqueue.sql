@@ -8,7 +8,7 @@ insert into perdure.jobs (id, tenant_id, kind, queue, lane, goal, payload, paylo
   idempotency_key, origin_id, origin_kind, note)
 select u.id, coalesce(u.tenant_id, :tenant_id[1]), coalesce(u.kind, :kind[1]), coalesce(u.queue, :queue[1]),
   coalesce(u.lane, :lane[1]), u.goal, coalesce(u.payload, :payload[1])::json, u.payload_hash,
-  coalesce(u.priority, :priority[1]), coalesce(u.max_retries, :max_retries[1]),
+  coalesce(u.priority, :priority[1]), u.max_retries,
   coalesce(u.run_at, perdure.db_now() + coalesce(u.delay, :delay[1]) * interval '1 second'), u.deadline, u.idempotency_key,
   u.origin_id, u.origin_kind, coalesce(u.note, :note[1])::json
 from unnest(:id::uuid[], :tenant_id::text[], :kind::text[], :queue::text[], :lane::text[], :goal::text[], :payload::text[],

@@ -8,14 +8,16 @@ set transaction isolation level repeatable read, read only
 select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = :job_id
 
 -- name: jobs_ahead
--- Due jobs that a claim would take first, at most `limit` of each sort. higher: the priorities above its own. Ranges
+-- Due jobs of these kinds that a claim would take first, at most `limit` of each sort. higher: the priorities above its own. Ranges
 -- of the ready index, so that delayed jobs cost nothing. Runs after by_index.
 select count(*) as n from (
   (select 1 from perdure.job_queue q
-    where q.lane = :lane and q.priority = any (:higher::smallint[]) and q.run_at <= perdure.db_now() limit :limit)
+    where q.lane = :lane and q.kind = any (:kinds::text[]) and q.priority = any (:higher::smallint[])
+      and q.run_at <= perdure.db_now() limit :limit)
   union all
   (select 1 from perdure.job_queue q
-    where q.lane = :lane and q.priority = :priority and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
+    where q.lane = :lane and q.kind = any (:kinds::text[]) and q.priority = :priority
+      and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
 ) ahead
 
 -- name: lease_holder

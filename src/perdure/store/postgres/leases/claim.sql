@@ -2,26 +2,45 @@
 -- locks job_claims, then jobs, then approvals and waits, then job_queue; each by id. For `any (array[x])` see record.sql.
 
 -- name: claim
--- only_job: null for any. One index range per priority: 100k delayed jobs at priority 9 cost nothing. What most jobs leave as it is
+-- retries: the max_retries of each kind, for jobs whose callers left that to the handler; from here on it stays. only_job: null for
+-- any. One index range per kind and priority: neither 100k delayed jobs at priority 9 nor 100k jobs of kinds that
+-- are not asked for cost anything. Where jobs of one kind wait, they are locked as they are read, up to the limit. Where jobs of
+-- several do, `shares` first counts how many of each are among the first, without locks. What most jobs leave as it is
 -- comes in `more`, null where it is as usual, and times are microseconds since 1970: a time costs the driver as much as all the rest.
 -- There is no `on conflict` for the lease: it would double what the insert writes. A lease that was left behind fails the statement,
 -- and claim.py goes on one by one.
-with picked as materialized (
-  select x.* from generate_series(9, 1, -1) p(priority) cross join lateral (
+with kinds as materialized (
+  select k.kind, k.max_retries from unnest(:kinds::text[], :retries::smallint[]) k(kind, max_retries)
+  where exists (select from perdure.job_queue q where q.lane = :lane and q.kind = k.kind)
+), shares as (
+  select p.priority::smallint as priority, k.kind, k.max_retries, :limit::bigint as number
+  from generate_series(9, 1, -1) p(priority) cross join kinds k where (select count(*) from kinds) = 1
+  union all
+  select f.priority, f.kind, f.max_retries, count(*) from (
+    select p.priority::smallint as priority, x.kind, x.max_retries from generate_series(9, 1, -1) p(priority) cross join lateral (
+      select k.kind, k.max_retries, d.run_at, d.job_id from kinds k cross join lateral (
+        select q.run_at, q.job_id from perdure.job_queue q
+        where q.lane = :lane and q.kind = k.kind and q.priority = p.priority::smallint and q.run_at <= perdure.db_now()
+        order by q.run_at, q.job_id limit :limit) d
+      order by d.run_at, d.job_id limit :limit) x
+    where (select count(*) from kinds) > 1 limit :limit) f
+  group by f.priority, f.kind, f.max_retries
+), picked as materialized (
+  select x.*, s.max_retries from shares s cross join lateral (
     select q.job_id, q.run_at from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
-    where q.lane = :lane and q.priority = p.priority::smallint and q.run_at <= perdure.db_now()
-      and j.tenant_id = :tenant_id and (:only_job::uuid is null or q.job_id = :only_job)
-    order by q.run_at, q.job_id limit :limit for update of q, j skip locked) x
+    where q.lane = :lane and q.kind = s.kind and q.priority = s.priority and q.run_at <= perdure.db_now()
+      and j.tenant_id = :tenant_id and j.kind = q.kind and (:only_job::uuid is null or q.job_id = :only_job)
+    order by q.run_at, q.job_id limit s.number for update of q, j skip locked) x
   limit :limit
 ), taken as (
   delete from perdure.job_queue where job_id = any (array(select job_id from picked))
 ), moved as (
   update perdure.jobs j set status = 'RUNNING', prev_status = j.status, version = j.version + 1, attempt = j.attempt + 1,
     next_retry_at = null, started_at = coalesce(j.started_at, perdure.db_now()), updated_at = perdure.db_now(),
-    note = :note::json
+    max_retries = coalesce(j.max_retries, greatest(p.max_retries, j.retry_count)), note = :note::json
   from picked p where j.id = any (array[p.job_id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
   returning j.id, j.attempt, j.kind, j.payload, j.priority, j.version, p.run_at,
-    case when j.queue <> :queue or j.goal is not null or j.retry_count <> 0 or j.max_retries <> 3 or j.lost_starts <> 0
+    case when j.queue <> :queue or j.goal is not null or j.retry_count <> 0 or j.max_retries <> p.max_retries or j.lost_starts <> 0
         or j.idempotency_key is not null or j.deadline is not null
       then json_build_array(j.queue, j.goal, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key,
         case when j.deadline is not null then
@@ -37,8 +56,9 @@ from moved m order by m.priority desc, m.run_at, m.id
 
 -- name: claim_front
 -- only: postgres for the rare claim that fails as a whole: which job would come first?
-select q.job_id from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
-where q.lane = :lane and q.run_at <= perdure.db_now() and j.tenant_id = :tenant_id
+select q.job_id, q.kind from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
+where q.lane = :lane and q.kind = any (:kinds::text[]) and q.run_at <= perdure.db_now() and j.tenant_id = :tenant_id
+  and j.kind = q.kind
 order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip locked
 
 -- name: drop_stale_claim
@@ -52,7 +72,11 @@ update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' wh
 
 -- name: next_due
 -- The front of each range of the ready index.
+with kinds as materialized (
+  select l.lane, k.kind from unnest(:lanes::text[]) l(lane) cross join unnest(:kinds::text[]) k(kind)
+  where exists (select from perdure.job_queue q where q.lane = l.lane and q.kind = k.kind)
+)
 select extract(epoch from min(least(greatest(x.run_at, '0002-01-01 UTC'), '9998-12-31 UTC')) - perdure.db_now())::float8 as seconds
-from unnest(:lanes::text[]) l(lane) cross join generate_series(1, 9) p(priority) cross join lateral (
-  select q.run_at from perdure.job_queue q where q.lane = l.lane and q.priority = p.priority::smallint
+from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (
+  select q.run_at from perdure.job_queue q where q.lane = k.lane and q.kind = k.kind and q.priority = p.priority::smallint
   order by q.run_at limit 1) x

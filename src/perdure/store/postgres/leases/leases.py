@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from perdure.model.effects import Effect
@@ -31,20 +31,31 @@ class PostgresLeases:
         self._connection = engine.lease_connection
         self._tenant_id = tenant_id
 
-    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
+    async def claim(
+        self, *, worker_id: str, queue: str, kinds: Mapping[str, int], limit: int, ttl: float
+    ) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
-        if limit <= 0:
+        if limit <= 0 or not kinds:
             return []
         self._connection.limit_for(ttl)
-        claimed = await claim(self._connection, self._tenant_id, worker_id=worker_id, queue=queue, limit=limit, ttl=ttl)
+        claimed = await claim(
+            self._connection,
+            self._tenant_id,
+            worker_id=worker_id,
+            queue=queue,
+            kinds=kinds,
+            limit=limit,
+            ttl=ttl,
+        )
         if claimed:
             self._engine.notifier.notify(self._tenant_id, "news")
             self._engine.vacuum.claimed(len(claimed))
         return claimed
 
-    async def next_due(self, queues: Sequence[str]) -> float | None:
+    async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
-        [row] = await self._connection.rows("next_due", lanes=[lane_of(self._tenant_id, queue) for queue in queues])
+        lanes = [lane_of(self._tenant_id, queue) for queue in queues]
+        [row] = await self._connection.rows("next_due", lanes=lanes, kinds=[*kinds])
         return None if row["seconds"] is None else max(0.0, row["seconds"])
 
     async def heartbeat(

@@ -27,7 +27,8 @@ select job_id from (
 ) order by job_id limit :limit
 
 -- name: check_jobs
-select id as job_id, tenant_id, status, version, attempt, retry_count, max_retries, queue, lane, priority, origin_kind, odd,
+select id as job_id, tenant_id, status, version, attempt, retry_count, max_retries, kind, queue, lane, priority,
+  origin_kind, odd,
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
@@ -40,7 +41,8 @@ from (select *, min(run_at, created_at, coalesce(next_retry_at, run_at), coalesc
   from jobs where id = :job_id)
 
 -- name: check_queue
-select job_id, lane, priority, status, odd, case when not odd then run_at end as run_at, case when not odd then deadline end as deadline
+select job_id, lane, kind, priority, status, odd, case when not odd then run_at end as run_at,
+  case when not odd then deadline end as deadline
 from (select *, min(run_at, coalesce(deadline, run_at)) < -62104060800000000
     or max(run_at, coalesce(deadline, run_at)) > 253370764800000000 as odd
   from job_queue where job_id = :job_id)

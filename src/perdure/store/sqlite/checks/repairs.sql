@@ -31,10 +31,10 @@ update approvals set status = 'CANCELLED', decided_at = (select now from clock),
 where id = :approval_id and status = 'PENDING'
 
 -- name: put_queue
-insert into job_queue (job_id, lane, priority, run_at, deadline, status)
-values (:job_id, :lane, :priority, :run_at, :deadline, :status)
-on conflict (job_id) do update set lane = excluded.lane, priority = excluded.priority, run_at = excluded.run_at,
-  deadline = excluded.deadline, status = excluded.status
+insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+values (:job_id, :lane, :kind, :priority, :run_at, :deadline, :status)
+on conflict (job_id) do update set lane = excluded.lane, kind = excluded.kind, priority = excluded.priority,
+  run_at = excluded.run_at, deadline = excluded.deadline, status = excluded.status
 
 -- name: drop_queue
 delete from job_queue where job_id = :job_id

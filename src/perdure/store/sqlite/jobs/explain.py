@@ -6,7 +6,7 @@ import json
 import sqlite3
 from uuid import UUID
 
-from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, Situation
+from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, Situation, kinds_served
 from perdure.store.errors import job_not_found
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.codec import CODEC
@@ -24,25 +24,27 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
     lease = conn.execute(SQL["lease_holder"], id).fetchone()
     after = max(0, job.version - NEWEST_EVENTS)
     log = event_values(job_id, tenant_id, after=after, limit=NEWEST_EVENTS, types=None)
-    workers = conn.execute(SQL["list_workers"], {"tenant_id": tenant_id, "include_stopped": False})
+    rows = conn.execute(SQL["list_workers"], {"tenant_id": tenant_id, "include_stopped": False})
+    workers = tuple(worker_of(row, CODEC) for row in rows)
     return Situation(
         now=CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
         job=job,
-        workers=tuple(worker_of(w, CODEC) for w in workers),
+        workers=workers,
         holder=None if lease is None or lease["id"] is None else worker_of(lease, CODEC),
         claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
         approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], id)),
         events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
-        ahead=_ahead(conn, str(job_id)),
+        ahead=_ahead(conn, str(job_id), kinds_served(job, workers)),
     )
 
 
-def _ahead(conn: sqlite3.Connection, id: str) -> int:
+def _ahead(conn: sqlite3.Connection, id: str, kinds: list[str]) -> int:
     place = conn.execute(SQL["place_in_queue"], {"job_id": id}).fetchone()
     if place is None or not place["due"]:
         return 0
     values = {
         "lane": place["lane"],
+        "kinds": json.dumps(kinds),
         "higher": json.dumps(list(range(place["priority"] + 1, 10))),
         "priority": place["priority"],
         "run_at": place["run_at"],

@@ -5,13 +5,14 @@
 select lane, priority, run_at, run_at <= (select now from clock) as due from job_queue where job_id = :job_id
 
 -- name: jobs_ahead
--- Due jobs that a claim would take first; JSON array of the higher priorities. At most :most of each sort are counted. Ranges
+-- Due jobs that a claim would take first; JSON arrays of their kinds and of the higher priorities. At most :most of each sort are counted. Ranges
 -- of the ready index, so that delayed jobs cost nothing.
 select count(*) as n from (
-  select * from (select 1 from job_queue q where q.lane = :lane and q.priority in (select value from json_each(:higher))
-    and q.run_at <= (select now from clock) limit :most)
+  select * from (select 1 from job_queue q where q.lane = :lane and q.kind in (select value from json_each(:kinds))
+    and q.priority in (select value from json_each(:higher)) and q.run_at <= (select now from clock) limit :most)
   union all
-  select * from (select 1 from job_queue q where q.lane = :lane and q.priority = :priority
+  select * from (select 1 from job_queue q where q.lane = :lane and q.kind in (select value from json_each(:kinds))
+    and q.priority = :priority
     and (q.run_at, q.job_id) < (:run_at, :job_id) limit :most))
 
 -- name: lease_holder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -19,17 +20,18 @@ from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 
 _SET_ASIDE = 300_000_000  # microseconds
-_ID, _PAYLOAD = 0, 5
+_ID, _KIND, _PAYLOAD, _RETRY_COUNT, _MAX_RETRIES = 0, 2, 5, 8, 9
 """Places in a row of `claim`, which is one of `claimed_job_of`."""
 
 log = structlog.get_logger("perdure.store")
 
 
 class Claiming(NamedTuple):
-    """Who claims, where, and for how long (microseconds)."""
+    """Who claims, where, what, and for how long (microseconds)."""
 
     tenant_id: str
     lane: str
+    kinds: Mapping[str, int]
     worker_id: str
     ttl: int
 
@@ -53,10 +55,17 @@ class DamagedJob(sqlite3.IntegrityError):
 
 
 async def claim(
-    engine: Engine, tenant_id: str, *, worker_id: str, queue: str, limit: int, ttl: float
+    engine: Engine,
+    tenant_id: str,
+    *,
+    worker_id: str,
+    queue: str,
+    kinds: Mapping[str, int],
+    limit: int,
+    ttl: float,
 ) -> list[ClaimedJob]:
     """See `protocol.LeaseStore.claim`."""
-    who = Claiming(tenant_id, lane_of(tenant_id, queue), worker_id, span(ttl))
+    who = Claiming(tenant_id, lane_of(tenant_id, queue), kinds, worker_id, span(ttl))
     try:
         claimed = await engine.write(lambda conn, now: [*_claim(conn, now, who, engine.share(limit))], NEWS)
     except (IllegalTransition, InvalidInput):
@@ -67,6 +76,8 @@ async def claim(
         for row in json.loads(some.jobs):
             if row[_PAYLOAD] is None:
                 row[_PAYLOAD] = some.payloads[row[_ID]]
+            if row[_MAX_RETRIES] is None:
+                row[_MAX_RETRIES] = max(kinds[row[_KIND]], row[_RETRY_COUNT])
             try:
                 jobs.append(claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at))
             except ValueError as error:  # its id: it stays leased, and no worker can run it
@@ -79,12 +90,22 @@ def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> lis
 
     Raises DamagedJob.
     """
-    values: dict[str, Any] = {"tenant_id": who.tenant_id, "lane": who.lane, "now": now, "limit": limit}
+    number, kind, kinds = conn.execute(
+        SQL["claim_kinds"], {"lane": who.lane, "kinds": json.dumps([*who.kinds])}
+    ).fetchone()
+    values: dict[str, Any] = {
+        "tenant_id": who.tenant_id,
+        "lane": who.lane,
+        "kind": kind if number == 1 else None,
+        "kinds": kinds if number > 1 else None,
+        "now": now,
+        "limit": limit,
+    }
     while True:
         found, ids, jobs, large, others = conn.execute(SQL["claim"], values).fetchone()
         if found == "[]":
             if others != "[]":
-                raise DamagedJob(others, "it is another tenant's, in this lane")
+                raise DamagedJob(others, "it is another tenant's or of another kind, in this place of the queue")
             return []
         if conn.execute(SQL["claim_take"], {"ids": found}).rowcount == 0:  # JSON cannot hold the id as it is
             raise DamagedJob(found, "its row in job_queue cannot be deleted")
@@ -92,7 +113,8 @@ def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> lis
             break
     try:
         note = json.dumps({"worker": who.worker_id})
-        conn.execute(SQL["claim_move"], {"ids": ids, "now": now, "note": note})
+        most, retries = (who.kinds[kind], None) if number == 1 else (None, json.dumps(who.kinds))
+        conn.execute(SQL["claim_move"], {"ids": ids, "now": now, "note": note, "most": most, "retries": retries})
         lease = {"worker_id": who.worker_id, "ttl": who.ttl, "expires_at": now + who.ttl}
         conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease})
     except sqlite3.IntegrityError as error:

@@ -2,12 +2,27 @@
 -- locks; what the twin says in one statement is a few short ones here.
 
 -- name: claim
--- What is due in a lane, the highest priority first: one index range for each, so that 100k delayed jobs at priority 9 cost
--- nothing; the limit is met before the lower ones are looked at. A row of a job that cannot start is stale: it comes along to be
--- deleted. Each answer is one JSON array (see engine/statements.py): all ids, those of jobs that start, their rows, the ids among them whose
--- payload is large: it is fetched by itself; and, left out of all these, the ids of another tenant's jobs.
-with due as not materialized (
-  select priority, run_at, job_id from job_queue where lane = :lane and run_at <= :now
+-- What is due in a lane, the highest priority first. Where jobs of one kind wait: one index range for each priority, so that 100k
+-- delayed jobs at priority 9 cost nothing; the limit is met before the lower ones are looked at. Where jobs of several kinds do,
+-- `kind` is null, `kinds` names them (a JSON array, else null), and `merged` walks their ranges side by side: the row it takes is
+-- replaced by the next of its range. (Without the `+` the index would be used for the time alone. The twin, whose recursions have no
+-- order, counts.) A row of a job that cannot start is stale: it comes along to be deleted.
+-- Each answer is one JSON array (see engine/statements.py): all ids, those of jobs that start, their rows, the ids among them whose
+-- payload is large: it is fetched by itself; and, left out of all these, the ids of jobs of another tenant or kind.
+with recursive due as not materialized (
+  select kind, priority, run_at, job_id from job_queue where lane = :lane and kind = :kind and run_at <= :now
+), merged (kind, priority, run_at, job_id) as (
+  select q.kind, q.priority, q.run_at, q.job_id
+  from json_each(:kinds) k cross join json_each('[9, 8, 7, 6, 5, 4, 3, 2, 1]') p cross join job_queue q on q.job_id = (
+    select f.job_id from job_queue f where f.lane = :lane and f.kind = k.value and f.priority = p.value and f.run_at <= :now
+    order by f.run_at, f.job_id limit 1)
+  union all
+  select q.kind, q.priority, q.run_at, q.job_id
+  from merged m cross join job_queue q on q.job_id = (
+    select f.job_id from job_queue f where f.lane = :lane and f.kind = m.kind and f.priority = m.priority
+      and (f.run_at, f.job_id) > (m.run_at, +m.job_id) and f.run_at <= :now
+    order by f.run_at, f.job_id limit 1)
+  order by 2 desc, 3, 4 limit :limit
 ), front as (
     select * from (select * from due where priority = 9 order by run_at, job_id limit :limit)
     union all select * from (select * from due where priority = 8 order by run_at, job_id limit :limit)
@@ -18,10 +33,11 @@ with due as not materialized (
     union all select * from (select * from due where priority = 3 order by run_at, job_id limit :limit)
     union all select * from (select * from due where priority = 2 order by run_at, job_id limit :limit)
     union all select * from (select * from due where priority = 1 order by run_at, job_id limit :limit)
+    union all select * from merged
     limit :limit
 ), looked_at as (
-  select j.*, f.job_id, f.run_at as due_at, length(j.payload) > 8192 as bulky, coalesce(j.tenant_id <> :tenant_id, 0) as stray,
-    j.tenant_id = :tenant_id and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') as starts
+  select j.*, f.job_id, f.run_at as due_at, length(j.payload) > 8192 as bulky, coalesce(j.tenant_id <> :tenant_id or j.kind <> f.kind, 0) as stray,
+    j.tenant_id = :tenant_id and j.kind = f.kind and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL') as starts
   from front f left join jobs j on j.id = f.job_id
 )
 select json_group_array(job_id) filter (where not stray) as found, json_group_array(job_id) filter (where starts) as ids,
@@ -29,6 +45,11 @@ select json_group_array(job_id) filter (where not stray) as found, json_group_ar
     max_retries, lost_starts, idempotency_key, deadline, :now, (:now - due_at) / 1000000.0)) filter (where starts) as jobs,
   json_group_array(id) filter (where starts and bulky) as large, json_group_array(job_id) filter (where stray) as strays
 from looked_at
+
+-- name: claim_kinds
+-- only: sqlite kinds: JSON array. Those of which any job waits, due or not: how many, one of them, and all.
+select count(*) as number, min(k.value) as kind, json_group_array(k.value) as kinds
+from json_each(:kinds) k where exists (select 1 from job_queue q where q.lane = :lane and q.kind = k.value)
 
 -- name: large_payloads
 -- only: sqlite see claim; ids: JSON array
@@ -39,9 +60,12 @@ select id, payload from jobs where id in (select value from json_each(:ids))
 delete from job_queue where job_id in (select value from json_each(:ids))
 
 -- name: claim_move
--- only: sqlite the claim's third step; ids: JSON array
+-- only: sqlite the claim's third step; ids: JSON array. Jobs whose callers left max_retries to the handler get that of their kind:
+-- `most` where all are of one kind, else from `retries`, a JSON object by kind.
 update jobs set status = 'RUNNING', prev_status = status, version = version + 1, attempt = attempt + 1,
-  next_retry_at = null, started_at = coalesce(started_at, :now), updated_at = :now, note = :note
+  next_retry_at = null, started_at = coalesce(started_at, :now), updated_at = :now, note = :note,
+  max_retries = coalesce(max_retries, max(retry_count, :most),
+    (select max(retry_count, r.value) from json_each(:retries) r where r.key = kind))
 where id in (select value from json_each(:ids))
 
 -- name: claim_lease
@@ -58,7 +82,9 @@ on conflict (job_id) do update set attempt = excluded.attempt, version = exclude
 update job_queue set run_at = :until where job_id = :job_id
 
 -- name: next_due
--- lanes: JSON array. The front of each range of the ready index; microseconds.
+-- lanes, kinds: JSON arrays. The front of each range of the ready index; microseconds.
 select min(x.run_at) - (select now from clock) as left from (
-  select (select q.run_at from job_queue q where q.lane = l.value and q.priority = p.value order by q.run_at limit 1) as run_at
-  from json_each(:lanes) l cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p) x
+  select (select q.run_at from job_queue q where q.lane = l.value and q.kind = k.value and q.priority = p.value
+    order by q.run_at limit 1) as run_at
+  from json_each(:lanes) l cross join json_each(:kinds) k cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p
+  where exists (select 1 from job_queue q where q.lane = l.value and q.kind = k.value)) x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -35,16 +35,20 @@ class SqliteLeases:
         self._engine = engine
         self._tenant_id = tenant_id
 
-    async def claim(self, *, worker_id: str, queue: str, limit: int, ttl: float) -> list[ClaimedJob]:
+    async def claim(
+        self, *, worker_id: str, queue: str, kinds: Mapping[str, int], limit: int, ttl: float
+    ) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
-        if limit <= 0:
+        if limit <= 0 or not kinds:
             return []
-        return await claim(self._engine, self._tenant_id, worker_id=worker_id, queue=queue, limit=limit, ttl=ttl)
+        return await claim(
+            self._engine, self._tenant_id, worker_id=worker_id, queue=queue, kinds=kinds, limit=limit, ttl=ttl
+        )
 
-    async def next_due(self, queues: Sequence[str]) -> float | None:
+    async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
         lanes = json.dumps([lane_of(self._tenant_id, queue) for queue in queues])
-        [row] = await self._engine.rows("next_due", lanes=lanes)
+        [row] = await self._engine.rows("next_due", lanes=lanes, kinds=json.dumps([*kinds]))
         left = row["left"]
         return None if left is None else max(0.0, left / 1_000_000)
 

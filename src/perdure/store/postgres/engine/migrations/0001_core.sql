@@ -41,7 +41,7 @@ create table perdure.jobs (
   prev_status perdure.job_status not null default 'PENDING',  -- the status before the last write; lets the audit need NEW only
   priority smallint not null default 5,
   retry_count smallint not null default 0,
-  max_retries smallint not null default 3,
+  max_retries smallint,  -- null until the first claim where the caller left it to the handler
   lost_starts smallint not null default 0,
   next_retry_at timestamptz,
   deadline timestamptz,
@@ -67,7 +67,7 @@ create table perdure.jobs (
   constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
   constraint jobs_priority check (priority between 1 and 9),
   constraint jobs_max_retries check (max_retries between 0 and 100),
-  constraint jobs_retry_count check (retry_count between 0 and max_retries),
+  constraint jobs_retry_count check (retry_count between 0 and coalesce(max_retries, 100)),
   constraint jobs_next_retry_at check ((status = 'RETRY') = (next_retry_at is not null)),
   constraint jobs_finished_at check ((status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')) = (finished_at is not null)),
   constraint jobs_error check ((status in ('FAILED', 'DEADLETTER')) = (error_message is not null)),
@@ -99,12 +99,14 @@ create view perdure.job_history as
 create table perdure.job_queue (
   job_id uuid primary key,
   lane text not null,
+  kind text not null,
   priority smallint not null,
   run_at timestamptz not null,
   deadline timestamptz,
   status perdure.job_status not null default 'PENDING'  -- of its job: so that a backlog is counted here
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-create index job_queue_ready on perdure.job_queue (lane, priority, run_at, job_id);
+-- By kind: a worker reads the ranges of the kinds that it has handlers for, and no others.
+create index job_queue_ready on perdure.job_queue (lane, kind, priority, run_at, job_id);
 create index job_queue_deadline on perdure.job_queue (deadline) where deadline is not null;
 
 create table perdure.job_claims (
@@ -263,8 +265,8 @@ begin
   end if;
   insert into perdure.job_events (job_id, version, created_at, type, to_status, payload)
     select id, 1, created_at, 'job_created', status, note from new_t;
-  insert into perdure.job_queue (job_id, lane, priority, run_at, deadline)
-    select id, lane, priority, run_at, deadline from new_t;
+  insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline)
+    select id, lane, kind, priority, run_at, deadline from new_t;
   return null;
 end $$;
 create trigger jobs_born after insert on perdure.jobs referencing new table as new_t
@@ -435,8 +437,8 @@ begin
     raise exception 'a job cannot leave RUNNING or WAITING while its claim is present' using errcode = '23514';
   end if;
   if some_retry then
-    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
-      select id, lane, priority, next_retry_at, deadline, status from new_t where prev_status <> status and status = 'RETRY'
+    insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+      select id, lane, kind, priority, next_retry_at, deadline, status from new_t where prev_status <> status and status = 'RETRY'
       on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
   end if;
   if some_suspended then
@@ -445,8 +447,8 @@ begin
       where prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL'))) order by job_id, key for share;
     -- Due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all.
     -- A statement of its own: it sees answers committed while the statements before it waited for their locks.
-    insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
-      select n.id, n.lane, n.priority, w.wake_at, n.deadline, n.status
+    insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+      select n.id, n.lane, n.kind, n.priority, w.wake_at, n.deadline, n.status
       from new_t n, lateral (
         select case when count(*) = 0 or bool_or(w.answered_at is not null) then perdure.db_now()
           else least(min(w.until), n.deadline) end as wake_at
@@ -489,8 +491,8 @@ create trigger job_waits_times before insert or update on perdure.job_waits for 
 
 create function perdure.job_waits_answered() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  insert into perdure.job_queue (job_id, lane, priority, run_at, deadline, status)
-    select j.id, j.lane, j.priority, least(new.answered_at, perdure.db_now()), j.deadline, j.status from perdure.jobs j
+  insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+    select j.id, j.lane, j.kind, j.priority, least(new.answered_at, perdure.db_now()), j.deadline, j.status from perdure.jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
     on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
   return null;
@@ -611,7 +613,7 @@ $$;
 create function perdure.enqueue(
   kind text, payload text default 'null', queue text default 'default', priority int default 5, delay interval default null,
   run_at timestamptz default null, deadline timestamptz default null, idempotency_key text default null,
-  max_retries int default 3, goal text default null, tenant text default 'default'
+  max_retries int default null, goal text default null, tenant text default 'default'
 ) returns uuid language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp as $$
 declare
   -- what Python's isprintable() refuses: control and format characters, blanks other than the space, private use
@@ -629,7 +631,6 @@ begin
   payload := coalesce(payload, 'null');
   queue := coalesce(queue, 'default');
   priority := coalesce(priority, 5);
-  max_retries := coalesce(max_retries, 3);
   tenant := coalesce(tenant, 'default');
   if kind is null or length(kind) not between 1 and 200 or kind ~ unprintable then
     raise exception 'a handler''s name is 1 to 200 printable characters, got %', quote_nullable(left(kind, 250))
@@ -694,14 +695,14 @@ end $$;
 create function perdure.enqueue(
   kind text, payload json, queue text default 'default', priority int default 5, delay interval default null,
   run_at timestamptz default null, deadline timestamptz default null, idempotency_key text default null,
-  max_retries int default 3, goal text default null, tenant text default 'default'
+  max_retries int default null, goal text default null, tenant text default 'default'
 ) returns uuid language sql volatile security invoker set search_path = pg_catalog, pg_temp as $$
   select perdure.enqueue(kind, payload::text, queue, priority, delay, run_at, deadline, idempotency_key, max_retries, goal, tenant)
 $$;
 create function perdure.enqueue(
   kind text, payload jsonb, queue text default 'default', priority int default 5, delay interval default null,
   run_at timestamptz default null, deadline timestamptz default null, idempotency_key text default null,
-  max_retries int default 3, goal text default null, tenant text default 'default'
+  max_retries int default null, goal text default null, tenant text default 'default'
 ) returns uuid language sql volatile security invoker set search_path = pg_catalog, pg_temp as $$
   select perdure.enqueue(kind, payload::text, queue, priority, delay, run_at, deadline, idempotency_key, max_retries, goal, tenant)
 $$;

@@ -32,7 +32,7 @@ create table jobs (
   priority integer not null default 5,
   attempt integer not null default 0,
   retry_count integer not null default 0,
-  max_retries integer not null default 3,
+  max_retries integer,  -- null until the first claim where the caller left it to the handler
   lost_starts integer not null default 0,
   suspicion integer not null default 0,  -- how often it was lost together with other jobs of its worker
   run_at integer not null default 0,
@@ -60,7 +60,7 @@ create table jobs (
   constraint jobs_attempt check (attempt >= 0 and lost_starts >= 0),
   constraint jobs_priority check (priority between 1 and 9),
   constraint jobs_max_retries check (max_retries between 0 and 100),
-  constraint jobs_retry_count check (retry_count between 0 and max_retries),
+  constraint jobs_retry_count check (retry_count between 0 and coalesce(max_retries, 100)),
   constraint jobs_result check (result is null or status = 'COMPLETED'),
   constraint jobs_origin check ((origin_id is null) = (origin_kind is null))
 ) strict;
@@ -88,12 +88,14 @@ create view job_history as
 create table job_queue (
   job_id text not null primary key,
   lane text not null,
+  kind text not null,
   priority integer not null,
   run_at integer not null,
   deadline integer,
   status text not null default 'PENDING'  -- of its job: so that a backlog is counted here
 ) strict, without rowid;
-create index job_queue_ready on job_queue (lane, priority, run_at, job_id);
+-- By kind: a worker reads the ranges of the kinds that it has handlers for, and no others.
+create index job_queue_ready on job_queue (lane, kind, priority, run_at, job_id);
 create index job_queue_deadline on job_queue (deadline) where deadline is not null;
 
 create table job_claims (
@@ -250,8 +252,8 @@ when new.run_at <> 0 and new.created_at <> 0 and new.updated_at <> 0 and new.lan
 begin
   insert into job_events (job_id, version, created_at, type, to_status, payload)
     values (new.id, 1, new.created_at, 'job_created', 'PENDING', new.note);
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    values (new.id, new.lane, new.priority, new.run_at, new.deadline);
+  insert into job_queue (job_id, lane, kind, priority, run_at, deadline)
+    values (new.id, new.lane, new.kind, new.priority, new.run_at, new.deadline);
 end;
 
 -- An INSERT by ad-hoc SQL, which leaves some of them to us.
@@ -266,8 +268,8 @@ begin
   where id = new.id;
   insert into job_events (job_id, version, created_at, type, to_status, payload)
     select id, 1, created_at, 'job_created', 'PENDING', note from jobs where id = new.id;
-  insert into job_queue (job_id, lane, priority, run_at, deadline)
-    select id, lane, priority, run_at, deadline from jobs where id = new.id;
+  insert into job_queue (job_id, lane, kind, priority, run_at, deadline)
+    select id, lane, kind, priority, run_at, deadline from jobs where id = new.id;
 end;
 
 -- The transition table: the only pairs that pass -------------------------------------------------------------------------
@@ -418,17 +420,17 @@ end;
 
 -- When an unleased job is due again. A view with an INSTEAD OF trigger is SQLite's way to write a procedure: jobs_requeued and
 -- jobs_repaired call it.
-create view job_requeues (id, status, at, lane, priority, next_retry_at, deadline) as
-  select id, status, updated_at, lane, priority, next_retry_at, deadline from jobs;
+create view job_requeues (id, status, at, lane, kind, priority, next_retry_at, deadline) as
+  select id, status, updated_at, lane, kind, priority, next_retry_at, deadline from jobs;
 
 create trigger job_requeues_call instead of insert on job_requeues
 begin
-  insert into job_queue (job_id, lane, priority, run_at, deadline, status)
-    select new.id, new.lane, new.priority, new.next_retry_at, new.deadline, new.status where new.status = 'RETRY'
+  insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+    select new.id, new.lane, new.kind, new.priority, new.next_retry_at, new.deadline, new.status where new.status = 'RETRY'
     on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
   -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all
-  insert into job_queue (job_id, lane, priority, run_at, deadline, status)
-    select new.id, new.lane, new.priority, w.wake_at, new.deadline, new.status from (
+  insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+    select new.id, new.lane, new.kind, new.priority, w.wake_at, new.deadline, new.status from (
       select case when count(*) = 0 or count(answered_at) > 0 then new.at
         else min(coalesce(min(until), new.deadline), coalesce(new.deadline, min(until))) end as wake_at
       from job_waits where job_id = new.id) w
@@ -440,7 +442,8 @@ create trigger jobs_requeued after update of status on jobs
 when old.status <> new.status and new.version > old.version and new.prev_status = old.status
   and (new.status = 'RETRY' or new.status = 'PARKED' or new.status = 'WAITING_FOR_APPROVAL')
 begin
-  insert into job_requeues values (new.id, new.status, new.updated_at, new.lane, new.priority, new.next_retry_at, new.deadline);
+  insert into job_requeues
+    values (new.id, new.status, new.updated_at, new.lane, new.kind, new.priority, new.next_retry_at, new.deadline);
 end;
 
 -- Ad-hoc SQL changed a status and nothing else. The inner UPDATE does not name `status`, so it fires neither this trigger nor
@@ -498,7 +501,7 @@ begin
       else new.error_kind end,
     note = (select payload from job_events where job_id = new.id order by version desc limit 1)
   where id = new.id;
-  insert into job_requeues select id, status, updated_at, lane, priority, next_retry_at, deadline from jobs
+  insert into job_requeues select id, status, updated_at, lane, kind, priority, next_retry_at, deadline from jobs
     where id = new.id and status in ('RETRY', 'PARKED', 'WAITING_FOR_APPROVAL');
 end;
 
@@ -519,8 +522,8 @@ end;
 create trigger job_waits_answered after update of answered_at on job_waits
 when old.answered_at is null and new.answered_at is not null
 begin
-  insert into job_queue (job_id, lane, priority, run_at, deadline, status)
-    select j.id, j.lane, j.priority, min(new.answered_at, (select now from clock)), j.deadline, j.status from jobs j
+  insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
+    select j.id, j.lane, j.kind, j.priority, min(new.answered_at, (select now from clock)), j.deadline, j.status from jobs j
     where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
     on conflict (job_id) do update set run_at = min(job_queue.run_at, excluded.run_at);
 end;
