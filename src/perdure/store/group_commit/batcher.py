@@ -72,9 +72,9 @@ class Batcher(Generic[Item, Result]):
         A caller that is cancelled before the write of its item begins takes it back; later the item is written all the same.
         Raises StoreUnreachable if the connection is lost and stays so.
         """
-        return await self._submit(item, waits=True)
+        return await self._queued(item, waits=True)
 
-    async def _submit(self, item: Item, *, waits: bool) -> Result:
+    def _queued(self, item: Item, *, waits: bool) -> asyncio.Future[Result]:
         if self._closed:
             raise StoreUnreachable("the store is closed")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -86,7 +86,7 @@ class Batcher(Generic[Item, Result]):
                 self._start(self._second)
             else:
                 self._connect_soon(self._second)
-        return await future
+        return future
 
     async def submit_many(self, items: Sequence[Item]) -> list[Result | Exception]:
         """`submit` for each of these items: for each, in their order, its result or its refusal.
@@ -100,7 +100,7 @@ class Batcher(Generic[Item, Result]):
         too_large = len(items) > self._limit or sum(map(self._writer.size, items)) > MOST_TEXT
         if busy or too_large or len(subjects) < len(items):
             # an exception that is no Exception comes from a cancellation, which ends this call as well
-            calls = [self._submit(item, waits=False) for item in items]
+            calls = [self._queued(item, waits=False) for item in items]
             return await asyncio.gather(*calls, return_exceptions=True)  # type: ignore[return-value]
         task = asyncio.get_running_loop().create_task(self._write_together(items, subjects))
         self._writes[self._first] = task
