@@ -268,7 +268,7 @@ OF_THE_QUEUE = [
     ),
 ]
 OF_THE_REST = [
-    Harm(each("failure-missing", "failed", "dead", "late"), "delete from job_failures"),
+    Harm(each("failure-missing", "failed", "dead", "late", "gone", "never"), "delete from job_failures"),
     Harm({"failure-stale completed"}, listed("completed")),
     Harm({"failure-differs dead"}, "update job_failures set status = 'FAILED' where job_id = {dead}"),
     Harm(

@@ -13,12 +13,13 @@ import pytest
 import pytest_asyncio
 
 from perdure.model.jobs import JobFilter
+from perdure.model.states import Status
 from perdure.store.open import open_store
 from perdure.store.postgres.engine.connections import POOLED
 from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
-from tests.conformance.sql_shell import open_shell
+from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import HOUR, KINDS, NOTE, S, claim, enqueue, event, new_job, outcome, run_to, started
 from tests.postgres_server import PostgresServer
 
@@ -142,8 +143,8 @@ async def cost(url: str, act: Act) -> dict[str, int]:
     await act(store)
     await store.close()  # a session reports what it read when it ends
     async with open_shell(url) as shell:
-        if int((await shell.run("select current_setting('server_version_num') as v"))[0]["v"]) < 150_000:
-            await asyncio.sleep(1)  # PostgreSQL 14 hands out figures that may be half a second old
+        if await before_15(shell):
+            await asyncio.sleep(1)
     after = await postgres_scans(url)
     return {name: after[name] - before[name] for name in after}
 
@@ -171,6 +172,7 @@ LISTS = {
     "running": JobFilter(statuses=(S.RUNNING,)),
     "pending": JobFilter(statuses=(S.PENDING,)),
     "failed": JobFilter(statuses=(S.FAILED, S.DEADLETTER)),
+    "cancelled": JobFilter(statuses=(S.CANCELLED,)),
     "newest": JobFilter(),
 }
 
@@ -181,6 +183,53 @@ async def test_postgres_lists_without_reading_history(old_postgres_url: str, nam
         await shell.run("analyze")
     read = await cost(old_postgres_url, lambda store: store.jobs.list_jobs(LISTS[name], limit=20))
     assert read["jobs"] == 0
+
+
+async def rows_read(url: str, act: Act, *tables: str) -> int:
+    """How many rows of these tables an act reads, by scanning or through their indexes."""
+    names = ", ".join(f"'{table}'" for table in tables)
+    sql = (
+        "select coalesce(sum(t.seq_tup_read + coalesce(i.n, 0)), 0)::int as n from pg_stat_user_tables t left join "
+        "(select relid, sum(idx_tup_read) as n from pg_stat_user_indexes group by relid) i using (relid) "
+        f"where t.schemaname = 'perdure' and t.relname in ({names})"
+    )
+    figures = []
+    for step in (None, act):
+        if step is not None:
+            store = await open_store(url)
+            await step(store)
+            await store.close()
+        async with open_shell(url) as shell:
+            await asyncio.sleep(1 if await before_15(shell) else 0)
+            await shell.run("select pg_stat_clear_snapshot()")
+            figures.append(int((await shell.run(sql))[0]["n"]))
+    return figures[1] - figures[0]
+
+
+async def before_15(shell: Shell) -> bool:
+    """PostgreSQL 14 hands out figures that may be half a second old."""
+    return int((await shell.run("select current_setting('server_version_num') as v"))[0]["v"]) < 150_000
+
+
+@pytest.mark.parametrize("status", [S.FAILED, S.DEADLETTER, S.CANCELLED])
+async def test_postgres_lists_a_rare_end_without_reading_the_others(old_postgres_url: str, status: Status) -> None:
+    """Of 20,000 finished jobs, of which all but a few were cancelled."""
+    async with open_shell(old_postgres_url) as shell:
+        await shell.run("analyze")
+    filter = JobFilter(statuses=(status,))
+    read = await rows_read(old_postgres_url, lambda s: s.jobs.list_jobs(filter, limit=20), "jobs", "job_failures")
+    assert read <= 100
+
+
+async def test_sqlite_lists_ends_by_an_index(sqlite_url: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = plan(connection, load_statements("perdure.store.sqlite")["failed_ids"])
+    finally:
+        connection.close()
+    searched = [step for step in steps if "job_failures" in step]
+    assert len(searched) == 3, steps
+    assert all(step.endswith("INDEX job_failures_status (status=? AND job_id<?)") for step in searched), steps
 
 
 @pytest.mark.parametrize("name", [name for name in LISTS if LISTS[name].statuses])

@@ -20,7 +20,7 @@ import asyncpg
 
 from perdure import App, Finding
 from perdure.chaos import invariants as chaos
-from perdure.model.states import FAILURES, LEASED, Status
+from perdure.model.states import LEASED, WITHOUT_RESULT, Status
 from perdure.store import rows as shapes
 from perdure.store.postgres.engine.codec import CODEC as POSTGRES
 from perdure.store.rows import Codec
@@ -275,7 +275,7 @@ def _of_the_row(case: Case) -> Iterator[str]:
     head = case.moves[-1]["version"] if case.status.leased and case.moves else len(case.events)
     if case.job["version"] != head:
         yield f"the row's own version is {case.job['version']}, the log says {head}"
-    if bool(case.failures) != (case.status in FAILURES):
+    if bool(case.failures) != (case.status in WITHOUT_RESULT):
         yield f"job_failures has {len(case.failures)} rows in {case.status}"
 
 

@@ -115,8 +115,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "another lane, kind, priority, deadline, time or status in the queue than on the job", "the queue follows the job"
         ),
         "queue-stale": FaultKind("a queue row of a job that is running or has ended", "the row is deleted"),
-        "failure-missing": FaultKind("a FAILED or DEADLETTER job that is not in the list of failures", "it is listed"),
-        "failure-stale": FaultKind("a job in the list of failures that did not fail", "it leaves the list"),
+        "failure-missing": FaultKind("a FAILED, DEADLETTER or CANCELLED job that is not in the list of failures", "it is listed"),
+        "failure-stale": FaultKind("a job in the list of failures that did not fail and was not cancelled", "it leaves the list"),
         "failure-differs": FaultKind("the list of failures has another status than the job", "the list follows the job"),
         "state-missing": FaultKind("the log has a checkpoint or usage, and the job has not", "both are computed from the log"),
         "state-differs": FaultKind("other tokens, cost or checkpoint than the log says", "they are computed from the log"),

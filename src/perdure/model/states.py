@@ -88,6 +88,7 @@ CAUSES: MappingProxyType[tuple[Status, Status], str] = MappingProxyType(
 TERMINAL = frozenset(s for s, targets in TRANSITIONS.items() if not targets)
 LEASED = frozenset({S.RUNNING, S.WAITING})
 FAILURES = frozenset({S.FAILED, S.DEADLETTER})
+WITHOUT_RESULT = FAILURES | {S.CANCELLED}
 CLAIMABLE = frozenset({S.PENDING, S.RETRY, S.PARKED, S.WAITING_FOR_APPROVAL})
 
 # The names in the design documents, accepted wherever a status is typed as a filter.

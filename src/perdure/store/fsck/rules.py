@@ -13,7 +13,7 @@ from uuid import UUID
 
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.jobs import Wait, lane_of
-from perdure.model.states import FAILURES, Status
+from perdure.model.states import FAILURES, WITHOUT_RESULT, Status
 from perdure.model.waits import WaitFault, kind_of
 from perdure.store.fsck.log_check import Log, status_of
 from perdure.store.rows import Codec, Row
@@ -373,8 +373,8 @@ def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, da
 
 
 def _of_the_failure(case: Case, job: Row, status: Status) -> Iterator[Fault]:
-    """The list of failures has exactly those that failed."""
-    row, failed = case.row("failures"), status in FAILURES
+    """The list of failures has exactly those that failed or were cancelled."""
+    row, failed = case.row("failures"), status in WITHOUT_RESULT
     listed = Repair(
         "put_failure",
         {"job_id": case.key, "status": status.value, "finished_at": case.time(job, "finished_at")},

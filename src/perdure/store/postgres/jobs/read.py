@@ -19,10 +19,11 @@ SOURCES: dict[Status, tuple[str, ...]] = {
     Status.WAITING: ("claims",),
     Status.PARKED: ("waits", "due"),  # without any wait it is due at once
     Status.WAITING_FOR_APPROVAL: ("waits", "due"),
-    Status.FAILED: ("failures",),
-    Status.DEADLETTER: ("failures",),
+    Status.FAILED: ("FAILED",),
+    Status.DEADLETTER: ("DEADLETTER",),
+    Status.CANCELLED: ("CANCELLED",),
 }
-"""The tables that name every job of a state; a state that is missing here is found in `jobs` alone."""
+"""The tables, or parts of `job_failures`, that name every job of a state; one that is missing here is found in `jobs` alone."""
 
 
 def job_of_row(row: Row) -> Job:

@@ -23,7 +23,7 @@ from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_has
   'enable_bitmapscan', 'enable_material']) name
 
 -- name: list_jobs
--- sources: all, or kind (the one that is asked for), or any of queue, due (the part of it that is), claims, waits and failures:
+-- sources: all, or kind (the one that is asked for), or any of queue, due (the part of it that is), claims, waits, FAILED, DEADLETTER and CANCELLED:
 -- the small tables that name the jobs of some states. Filters that are null match any job.
 -- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
@@ -50,8 +50,14 @@ from (
       (select job_id from perdure.job_waits where 'waits' = any (:sources) and (:before::uuid is null or job_id < :before)
         order by 1 desc)
       union all
-      (select job_id from perdure.job_failures where 'failures' = any (:sources) and (:before::uuid is null or job_id < :before)
-        order by 1 desc)
+      (select job_id from perdure.job_failures where 'FAILED' = any (:sources) and status = 'FAILED'
+        and (:before::uuid is null or job_id < :before) order by 1 desc)
+      union all
+      (select job_id from perdure.job_failures where 'DEADLETTER' = any (:sources) and status = 'DEADLETTER'
+        and (:before::uuid is null or job_id < :before) order by 1 desc)
+      union all
+      (select job_id from perdure.job_failures where 'CANCELLED' = any (:sources) and status = 'CANCELLED'
+        and (:before::uuid is null or job_id < :before) order by 1 desc)
     ) named order by job_id desc
   ) page join perdure.jobs i on i.id = any (array[page.job_id])
   where i.tenant_id = :tenant_id
@@ -88,7 +94,7 @@ from (
   union select job_id from perdure.job_queue where 'due' = any (:sources) and run_at <= perdure.db_now()
   union select job_id from perdure.job_claims where 'claims' = any (:sources)
   union select job_id from perdure.job_waits where 'waits' = any (:sources)
-  union select job_id from perdure.job_failures where 'failures' = any (:sources)
+  union select job_id from perdure.job_failures where status::text = any (:sources)
 ) named cross join lateral (select * from perdure.jobs where id = named.job_id offset 0) j
 where j.tenant_id = :tenant_id
   and (:statuses::text[] is null or j.status::text = any(:statuses)) and (:kinds::text[] is null or j.kind = any(:kinds))

@@ -64,5 +64,6 @@ def retry_now(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, 
     if job.status not in (Status.RETRY, Status.PENDING):
         raise not_retryable(job_id, job.status)
     if conn.execute(SQL["make_due"], {"job_id": job.id, "now": now}).rowcount == 1:
-        job.write_event(conn, now, "made_due", note)
+        # the event comes last: its time is that of the change
         conn.execute(SQL["make_due_job"], {"job_id": job.id, "now": now})
+        job.write_event(conn, now, "made_due", note)

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.jobs import JobFilter
-from perdure.model.states import FAILURES, LEASED, TERMINAL, Status
+from perdure.model.states import LEASED, TERMINAL, WITHOUT_RESULT, Status
 from perdure.store.rows import Row
 from perdure.store.sqlite.engine.codec import json_list, micros
 from perdure.store.sqlite.engine.statements import SQL
@@ -20,7 +20,7 @@ _SOURCES: tuple[tuple[frozenset[Status], str], ...] = (
     (LEASED, "leased_ids"),
     (frozenset({Status.PENDING, Status.RETRY}), "queued_ids"),
     (frozenset(Status) - TERMINAL, "live_ids"),
-    (FAILURES, "failed_ids"),
+    (WITHOUT_RESULT, "failed_ids"),
 )
 
 
@@ -60,7 +60,7 @@ def list_jobs(
     rows: list[Row] = []
     step = limit
     while len(rows) < limit:
-        ids = [row["job_id"] for row in conn.execute(SQL[source], {"before": start, "limit": step})]
+        ids = [row["job_id"] for row in conn.execute(SQL[source], values | {"before": start, "limit": step})]
         some = values | {"ids": json.dumps(ids), "limit": limit - len(rows)}
         rows += conn.execute(SQL["list_some_jobs"], some)
         if len(ids) < step:

@@ -85,7 +85,15 @@ order by job_id desc limit :limit
 
 -- name: failed_ids
 -- only: sqlite see list_some_jobs
-select job_id from job_failures where job_id < coalesce(:before, 'g') order by job_id desc limit :limit
+select * from (select job_id from job_failures where status = 'FAILED' and job_id < coalesce(:before, 'g')
+  and 'FAILED' in (select value from json_each(:statuses)) order by job_id desc limit :limit)
+union all
+select * from (select job_id from job_failures where status = 'DEADLETTER' and job_id < coalesce(:before, 'g')
+  and 'DEADLETTER' in (select value from json_each(:statuses)) order by job_id desc limit :limit)
+union all
+select * from (select job_id from job_failures where status = 'CANCELLED' and job_id < coalesce(:before, 'g')
+  and 'CANCELLED' in (select value from json_each(:statuses)) order by job_id desc limit :limit)
+order by job_id desc limit :limit
 
 -- name: count_jobs
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n

@@ -7,7 +7,7 @@
 --   job_waits      transient: one row per open wait of a job (timer, approval, question, ...); an answer sets answered_at
 --   job_state      checkpoint, progress, tokens, cost of a job
 --   job_runs       a view, one row per finished attempt: over job_incomplete_runs, and the events of attempts that completed
---   job_failures   FAILED and DEADLETTER jobs, so that "the last failures" never scans history
+--   job_failures   FAILED, DEADLETTER and CANCELLED jobs, so that no list of them reads history
 --   leaders        one row per chore that one worker at a time does
 --   approvals, workers, prune_batch, schema_migrations
 --
@@ -206,7 +206,7 @@ create table perdure.job_failures (
   status perdure.job_status not null,
   finished_at timestamptz not null
 );
-create index job_failures_latest on perdure.job_failures (status, finished_at);
+create index job_failures_status on perdure.job_failures (status, job_id);
 
 create table perdure.workers (
   id text primary key,
@@ -406,7 +406,7 @@ begin
     bool_or(was <> became and became in ('PARKED', 'WAITING_FOR_APPROVAL')),
     bool_or(was <> became and became in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')),
     bool_or(was <> became and became in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') and was not in ('RUNNING', 'WAITING')),
-    bool_or(was <> became and became in ('FAILED', 'DEADLETTER'))
+    bool_or(was <> became and became in ('FAILED', 'DEADLETTER', 'CANCELLED'))
   into some_same, some_left, some_retry, some_suspended, some_ended, some_ended_unheld, some_failed
   from (select distinct prev_status as was, status as became from new_t) pairs;
   if some_same is null then  -- no row at all
@@ -471,7 +471,7 @@ begin
   end if;
   if some_failed then
     insert into perdure.job_failures (job_id, status, finished_at)
-      select id, status, finished_at from new_t where prev_status <> status and status in ('FAILED', 'DEADLETTER');
+      select id, status, finished_at from new_t where prev_status <> status and status in ('FAILED', 'DEADLETTER', 'CANCELLED');
   end if;
   return null;
 end $$;

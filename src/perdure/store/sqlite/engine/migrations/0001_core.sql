@@ -195,7 +195,7 @@ create table job_failures (
   status text not null,
   finished_at integer not null
 ) strict, without rowid;
-create index job_failures_latest on job_failures (status, finished_at);
+create index job_failures_status on job_failures (status, job_id);
 
 create table workers (
   id text not null primary key,
@@ -412,7 +412,7 @@ begin
 end;
 
 create trigger jobs_ended_failed after update of finished_at on jobs
-when old.finished_at is null and new.finished_at is not null and (new.status = 'FAILED' or new.status = 'DEADLETTER')
+when old.finished_at is null and new.finished_at is not null and new.status <> 'COMPLETED'
 begin
   insert into job_failures (job_id, status, finished_at) values (new.id, new.status, new.finished_at)
     on conflict (job_id) do nothing;
