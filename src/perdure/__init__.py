@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         UnsupportedTransaction,
         Verdict,
         VersionMismatch,
+        WaitInsideJob,
         WaitTimeout,
         WorkerNotFound,
         WrongToken,
@@ -171,6 +172,7 @@ __all__ = [
     "UnsupportedTransaction",
     "Verdict",
     "VersionMismatch",
+    "WaitInsideJob",
     "WaitTimeout",
     "Worker",
     "WorkerNotFound",
@@ -192,7 +194,8 @@ _HOMES = {
         "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound "
         "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken RealJobs Retry SchemaMissing "
         "SchemaOutdated SchemaTooNew Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended "
-        "TooLarge TooManyHung UnknownHandler UnknownOutcome UnsupportedTransaction Verdict VersionMismatch WaitTimeout "
+        "TooLarge TooManyHung UnknownHandler UnknownOutcome UnsupportedTransaction Verdict VersionMismatch WaitInsideJob "
+        "WaitTimeout "
         "WorkerNotFound WrongToken"
     ),
     "perdure.model.events": "Event",

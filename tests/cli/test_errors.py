@@ -71,6 +71,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.JobError: 1,
     errors.JobFailed: 6,
     errors.JobCancelled: 7,
+    errors.WaitInsideJob: 1,
     errors.WaitTimeout: 8,
     errors.Verdict: 1,
     errors.Retry: 1,

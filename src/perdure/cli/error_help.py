@@ -67,6 +67,8 @@ ADVICE: dict[str, str] = {
     "job-error": "Catch one of the three below it.",
     "job-failed": "`error.job` is the record, `error.kind` says why. `perdure jobs rerun` runs it again as a new job.",
     "job-cancelled": "`error.job` is the record, with who cancelled it and why.",
+    "wait-inside-job": 'Wait without a slot: `while not (await handle.status()).terminal: await ctx.sleep("child", "10s")`, then '
+    "`result()`. The sleeps park the job. Or give `result()` a timeout, if the other job surely has a slot.",
     "wait-timeout": "Wait again: a timeout does not touch the job. `perdure jobs explain` says what it waits for; one that stays "
     "PENDING waits for a worker of its queue, which `perdure worker start` starts.",
     "verdict": "Catch or raise one of the four below it.",

@@ -50,6 +50,9 @@ class Handle(Generic[O_co]):
 
         timeout: seconds or text; None waits without a limit. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout, and
         InvalidInput if the result does not fit its type. A timeout does not change the job.
+
+        In a handler, and in what it calls, a limit must be given unless the job is finished, else it raises WaitInsideJob: the
+        handler keeps its slot, which may be the only one for that job.
         """
         value: O_co = await self._client.result(self.id, timeout=timeout, output_type=self._output_type)
         return value

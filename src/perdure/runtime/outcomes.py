@@ -16,6 +16,7 @@ from perdure.model.errors import (
     StepChanged,
     StoreError,
     UnknownOutcome,
+    WaitInsideJob,
 )
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
@@ -62,7 +63,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _failed(error.message, "denied")
         case UnknownOutcome():
             return _failed(error.message, "unknown_outcome")
-        case StepChanged() | InvalidInput():
+        case StepChanged() | InvalidInput() | WaitInsideJob():
             return _failed(describe(error), "fatal")
         case AttemptTimeout() if error.final:
             return _failed(str(error), "timeout")

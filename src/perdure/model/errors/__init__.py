@@ -50,6 +50,7 @@ PerdureError
 ├── JobError                     raised by result()
 │   ├── JobFailed                job-failed
 │   ├── JobCancelled             job-cancelled
+│   ├── WaitInsideJob            wait-inside-job
 │   └── WaitTimeout              wait-timeout
 └── Verdict                      raised by or inside handlers
     ├── Retry  Fail  Snooze
@@ -83,7 +84,7 @@ from perdure.model.errors.jobs import (
     JobPruned,
     VersionMismatch,
 )
-from perdure.model.errors.results import JobCancelled, JobError, JobFailed, WaitTimeout
+from perdure.model.errors.results import JobCancelled, JobError, JobFailed, WaitInsideJob, WaitTimeout
 from perdure.model.errors.schema import (
     ForeignDatabase,
     MigrationChanged,
@@ -153,6 +154,7 @@ __all__ = [
     "UnsupportedTransaction",
     "Verdict",
     "VersionMismatch",
+    "WaitInsideJob",
     "WaitTimeout",
     "WorkerNotFound",
     "WrongToken",

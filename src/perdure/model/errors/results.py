@@ -34,6 +34,13 @@ class JobCancelled(JobError):
         self.job = job
 
 
+class WaitInsideJob(JobError):
+    """A handler waits without a limit for the end of another job: it keeps its slot, and if all slots wait like this, the other
+    job never starts."""
+
+    code = "wait-inside-job"
+
+
 class WaitTimeout(JobError, TimeoutError):
     """The job did not finish in time; it is not cancelled."""
 

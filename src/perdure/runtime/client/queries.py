@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from perdure.model.comparison import JobDiff, compare
+from perdure.model.current_attempt import current_attempt
 from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
@@ -18,6 +19,7 @@ from perdure.model.states import FAILURES, Status, parse_status
 from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.client.base import ClientPart, JobId
+from perdure.runtime.client.wait import finished_already, is_of
 from perdure.runtime.explain.explain import explain
 from perdure.runtime.validation import check_moment, check_seconds
 from perdure.store.follow import follow
@@ -120,14 +122,18 @@ class JobQueries(ClientPart):
             yield event
 
     async def wait(self, job_id: JobId, *, timeout: Duration | None = None) -> Job:
-        """Wait until the job is finished and return it. Raises WaitTimeout, which does not change the job."""
+        """Wait until the job is finished and return it. Raises WaitTimeout, which does not change the job; WaitInsideJob, in a
+        handler and what it calls, where the job is not finished and no timeout is given."""
         limit = None if timeout is None else check_seconds(timeout, "timeout")
-        store = await self._store()
-        return await self._scope.holder.backend.wait(store, await self._id(job_id), limit)
+        store, id = await self._store(), await self._id(job_id)
+        own = current_attempt.get()
+        if own is not None and limit is None and await is_of(store, own.id):
+            return await finished_already(store, id)
+        return await self._scope.holder.backend.wait(store, id, limit)
 
     async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
         """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout,
-        and InvalidInput if it does not fit its type."""
+        WaitInsideJob, and InvalidInput if it does not fit its type."""
         job = await self.wait(job_id, timeout=timeout)
         if job.status in FAILURES:
             raise JobFailed(job)

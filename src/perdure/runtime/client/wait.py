@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from perdure.model.errors import PerdureError, WaitTimeout
+from perdure.model.errors import JobNotFound, PerdureError, WaitInsideJob, WaitTimeout
 from perdure.model.jobs import Job
 from perdure.model.states import Status
 from perdure.runtime.explain.explain import explain
@@ -28,6 +28,27 @@ async def wait_for_end(store: Store, job_id: UUID, seconds: float | None) -> Job
         why, hints = await _why_pending(store, job)
         hint = "\n".join([*hints, f"see why: perdure jobs explain {job.short_id}"])
         raise WaitTimeout(f"{late}. {why}It is kept, not cancelled", hint=hint) from None
+
+
+async def is_of(store: Store, job_id: UUID) -> bool:
+    """Whether the job is in this store."""
+    try:
+        await store.jobs.get_job(job_id)
+    except JobNotFound:
+        return False
+    return True
+
+
+async def finished_already(store: Store, job_id: UUID) -> Job:
+    """The job, which must be finished: a handler asks, whose slot the job may need. Raises WaitInsideJob, JobNotFound."""
+    job = await store.jobs.get_job(job_id)
+    if job.status.terminal:
+        return job
+    raise WaitInsideJob(
+        f"a handler waits without a limit for job …{job.short_id} {job.kind}, which is {job.status}: the slot it keeps "
+        "may be the one that this job needs; wait in ctx.sleep until it has ended, or give a timeout",
+        hint='while not (await handle.status()).terminal: await ctx.sleep("child", "10s")',
+    )
 
 
 async def _why_pending(store: Store, job: Job) -> tuple[str, list[str]]:

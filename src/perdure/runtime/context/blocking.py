@@ -16,6 +16,7 @@ from perdure.model.errors import InvalidInput, Suspended
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 
 P = ParamSpec("P")
@@ -74,10 +75,19 @@ class BlockingContext:
         key: str | None = None,
         on_change: OnChange | None = None,
         on_unknown: OnUnknown | None = None,
+        unknown_on: ErrorClasses | None = None,
+        known_on: ErrorClasses | None = None,
     ) -> BlockingContext:
         """See `JobContext.options`."""
         other = self._ctx.options(
-            retries=retries, backoff=backoff, timeout=timeout, key=key, on_change=on_change, on_unknown=on_unknown
+            retries=retries,
+            backoff=backoff,
+            timeout=timeout,
+            key=key,
+            on_change=on_change,
+            on_unknown=on_unknown,
+            unknown_on=unknown_on,
+            known_on=known_on,
         )
         return BlockingContext(other, self._loop)
 

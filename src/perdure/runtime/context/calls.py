@@ -17,6 +17,7 @@ from perdure.model.events import NewEvent
 from perdure.runtime import codec, observer
 from perdure.runtime.context.approvals import ask_what_happened
 from perdure.runtime.context.current_call import idempotency_key_of, running_call
+from perdure.runtime.context.lost_answers import outcome_known
 from perdure.runtime.context.names import Keys
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.outcomes import describe
@@ -72,8 +73,6 @@ class _Tool(CallKind):
 
     def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
         del count, last
-        if isinstance(error, TimeoutError):
-            return None  # cut off by us or by the other side: the outcome is unknown
         return tool_event("tool_failed", call, f'"error":{json.dumps(describe(error))}')
 
     def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
@@ -160,10 +159,11 @@ class Caller:
                 return await self._once(call, options), earlier + 1
             except Exception as error:
                 last = earlier == options.retries or isinstance(error, Fail | Snooze | Denied)
-                event = kind.failed(call, error, earlier + 1, last=last)
+                known = not kind.has_side_effect or outcome_known(error, options.unknown_on, options.known_on)
+                event = kind.failed(call, error, earlier + 1, last=last) if known else None
                 if event is not None:
                     await run.record([event])
-                if last or (event is None and kind.has_side_effect):
+                if last or not known:
                     raise
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
                 await run.clock.sleep(options.backoff.delay(earlier) if asked is None else asked)

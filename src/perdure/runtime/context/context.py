@@ -22,6 +22,7 @@ from perdure.runtime.context import approvals
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.calls import STEP, TOOL, Caller
 from perdure.runtime.context.current_call import idempotency_key_of
+from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
 from perdure.runtime.context.waits import wait_once
 from perdure.runtime.run import Run
@@ -102,17 +103,28 @@ class JobContext:
         key: str | None = None,
         on_change: OnChange | None = None,
         on_unknown: OnUnknown | None = None,
+        unknown_on: ErrorClasses | None = None,
+        known_on: ErrorClasses | None = None,
     ) -> JobContext:
         """The same context with other options for the calls made through it.
 
         retries: how often a function that raised is called again in this attempt, after `backoff`. timeout: seconds of one call.
         key: distinguishes parallel calls of one name. on_change: what to do when a recorded call comes with other arguments:
-        "fail" naming it, "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`. Raises InvalidInput.
+        "fail" naming it, "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`.
+        unknown_on, known_on: classes of errors after which a tool may have had its effect, or had not, in addition to
+        those of the usual clients. Raises InvalidInput.
         """
         other = JobContext(self._run)
         other._caller = self._caller  # it counts how often a name was used
         other._options = self._options.changed(
-            retries=retries, backoff=backoff, timeout=timeout, key=key, on_change=on_change, on_unknown=on_unknown
+            retries=retries,
+            backoff=backoff,
+            timeout=timeout,
+            key=key,
+            on_change=on_change,
+            on_unknown=on_unknown,
+            unknown_on=unknown_on,
+            known_on=known_on,
         )
         return other
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from perdure.model.errors import InvalidInput
 from perdure.model.timing import Backoff, Duration
+from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.names import UNSTORABLE
 from perdure.runtime.validation import check_backoff, check_retries, check_seconds, check_word
 
@@ -26,6 +27,8 @@ class CallOptions:
     key: str | None = None
     on_change: OnChange = "fail"
     on_unknown: OnUnknown = "ask"
+    unknown_on: ErrorClasses = ()
+    known_on: ErrorClasses = ()
 
     def changed(
         self,
@@ -36,6 +39,8 @@ class CallOptions:
         key: str | None,
         on_change: OnChange | None,
         on_unknown: OnUnknown | None,
+        unknown_on: ErrorClasses | None,
+        known_on: ErrorClasses | None,
     ) -> CallOptions:
         """These options with those that are given, None for the others. Raises InvalidInput."""
         if key is not None and (len(str(key)) > 400 or UNSTORABLE.search(str(key))):
@@ -43,11 +48,20 @@ class CallOptions:
         given: dict[str, Any] = {"key": key, "on_change": on_change, "on_unknown": on_unknown}
         given["retries"] = None if retries is None else check_retries(retries, "retries", most=1000)
         given["backoff"] = None if backoff is None else check_backoff(backoff)
+        given["unknown_on"] = None if unknown_on is None else _check_classes(unknown_on, "unknown_on")
+        given["known_on"] = None if known_on is None else _check_classes(known_on, "known_on")
         given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
         changed = replace(self, **{name: value for name, value in given.items() if value is not None})
         check_word(changed.on_change, "on_change", OnChange)
         check_word(changed.on_unknown, "on_unknown", OnUnknown)
         return changed
+
+
+def _check_classes(value: Any, name: str) -> ErrorClasses:
+    classes = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes):
+        raise InvalidInput(f"{name} is a class of errors, or a tuple of them, got {value!r:.120}")
+    return classes
 
 
 DEFAULTS = CallOptions()

@@ -16,7 +16,7 @@ import asyncpg
 from perdure.model.errors import PerdureError
 from perdure.store.group_commit.retry import Failure
 from perdure.store.postgres.engine.codec import read_time, write_time
-from perdure.store.postgres.engine.driver_errors import NotConnected, error_text, failure_of
+from perdure.store.postgres.engine.driver_errors import READ_ONLY, NotConnected, error_text, failure_of
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -98,9 +98,9 @@ def _pooled_class() -> type[Connection]:
 
 
 def breaks(error: BaseException) -> bool:
-    """Whether a connection is of no more use after this: it is lost, or the caller was cancelled in the middle of a statement,
-    so that the outcome is unknown."""
-    return not isinstance(error, Exception) or failure_of(error) is Failure.LOST
+    """Whether a connection is of no more use after this: it is lost, or takes no writes, or the caller was cancelled in the
+    middle of a statement, so that the outcome is unknown."""
+    return not isinstance(error, Exception) or isinstance(error, READ_ONLY) or failure_of(error) is Failure.LOST
 
 
 @asynccontextmanager

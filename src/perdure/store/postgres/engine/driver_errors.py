@@ -48,6 +48,11 @@ DAMAGED = (asyncpg.IntegrityConstraintViolationError, asyncpg.InvalidTextReprese
 """What a job raises whose rows were changed by hand."""
 
 
+READ_ONLY = asyncpg.ReadOnlySQLTransactionError
+"""The session takes no writes: its server became a standby, or it was opened while the database was set so. It may stay so for as
+long as it lives, so it is replaced like a lost one; but nothing was written."""
+
+
 class Restart(Exception):
     """What a transaction found does not fit together because the job moved meanwhile: it must begin again."""
 
@@ -60,7 +65,7 @@ def failure_of(error: Exception) -> Failure:
     """The kind of an error."""
     if isinstance(error, asyncpg.DataError | asyncpg.ClientConfigurationError):  # interface errors, but the caller's
         return Failure.OTHER
-    if isinstance(error, NotConnected):
+    if isinstance(error, NotConnected | READ_ONLY):
         return Failure.AWAY
     if isinstance(error, (*_LOST, asyncpg.InterfaceError)):
         return Failure.LOST
@@ -100,6 +105,11 @@ def translated(error: Exception) -> Exception:
         return StoreUnreachable(
             f"the database does not let this user do that: {error_text(error)}",
             hint="use the role that ran perdure db migrate, or grant this one what it lacks",
+        )
+    if isinstance(error, READ_ONLY):
+        return StoreUnreachable(
+            f"the database takes no writes at the moment: {error_text(error)}",
+            hint="is this a standby? Jobs go on by themselves when it takes writes again",
         )
     if isinstance(error, _DENIED) or failure_of(error) in (Failure.LOST, Failure.AWAY, Failure.CLASH):
         return StoreUnreachable(f"the database does not answer: {error_text(error)}")
