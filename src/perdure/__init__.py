@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         DuplicateHandler,
         ExtraMissing,
         Fail,
+        FileReplaced,
         ForeignDatabase,
         HandlerError,
         IdempotencyConflict,
@@ -120,6 +121,7 @@ __all__ = [
     "Explanation",
     "ExtraMissing",
     "Fail",
+    "FileReplaced",
     "Finding",
     "ForeignDatabase",
     "Handle",
@@ -189,7 +191,7 @@ _HOMES = {
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
         "AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound ConfigError Conflict "
-        "Denied DuplicateHandler ExtraMissing Fail ForeignDatabase HandlerError IdempotencyConflict "
+        "Denied DuplicateHandler ExtraMissing Fail FileReplaced ForeignDatabase HandlerError IdempotencyConflict "
         "IllegalTransition InvalidInput InvalidPriority JobCancelled JobError JobFailed JobLeased JobNotFound "
         "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound "
         "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken RealJobs Retry SchemaMissing "

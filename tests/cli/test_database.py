@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -301,6 +303,19 @@ class TestDoctor:
 
     def test_nothing_there_yet_is_no_fault(self, perdure: Perdure) -> None:
         assert "! database  there is no file perdure.db yet" in perdure("doctor").out
+
+    def test_who_keeps_the_others_from_writing(self, perdure: Perdure) -> None:
+        perdure("db", "migrate")
+        program = "import fcntl, time; file = open('perdure.db-lock'); fcntl.flock(file, 2); print(flush=True); time.sleep(600)"
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            done = perdure("doctor", code=1)
+            holder.kill()
+        assert "✕ lock      the lock file of the database is held by" in done.out
+        if sys.platform == "linux":
+            assert f"process {holder.pid} (" in done.out
+        assert "lock file" not in perdure("doctor").out
 
     def test_the_database_does_not_answer(self, perdure: Perdure) -> None:
         done = perdure("doctor", "--db", "postgresql://nobody@127.0.0.1:1/x", code=1)

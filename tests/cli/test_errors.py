@@ -29,6 +29,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.StoreError: 1,
     errors.StoreUnreachable: 10,
     errors.TooManyHung: 11,
+    errors.FileReplaced: 1,
     errors.SchemaMissing: 1,
     errors.ForeignDatabase: 1,
     errors.SchemaOutdated: 1,

@@ -395,17 +395,17 @@ async def test_an_answer_does_not_wait_for_a_lock_of_another_program(
 ) -> None:
     other_program = sqlite3.connect(tmp_path / "notes.db", isolation_level=None, check_same_thread=False)
     turns = 0
-    lock = writer._lock
+    lock = writer._file_lock.acquire
 
-    def lock_and_lose() -> None:
+    def lock_and_lose(before_waiting: Callable[[], None]) -> None:
         nonlocal turns
-        lock()
+        lock(before_waiting)
         turns += 1
         if turns == 2:
             other_program.execute("begin immediate")
 
     with held(writer):
-        monkeypatch.setattr(writer, "_lock", lock_and_lose)
+        monkeypatch.setattr(writer._file_lock, "acquire", lock_and_lose)
         first = [writer.batch(note, str(n)) for n in range(MOST_ITEMS)]  # fills one
         second = writer.batch(note, "second")
     async with asyncio.timeout(3):

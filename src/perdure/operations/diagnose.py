@@ -30,6 +30,10 @@ STUCK_AFTER = 60.0
 MOST_JOBS_LOOKED_AT = 5000
 START = "perdure worker start --app module:attr"
 
+_END_HOLDER = (
+    "end that process, or continue it if it is stopped; the others wait for it for seconds, once, then write without it"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -59,6 +63,8 @@ async def diagnose(client: Client) -> AsyncGenerator[Check, None]:
         yield await _clock(client)
         if server.status == "wrong":
             return
+        if (holder := await client.database.blocked_by()) is not None:
+            yield Check("lock", "wrong", f"the lock file of the database is held by {holder}", _END_HOLDER)
         for check in await _work(client):
             yield check
     except PerdureError as error:

@@ -39,6 +39,10 @@ class Database:
         """See `Database.sizes`."""
         return self._background.run(self._database.sizes())
 
+    def blocked_by(self) -> str | None:
+        """See `Database.blocked_by`."""
+        return self._background.run(self._database.blocked_by())
+
     def fsck(self, *, fix: bool = False) -> Iterator[Finding]:
         """See `Database.fsck`."""
         return self._background.iterate(self._database.fsck(fix=fix))

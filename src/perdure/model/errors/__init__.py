@@ -7,6 +7,7 @@ PerdureError
 │   └── PortTaken                port-taken
 ├── StoreError
 │   ├── StoreUnreachable         store-unreachable
+│   ├── FileReplaced             file-replaced
 │   ├── SchemaMissing            schema-missing
 │   │   └── ForeignDatabase      foreign-database
 │   ├── SchemaOutdated           schema-outdated
@@ -94,7 +95,7 @@ from perdure.model.errors.schema import (
     SchemaTooNew,
 )
 from perdure.model.errors.steps import StepChanged, StepNotFound, UnknownOutcome
-from perdure.model.errors.store import StoreError, StoreUnreachable
+from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
 from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended, Verdict
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
@@ -111,6 +112,7 @@ __all__ = [
     "DuplicateHandler",
     "ExtraMissing",
     "Fail",
+    "FileReplaced",
     "ForeignDatabase",
     "HandlerError",
     "IdempotencyConflict",

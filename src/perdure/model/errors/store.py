@@ -15,3 +15,9 @@ class StoreUnreachable(StoreError):
     """The database does not answer; trying again later may help."""
 
     code = "store-unreachable"
+
+
+class FileReplaced(StoreError):
+    """A file of the SQLite database was deleted or replaced while a process had it open; that process writes nothing more."""
+
+    code = "file-replaced"

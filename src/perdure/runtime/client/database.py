@@ -50,6 +50,13 @@ class Database(ClientPart):
         """How much space tables and indexes take, largest first, found out without reading them. Raises as `App.open`."""
         return await (await self._store()).figures.sizes()
 
+    async def blocked_by(self) -> str | None:
+        """The process that holds the lock file of a SQLite database for longer than a moment, in words; None: none does.
+
+        It takes a second to be sure. Raises as `App.open`.
+        """
+        return await (await self._store()).checks.blocked_by()
+
     def fsck(self, *, fix: bool = False) -> Fsck:
         """Check that every job fits its log, that no row is missing or left over, and that the schema is whole:
         `async for finding in app.database.fsck()`. A database without damage gives only notes (`finding.note`).

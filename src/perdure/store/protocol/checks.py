@@ -24,6 +24,12 @@ class CheckStore(Protocol):
         """
         ...
 
+    async def blocked_by(self) -> str | None:
+        """What keeps the processes of perdure from taking turns in writing, for longer than a moment: 'process 12 (python
+        app.py, stopped)' or 'an unknown process'. None: nothing does, as on PostgreSQL and in memory, where they take no turns.
+        """
+        ...
+
     async def repair(self, job_id: UUID | None) -> list[Finding]:
         """Repair what is safe of one job and return its findings, repaired ones with fixed=True; job_id None: the same for the
         findings that belong to no job.

@@ -30,6 +30,10 @@ class PostgresChecks(FsckRunner):
         """See `protocol.SchemaStore.check_schema`."""
         await self._schema.check_schema()
 
+    async def blocked_by(self) -> str | None:
+        """See `protocol.CheckStore.blocked_by`."""
+        return None
+
     async def _schema_faults(self) -> list[Fault]:
         async def work(tx: Transaction) -> list[Fault]:
             found = faults_of_the_schema(await tx.rows("schema_objects"))

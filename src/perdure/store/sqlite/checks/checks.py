@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Collection, Sequence
 from typing import cast
@@ -14,6 +15,7 @@ from perdure.store.rows import Row
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, stored
 from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.engine.file_lock import held_by
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.schema.schema import SqliteSchema
 from perdure.store.sqlite.schema.schema_check import faults_of_the_schema
@@ -30,6 +32,10 @@ class SqliteChecks(FsckRunner):
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
         await self._schema.check_schema()
+
+    async def blocked_by(self) -> str | None:
+        """See `protocol.CheckStore.blocked_by`."""
+        return None if self._engine.path is None else await asyncio.to_thread(held_by, self._engine.path)
 
     async def _schema_faults(self) -> list[Fault]:
         def read(conn: sqlite3.Connection) -> list[Fault]:

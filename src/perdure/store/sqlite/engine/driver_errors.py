@@ -13,6 +13,7 @@ from perdure.model.errors import (
     StoreError,
     StoreUnreachable,
 )
+from perdure.store.sqlite.engine.lock_holders import holders_of
 
 BUSY_SECONDS = 5.0
 """How long the lock of another program is waited for; perdure's own processes queue up at the lock file."""
@@ -58,8 +59,8 @@ def translated(error: Exception, where: str) -> PerdureError:
         return StoreUnreachable(f"{where}: the disk is full; nothing was written", hint="free some space and try again")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreUnreachable(
-            f"{where} is locked by another program for more than {BUSY_SECONDS:g} s",
-            hint="close its transaction and try again",
+            f"{where} is locked by {holders_of(where) or 'another program'} for more than {BUSY_SECONDS:g} s",
+            hint="close its transaction and try again, or end it if it is stopped",
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")) or "readonly" in text:
         return StoreUnreachable(

@@ -19,6 +19,7 @@ from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK, Many, One
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.connection import check_sqlite_version
 from perdure.store.sqlite.engine.existing_file import check_path, inspect_file
+from perdure.store.sqlite.engine.held_files import close_unused
 from perdure.store.sqlite.engine.readers import Readers
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.engine.threads import run_in_thread
@@ -121,6 +122,7 @@ class Engine:
         await self._writer.close()
         if self._readers is not None:
             await run_in_thread(self._readers.close)
+            await run_in_thread(close_unused)
         if self._notifier is not None:
             self._notifier.close()
 

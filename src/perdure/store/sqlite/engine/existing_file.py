@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sqlite3
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,23 @@ def check_path(path: str) -> None:
     # Only its size: to open and close the file would drop the locks of this process's own connections to it.
     if 0 < _size(path) < _HEADER:
         raise not_a_database(path)
+
+
+def make_private(path: str) -> None:
+    """Make a new file, which its owner alone may read and write; give the other files of an existing one its rights.
+
+    Raises OSError.
+    """
+    real = Path(os.path.realpath(path))
+    try:
+        os.close(os.open(real, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        mode = stat.S_IMODE(real.stat().st_mode)
+        for other in (Path(f"{real}-wal"), Path(f"{real}-shm")):
+            with contextlib.suppress(FileNotFoundError):
+                found = other.stat()
+                if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
+                    other.chmod(mode)
 
 
 def inspect_file(path: str, look: Callable[[sqlite3.Connection, str], None], *, absent: bool) -> None:

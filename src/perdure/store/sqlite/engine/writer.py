@@ -3,7 +3,8 @@
 There is no timer: while one commit is on its way to the disk, the next batch gathers. Callers are answered after the commit,
 never before; where the next transaction is short, during its way to the disk: that is when the event loop has the interpreter
 for itself. Processes that share the file queue up at a lock file. While another program, which does not use the lock file, has
-the database, all of them wait for it at once, each for its own callers: the lock file is released between two attempts.
+the database, all of them wait for it at once, each for its own callers: the lock file is released between two attempts. While a
+process keeps the lock file for seconds, the others write without it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from perdure.model.errors import PerdureError, StoreUnreachable
+from perdure.model.errors import FileReplaced, PerdureError, StoreUnreachable
 from perdure.model.timing import SettableClock
 from perdure.store.group_commit.limits import MOST_ITEMS, MOST_TEXT
 from perdure.store.sqlite.engine.batch import NOTHING, Item, Many, One, answer, groups_of, perform
 from perdure.store.sqlite.engine.connection import check_writable, connect, pauses, use_clock
 from perdure.store.sqlite.engine.driver_errors import BUSY_SECONDS, DRIVER_ERRORS, is_busy, translated
-from perdure.store.sqlite.engine.file_lock import FileLock
+from perdure.store.sqlite.engine.existing_file import make_private
+from perdure.store.sqlite.engine.file_lock import FileLock, GivenUp
+from perdure.store.sqlite.engine.held_files import HeldFiles
 from perdure.store.sqlite.engine.threads import run_in_thread
 
 T = TypeVar("T")
@@ -52,17 +55,22 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Item[Any] | None] = SimpleQueue()
         self._closed = False
-        self._file_lock = FileLock(path)
+        self._file_lock = FileLock(path, self._continue_elsewhere)
+        self._files = HeldFiles()
+        self._replaced: FileReplaced | None = None
         self._blocked_since: float | None = None  # when another program was found to have the database, if it still has
         self._done: list[Item[Any]] = []  # committed or failed, and their callers do not know yet
         self._done_topics = NOTHING
         self._conn: sqlite3.Connection | None = None
-        self._thread = threading.Thread(target=self._serve, name="perdure-sqlite-write", daemon=True)
+        self._current: tuple[list[Item[Any]], bool] | None = None  # what `_gather` gave last
+        self._serving = False
+        self._ended = threading.Event()
 
     async def open(self) -> None:
         """Open the database and start. Raises StoreUnreachable."""
         await run_in_thread(self._open)
-        self._thread.start()
+        self._serving = True
+        self._start_thread()
 
     def run(self, one: One[T], topics: int = NOTHING) -> asyncio.Future[T]:
         """Run `one` in a transaction that is committed when this is done; if it raises, it has changed nothing."""
@@ -86,8 +94,8 @@ class Writer:
         if not self._closed:
             self._closed = True
             self._inbox.put(None)
-        if self._thread.is_alive():
-            await run_in_thread(self._thread.join)
+        if self._serving:
+            await run_in_thread(self._wait_for_end)
 
     def _put(self, item: Item[T]) -> asyncio.Future[T]:
         if self._closed:
@@ -99,14 +107,27 @@ class Writer:
         """How many of so many rows one transaction should take: few while other processes wait for the file."""
         return min(wanted, CONTENDED_ITEMS) if self._file_lock.contended else wanted
 
+    def _wait_for_end(self) -> None:
+        self._ended.wait()
+
+    def _start_thread(self, current: tuple[list[Item[Any]], bool] | None = None) -> None:
+        threading.Thread(target=self._serve, args=(current,), name="perdure-sqlite-write", daemon=True).start()
+
+    def _continue_elsewhere(self) -> None:
+        """The thread waits for the lock file, and nothing can interrupt it: another one goes on with what it was to write."""
+        self._start_thread(self._current)
+
     # --- in the thread ---------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         try:
+            if self._path is not None:
+                make_private(self._path)
             self._file_lock.open()
             self._conn = connect(self._path, writes=True, lock=self._locked)
             if self._path is not None:
                 check_writable(self._conn)
+                self._files.hold(self._path)
             elif self._clock is not None:
                 use_clock(self._conn, self._clock)
         except (OSError, sqlite3.Error, StoreUnreachable) as error:
@@ -121,40 +142,47 @@ class Writer:
             ) from error
 
     def _release(self) -> None:
+        self._files.release()
         if self._conn is not None:
             self._conn.close()
             self._conn = None
         self._file_lock.close()
 
-    def _lock(self) -> None:
-        self._file_lock.acquire(self._answer_done)
-
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self._lock()
+        self._file_lock.acquire_soon(self._answer_done)
         try:
             yield
         finally:
             self._file_lock.release()
 
-    def _serve(self) -> None:
-        assert self._conn is not None
+    def _serve(self, current: tuple[list[Item[Any]], bool] | None) -> None:
+        given_up = False
         try:
-            going = True
-            while going:
-                batch, going = self._gather()
-                if batch:
-                    before = self._conn.total_changes
-                    if not _short(batch):
-                        self._answer_done()
-                    self._commit(self._conn, batch)
-                    if going and self._conn.total_changes - before > CONTENDED_ITEMS:
-                        self._let_others_write()
+            self._write_until_closed(current)
+        except GivenUp:  # another thread goes on
+            given_up = True
         finally:
-            self._closed = True
-            self._answer_done()
-            self._release()
-            self._refuse_rest()
+            if not given_up:
+                self._closed = True
+                self._answer_done()
+                self._release()
+                self._refuse_rest()
+                self._ended.set()
+
+    def _write_until_closed(self, current: tuple[list[Item[Any]], bool] | None) -> None:
+        assert self._conn is not None
+        going = True
+        while going:
+            self._current = batch, going = current or self._gather()
+            current = None
+            if batch:
+                before = self._conn.total_changes
+                if not _short(batch):
+                    self._answer_done()
+                self._commit(self._conn, batch)
+                if going and self._conn.total_changes - before > CONTENDED_ITEMS:
+                    self._let_others_write()
 
     def _let_others_write(self) -> None:
         pause = self._file_lock.pause
@@ -198,10 +226,13 @@ class Writer:
 
     def _commit(self, conn: sqlite3.Connection, batch: list[Item[Any]]) -> None:
         """Run a batch while other processes wait."""
+        if self._replaced is not None:
+            self._finish(batch, NOTHING, self._replaced)
+            return
         try:
-            self._lock()
+            self._file_lock.acquire(self._answer_done)
         except OSError as error:
-            self._finish(batch, NOTHING, error)
+            self._finish(batch, NOTHING, StoreUnreachable(f"{self._where}-lock cannot be locked: {error.strerror}"))
             return
         try:
             self._transact(conn, batch)
@@ -232,8 +263,9 @@ class Writer:
                 self._finish(batch, NOTHING, error)
                 return None
         else:
-            self._finish(batch, topics)
-            return None
+            self._replaced = self._find_replaced()
+            self._finish(batch, topics, self._replaced)
+            return self._replaced
         half = len(batch) // 2
         lost = self._transact(conn, batch[:half])
         if lost is None:
@@ -253,7 +285,15 @@ class Writer:
             self._file_lock.release()
             self._answer_done()
             time.sleep(pause)
-            self._lock()
+            self._file_lock.acquire_soon(self._answer_done)
+
+    def _find_replaced(self) -> FileReplaced | None:
+        """Whether others find what was just committed; it is not acknowledged before."""
+        try:
+            self._files.check()
+        except FileReplaced as error:
+            return error
+        return None
 
     def _try_begin(self, conn: sqlite3.Connection) -> sqlite3.Error | None:
         """None, or SQLite's error if another program is writing."""
