@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from perdure.cli.output import Column, Output, laid_out, status_cell
+from perdure.cli.output import Column, Output, jsonable, laid_out, status_cell
 from perdure.model.ids import uuid7
 from perdure.model.states import Status
 from tests.cli.conftest import Perdure, a_job, program
@@ -207,3 +207,12 @@ def test_records_become_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed["id"] == str(job.id)
     assert printed["status"] == "PENDING"
     assert printed["state"]["progress"] is None
+
+
+def test_what_is_nested_deep_breaks_no_output() -> None:
+    deep: object = 1
+    for _ in range(900):
+        deep = [deep]
+    shown = jsonable({"result": deep, "plain": [[1]]})
+    assert json.loads(json.dumps(shown, indent=2))["plain"] == [[1]]
+    assert "[[[[" in json.dumps(shown) or "nested too deep" in json.dumps(shown)

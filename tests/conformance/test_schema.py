@@ -407,3 +407,22 @@ async def test_a_migration_that_meets_another_programs_name_leaves_nothing(
                 await look()
         await store.close()
         assert theirs.execute("select * from sqlite_master").fetchall() == before
+
+
+async def test_tables_and_columns_say_what_they_are(postgres_url: str) -> None:
+    """For the people who look at them in psql: the design document has a comment on each."""
+    store = await open_store(postgres_url)
+    await store.schema.migrate()
+    await store.close()
+    async with open_shell(postgres_url) as shell:
+        tables = await shell.run(
+            "select relname as name, obj_description(oid, 'pg_class') as says from pg_class "
+            "where relnamespace = 'perdure'::regnamespace and relkind in ('r', 'v') and relname <> 'schema_migrations'"
+        )
+        columns = await shell.run(
+            "select c.relname || '.' || a.attname as name, col_description(c.oid, a.attnum) as says from pg_class c "
+            "join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped "
+            "where c.oid in ('perdure.jobs'::regclass, 'perdure.job_events'::regclass)"
+        )
+    assert [row["name"] for row in tables if not row["says"]] == []
+    assert [row["name"] for row in columns if not row["says"]] == []

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 T = TypeVar("T")
+DEEPEST = 50
+"""How many lists and objects within each other are shown as such."""
 Cell = str | tuple[str, str]
 """Text, or text with a style."""
 
@@ -302,8 +304,12 @@ def as_dict(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
-def jsonable(value: Any, *, epoch: bool = False) -> Any:
-    """Records, ids, times and enums as JSON values; times in UTC, ISO 8601 or seconds since 1970."""
+def jsonable(value: Any, *, epoch: bool = False, depth: int = 0) -> Any:
+    """Records, ids, times and enums as JSON values; times in UTC, ISO 8601 or seconds since 1970. What is nested deeper
+    than DEEPEST is shown as its JSON text."""
+    if depth > DEEPEST and isinstance(value, dict | list | tuple):
+        return _text_of(value)
+    deeper = depth + 1
     match value:
         case datetime():
             return round(value.timestamp(), 3) if epoch else iso(value)
@@ -312,13 +318,20 @@ def jsonable(value: Any, *, epoch: bool = False) -> Any:
         case enum.Enum():
             return value.value
         case dict():
-            return {str(k): jsonable(v, epoch=epoch) for k, v in value.items()}
+            return {str(k): jsonable(v, epoch=epoch, depth=deeper) for k, v in value.items()}
         case list() | tuple():
-            return [jsonable(v, epoch=epoch) for v in value]
+            return [jsonable(v, epoch=epoch, depth=deeper) for v in value]
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return jsonable(as_dict(value), epoch=epoch)
+            return jsonable(as_dict(value), epoch=epoch, depth=deeper)
         case _:
             return value
+
+
+def _text_of(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return "nested too deep to be shown: perdure jobs export has it"
 
 
 def _dig(value: Any, path: str) -> Any:
