@@ -44,7 +44,7 @@ async def open_store(
         from perdure.store.sqlite.store import SqliteStore
 
         return await SqliteStore.open(rest[3:], tenant=tenant, creates=creates, allow_other_tables=allow_other_tables)
-    if scheme in ("postgresql", "postgres") and rest.startswith("//") and len(rest) > 2:
+    if scheme.partition("+")[0] in ("postgresql", "postgres") and rest.startswith("//") and len(rest) > 2:
         from perdure.store.postgres.store import PostgresStore
 
         return await PostgresStore.open(url.strip(), tenant=tenant)

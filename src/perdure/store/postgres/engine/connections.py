@@ -17,6 +17,7 @@ from perdure.model.errors import PerdureError
 from perdure.store.group_commit.retry import Failure
 from perdure.store.postgres.engine.codec import read_time, write_time
 from perdure.store.postgres.engine.driver_errors import READ_ONLY, NotConnected, error_text, failure_of
+from perdure.store.postgres.engine.url import read_url
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -51,7 +52,6 @@ HOT = {
 POOLED = {**COMMON, "plan_cache_mode": "force_custom_plan", "lock_timeout": "5s"}
 NOTIFYING = {**COMMON, "synchronous_commit": "off"}  # what it commits is only hints
 
-CONNECT_TIMEOUT = 10.0
 WRITE_TIMEOUT = 10.0
 """Seconds after which a hot statement without an answer counts as lost: its connection may be dead without knowing."""
 POOL_TIMEOUT = 30.0
@@ -60,22 +60,29 @@ POOL_TIMEOUT = 30.0
 
 async def connect(url: str, settings: Mapping[str, str], *, command_timeout: float | None = None) -> Connection:
     """A new connection; raises whatever the driver raises."""
+    address = read_url(url)
     return await asyncpg.connect(
-        url, timeout=CONNECT_TIMEOUT, command_timeout=command_timeout, server_settings=dict(settings)
+        address.dsn,
+        timeout=address.timeout,
+        command_timeout=command_timeout,
+        ssl=address.ssl,
+        server_settings={**settings, **address.settings},
     )
 
 
 async def open_pool(url: str, *, size: int) -> Pool:
     """A pool of connections, one of them connected; raises whatever the driver raises."""
+    address = read_url(url)
     pool = await asyncpg.create_pool(
-        url,
+        address.dsn,
         min_size=0,  # the pool would log every attempt to fill itself up while the database is away
         max_size=size,
-        timeout=CONNECT_TIMEOUT,
+        timeout=address.timeout,
         command_timeout=POOL_TIMEOUT,
+        ssl=address.ssl,
         connection_class=_pooled_class(),
         init=_read_any_time,
-        server_settings=POOLED,
+        server_settings={**POOLED, **address.settings},
     )
     async with pool.acquire():
         return pool

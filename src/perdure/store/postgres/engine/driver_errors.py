@@ -149,6 +149,11 @@ def cannot_connect(where: str, error: Exception) -> StoreUnreachable:
         return StoreUnreachable(
             f"{where} has no connection left: {error}", hint="raise max_connections, or run fewer workers"
         )
+    if isinstance(error, asyncpg.UndefinedObjectError):  # a startup parameter
+        return StoreUnreachable(
+            f"{where} refuses the connection: {error}",
+            hint="is that a parameter of the URL? The server takes those of libpq and settings of its own",
+        )
     if isinstance(error, TimeoutError):
         return StoreUnreachable(
             f"{where} does not answer in time", hint="check the host and port in the URL, and the network"
@@ -164,5 +169,8 @@ def where_is(url: str) -> str:
     parts = urlsplit(url)
     # before an @ stands the end of a password whose / was not escaped
     name = unquote(parts.path.lstrip("/").rpartition("@")[2]) or "its default database"
+    hosts = parts.netloc.rpartition("@")[2]
+    if "," in hosts:
+        return f"PostgreSQL database '{name}' at {hosts}"
     host = parts.hostname or "this machine"
     return f"PostgreSQL database '{name}' at {host}:{parts.port or 5432}"

@@ -15,6 +15,7 @@ from perdure.store.postgres.engine.connections import Pool, open_pool
 from perdure.store.postgres.engine.database import Database
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
 from perdure.store.postgres.engine.hot_connection import HotConnection
+from perdure.store.postgres.engine.url import NOT_ONE, WRITE
 from perdure.store.postgres.engine.vacuum import Vacuum
 from perdure.store.postgres.hints.notifier import Notifier
 from perdure.store.postgres.jobs import enqueue
@@ -68,10 +69,7 @@ class Engine:
             where = where_is(url)
             pool = await open_pool(url, size=POOL_SIZE)
         except (asyncpg.ClientConfigurationError, ValueError, OverflowError) as error:
-            raise MalformedUrl(
-                "this is not a PostgreSQL URL",
-                hint="write postgresql://user:password@host:5432/database, special characters as %XX",
-            ) from (
+            raise MalformedUrl(NOT_ONE, hint=WRITE) from (
                 None if has_secret(url) else error
             )  # it repeats what it could not read, which a traceback would show
         except CLIENT_LIBRARY_ERRORS as error:
