@@ -1,5 +1,6 @@
 """PostgreSQL URLs as hosters and other tools write them."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ LIBPQ = (
     "gssdelegation scram_client_key scram_server_key service servicefile target_session_attrs load_balance_hosts "
     "oauth_issuer oauth_client_id oauth_client_secret oauth_scope"
 )
+SSL_REQUEST = (80877103).to_bytes(4, "big")
 SESSION = {"options", "application_name"}
 """Sent to the server when the session begins."""
 
@@ -130,3 +132,28 @@ async def test_a_parameter_that_no_server_knows_is_named(fresh_store_url: Callab
     with pytest.raises(StoreUnreachable, match="pool_mode") as caught:
         await open_store(plain + ("&" if "?" in plain else "?") + "pool_mode=transaction")
     assert "a parameter of the URL" in str(caught.value.hint)
+
+
+async def test_a_pooler_that_refuses_settings_is_named() -> None:
+    """PgBouncer answers a startup parameter that it does not know like this."""
+
+    async def pooler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            startup = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big") - 4)
+            if startup[:4] != SSL_REQUEST:
+                break
+            writer.write(b"N")
+        fields = b"SFATAL\0C08P01\0Munsupported startup parameter: jit\0\0"
+        writer.write(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
+        writer.close()
+
+    server = await asyncio.start_server(pooler, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        with pytest.raises(StoreUnreachable, match="behind a pooler such as PgBouncer") as caught:
+            await open_store(f"postgresql://shop:secret@127.0.0.1:{port}/shop")
+    finally:
+        server.close()
+    assert "unsupported startup parameter" in str(caught.value)
+    assert "the database itself" in str(caught.value.hint)
+    assert "secret" not in str(caught.value)

@@ -149,6 +149,13 @@ def cannot_connect(where: str, error: Exception) -> StoreUnreachable:
         return StoreUnreachable(
             f"{where} has no connection left: {error}", hint="raise max_connections, or run fewer workers"
         )
+    if isinstance(
+        error, asyncpg.ProtocolViolationError
+    ):  # a server takes every setting that perdure sends; a pooler does not
+        return StoreUnreachable(
+            f"{where} is behind a pooler such as PgBouncer, which refuses the settings of the session: {error}",
+            hint="give the URL of the database itself, not that of the pooler",
+        )
     if isinstance(error, asyncpg.UndefinedObjectError):  # a startup parameter
         return StoreUnreachable(
             f"{where} refuses the connection: {error}",
