@@ -18,6 +18,7 @@ from tests.cli.test_worker import until
 
 STUCK = """
     import asyncio
+    import os
     import threading
     import time
     from perdure import App, BlockingContext, JobContext
@@ -46,6 +47,10 @@ STUCK = """
     async def blocks(ctx: JobContext) -> None:
         print("hanging", flush=True)
         time.sleep(3600)
+
+    @app.job(max_retries=0)
+    async def poison(ctx: JobContext) -> None:
+        os._exit(1)
 
     @app.job
     async def starves(ctx: JobContext) -> None:
@@ -137,6 +142,22 @@ def test_such_a_process_is_replaced_by_its_supervisor(perdure: Perdure, monkeypa
         supervisor.send_signal(signal.SIGTERM)
         _, said = supervisor.communicate(timeout=30)
     assert "ended with exit code 11; another one starts" in said
+
+
+def test_jobs_that_end_their_process_do_not_end_the_supervisor(
+    perdure: Perdure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERDURE_CONCURRENCY", "1")
+    for _ in range(14):
+        start(perdure, "poison")
+    with spawned("worker", "start", *APP, "--processes", "2") as supervisor:
+        replaced = 0
+        while replaced < 13:
+            line = line_of(supervisor.stderr)
+            assert line, "it has ended"
+            replaced += "ended with exit code 1; another one starts in 1 s" in line
+        supervisor.send_signal(signal.SIGTERM)
+        assert supervisor.wait(timeout=30) == 0
 
 
 def test_hanging_calls_are_shown(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:

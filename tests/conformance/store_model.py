@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from perdure.model.jobs import MAX_LOST_STARTS, Lease
+from perdure.model.jobs import MAX_LOST_STARTS, MAX_SUSPICION, SUSPECT_AT, Lease
 from perdure.model.states import FAILURES, TRANSITIONS, Status, transition_event
 
 S = Status
@@ -24,6 +24,7 @@ class ModelJob:
     attempt: int = 0
     retry_count: int = 0
     lost_starts: int = 0
+    suspicion: int = 0
     tokens: int = 0
     lease: Lease | None = None
     expired: bool = False
@@ -70,6 +71,8 @@ class ModelJob:
             else:
                 self.retry_count += 1
         self.lost_starts = 0
+        if status is not S.RETRY or uses_retry:
+            self.suspicion = 0
         self._end_lease()
         self._move(status)
         if status is S.RETRY:
@@ -78,16 +81,26 @@ class ModelJob:
             self.due = self._due_from_waits()
         return status
 
-    def reaped(self) -> Status:
+    def spared(self, crowd: list["ModelJob"]) -> bool:
+        """Whether it uses no retry if it is lost now. crowd: the started jobs of its worker, itself among them."""
+        others = [job.suspicion for job in crowd if job is not self]
+        if not self.begun or self.suspicion >= MAX_SUSPICION:
+            return False
+        return any(other >= self.suspicion for other in others) if self.suspicion >= SUSPECT_AT else bool(others)
+
+    def reaped(self, *, spared: bool) -> Status:
         """Its expired lease was taken away; the status that must have been committed."""
         if self.cancel_asked:
             status = S.CANCELLED
+        elif spared:
+            status = S.RETRY
+            self.suspicion += 1
         elif self.begun:
             status = S.RETRY if self.retry_count < self.max_retries else S.DEADLETTER
         else:
             status = S.RETRY if self.lost_starts + 1 < MAX_LOST_STARTS else S.DEADLETTER
         if status is S.RETRY:
-            self.retry_count += self.begun
+            self.retry_count += self.begun and not spared
         self.lost_starts += not self.begun
         self._end_lease()
         self._move(status)

@@ -56,9 +56,11 @@ async def enqueue(store: Store, **changes: Any) -> UUID:
 
 
 async def claim(store: Store, job_id: UUID, *, worker_id: str = WORKER, ttl: float = 30.0) -> ClaimedJob:
-    """Claim this job, which is due and alone at the head of its queue."""
-    queue = (await store.jobs.get_job(job_id)).queue
-    [job] = await store.leases.claim(worker_id=worker_id, queue=queue, kinds=KINDS, limit=1, ttl=ttl)
+    """Claim this job, which is due, or about to be, and alone at the head of its queue."""
+    found = await store.jobs.get_job(job_id)
+    if found.due_at is not None and found.due_at > await store.now():
+        await passed(store, found.due_at)
+    [job] = await store.leases.claim(worker_id=worker_id, queue=found.queue, kinds=KINDS, limit=1, ttl=ttl)
     assert job.id == job_id
     return job
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.effects import close_wait, open_wait, patch_state
 from perdure.model.errors import IllegalTransition, JobLeased, LeaseLost, VersionMismatch
-from perdure.model.jobs import Job, Outcome, Wait
+from perdure.model.jobs import SUSPECT_AT, Job, Outcome, Wait
 from perdure.model.states import TRANSITIONS, Status
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
@@ -251,7 +251,14 @@ class StoreMachine(RuleBasedStateMachine):
         lost = [job for job in self.jobs if job.lease and job.expired]
         done = {r.job_id: (r.status, r.worker_id) for r in self.run(self.store.leases.reap(worker_id="reaper"))}
         holders = {job.id: job.lease.worker_id for job in lost if job.lease}
-        assert done == {job.id: (job.reaped(), holders[job.id]) for job in lost}
+        crowds = {
+            worker: [job for job in self.jobs if job.begun and job.lease and job.lease.worker_id == worker]
+            for worker in holders.values()
+        }
+        spared = {job.id: job.spared(crowds[holders[job.id]]) for job in lost}
+        assert done == {job.id: (job.reaped(spared=spared[job.id]), holders[job.id]) for job in lost}
+        if any(spared.values()):  # they come back one after another
+            self.run(asyncio.sleep(sum(1.0 if job.suspicion >= SUSPECT_AT else 0.1 for job in lost if spared[job.id])))
 
     # At every step ----------------------------------------------------------------------------------------------------
 

@@ -108,6 +108,19 @@ def _counted(job_id: str, number: int) -> int:
     return number
 
 
+async def poison(ctx: JobContext) -> None:
+    """It ends its process."""
+    effect(ctx, "poison")
+    await asyncio.sleep(0.2)
+    os._exit(3)
+
+
+async def innocent(ctx: JobContext) -> str:
+    """It takes a while."""
+    await asyncio.sleep(0.5)
+    return await ctx.step("one", str, "one")
+
+
 async def _act(ctx: JobContext, op: Op, what: str = "") -> str:
     name = what or op.name
     effect(ctx, name)
@@ -234,6 +247,8 @@ def make_app(url: str | None = None) -> App:
     app.job(max_retries=100, backoff=AT_ONCE)(errand)
     app.job(max_retries=100, backoff=AT_ONCE)(count)
     app.job(max_retries=100, backoff=AT_ONCE)(blocking)
+    app.job(max_retries=1)(poison)
+    app.job(max_retries=0)(innocent)
     return app
 
 

@@ -1,5 +1,7 @@
 """Handlers that hang, in real processes: what they hold is taken from them, and signals end them."""
 
+import asyncio
+
 import pytest
 
 from perdure import Status
@@ -32,3 +34,30 @@ async def test_a_recorded_step_does_not_begin_in_the_worker_that_was_held_up(cre
     case = snapshot.of(job.id)
     assert (case.status, case.job["attempt"]) == (Status.COMPLETED, 2), case.log()
     assert [effect for effect in crew.effects(job.id) if effect[1] != "held"] == [(1, "one"), (2, "two"), (2, "three")]
+
+
+async def test_a_job_that_ends_its_process_takes_no_other_along(crew: Crew) -> None:
+    """Two processes, replaced when they end; 20 jobs without any retry survive one that kills each of them."""
+    async with make_app(crew.url) as app:
+        await app.database.migrate()
+        innocent = [(await app.enqueue("innocent")).id for _ in range(10)]
+        bad = (await app.enqueue("poison")).id
+        innocent += [(await app.enqueue("innocent")).id for _ in range(10)]
+        workers = [crew.start(lease=1.5, concurrency=30) for _ in range(2)]
+        finished = asyncio.create_task(all_ended(app, [bad, *innocent], patience=150))
+        while not finished.done():
+            for n, worker in enumerate(workers):
+                if worker.exit_code is not None:
+                    assert worker.exit_code == 3, worker.log
+                    workers[n] = crew.start(lease=1.5, concurrency=30)
+            await asyncio.wait({finished}, timeout=0.1)
+        await finished
+        await crew.dismiss(*workers)
+        snapshot = await check(crew.url, at_rest=True)
+    for id in innocent:
+        case = snapshot.of(id)
+        assert (case.status, case.job["retry_count"]) == (Status.COMPLETED, 0), case.log()
+    case = snapshot.of(bad)
+    assert (case.status, case.job["error_kind"], case.job["retry_count"]) == (Status.DEADLETTER, "lease_lost", 1), (
+        case.log()
+    )

@@ -205,7 +205,9 @@ def _of_runs(data: JobData) -> Iterator[str]:
             yield f"attempt {first.attempt} ended {last.new_status} without a run row"
         if run is None:
             continue
-        if last.payload.get("reason") == "lease_expired" and last.new_status is Status.RETRY and retries == before:
+        spared = "suspicion" in last.payload
+        expired = last.payload.get("reason") == "lease_expired"
+        if expired and last.new_status is Status.RETRY and retries == before and not spared:
             yield f"attempt {first.attempt} never started and has a run row"
         if (run.outcome, run.worker_id) != (last.new_status, first.payload["worker"]):
             yield f"run row {run} of attempt {first.attempt}, which ended {last.new_status}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -20,8 +21,9 @@ STABLE_AFTER = 60.0
 LONGEST_PAUSE = 30.0
 MOST_FAILED_STARTS = 5
 """After so many failed starts in a row all are stopped, unless the database cannot be reached."""
-FAILED_START = 5.0
-"""Seconds: a child that ends sooner is a failed start."""
+READY_FD = "_PERDURE_READY_FD"
+"""The variable that tells a child where to write that it is ready: one that ended before is a failed start. One that was ready
+may have been ended by a job, which is no reason to start no more."""
 
 
 def check_ports(app: App, processes: int) -> None:
@@ -84,38 +86,74 @@ class Supervisor:
         pause, failures = 1.0, 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._child(slot)
+            code, ready = await self._child(slot)
             ran = time.monotonic() - began
             if code == 0 or self._stopping.is_set():
                 return  # it was asked to stop, or no job is due
-            failures = failures + 1 if ran < FAILED_START and code != Exit.HUNG else 0
+            failures = 0 if ready else failures + 1
             if code == Exit.USAGE or (failures >= MOST_FAILED_STARTS and code != Exit.UNREACHABLE):
                 self._give_up(slot, code)
                 return
-            pause = 1.0 if ran > STABLE_AFTER else min(pause * 2, LONGEST_PAUSE)
+            pause = 1.0 if ready or ran > STABLE_AFTER else min(pause * 2, LONGEST_PAUSE)
             self._cli.out.warn(f"worker process {slot} {_ended(code)}; another one starts in {pause:g} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), pause)
             except TimeoutError:
                 continue
 
-    async def _child(self, slot: int) -> int:
+    async def _child(self, slot: int) -> tuple[int, bool]:
+        """Run a child to its end; returns its exit code, and whether it had become ready."""
         port = self._cli.settings["metrics_port"]
         metrics = () if port is None else (f"--metrics-port={port and port + slot - 1}",)
-        child = await asyncio.create_subprocess_exec(*self._argv, *metrics, stdin=PIPE, process_group=0)
+        ours, theirs = os.pipe()
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *self._argv,
+                *metrics,
+                stdin=PIPE,
+                process_group=0,
+                pass_fds=(theirs,),
+                env={**os.environ, READY_FD: str(theirs)},
+            )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
         self._children.add(child)
         if self._stopping.is_set():
             child.terminate()
         try:
-            return await child.wait()
+            code = await child.wait()
         finally:
             self._children.discard(child)
+            ready = _said_ready(ours)
+        return code, ready
 
     def _give_up(self, slot: int, code: int) -> None:
         if self._code == Exit.OK:
             self._code = code if code > 0 else Exit.FAILURE
             self._cli.out.warn(f"worker process {slot} {_ended(code)}; it is not started again")
         self._stop(signal.SIGTERM)
+
+
+def say_ready() -> None:
+    """Called in a worker process that has begun to work: its supervisor, if it has one, is told."""
+    number = os.environ.pop(READY_FD, None)
+    if number is not None:
+        os.write(int(number), b"r")
+        os.close(int(number))
+
+
+def _said_ready(pipe: int) -> bool:
+    """Whether there is something in the pipe, which is then closed."""
+    os.set_blocking(pipe, False)
+    try:
+        return bool(os.read(pipe, 1))
+    except BlockingIOError:  # a process that it started has the other end, too
+        return False
+    finally:
+        os.close(pipe)
 
 
 def _ended(code: int) -> str:

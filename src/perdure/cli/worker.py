@@ -127,6 +127,10 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
     with nullcontext() if server is None else closing(server):
         async with cli.client(creates=True, works=True):
             worker = await cli.app.worker()
+            if supervised:
+                from perdure.cli.supervisor import say_ready
+
+                say_ready()
             code = await _serve(cli, worker, cli.app.serving(server, worker), once=once, supervised=supervised)
     if worker.worn_out:
         cli.out.warn("too many calls hang in this process: its jobs are handed back, and it is to be replaced")

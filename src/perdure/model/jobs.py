@@ -23,6 +23,11 @@ DEFAULT_GRACE_SECONDS = 10.0
 MAX_LOST_STARTS = 20
 """A job whose lease is lost this often before its code started becomes DEADLETTER."""
 
+SUSPECT_AT = 2
+"""A job that was lost together with others this often runs alone in its worker."""
+MAX_SUSPICION = 5
+"""A job that was lost together with others this often uses a retry at the next such loss."""
+
 # NewJob, Enqueued, Lease, ClaimedJob and Outcome are named tuples because a job needs one of each: a frozen dataclass takes four
 # times as long.
 
@@ -199,6 +204,8 @@ class ClaimedJob(NamedTuple):
     expires_at: datetime
     waited: float = 0.0
     """Seconds it had been due when it was claimed."""
+    suspicion: int = 0
+    """How often in a row it was lost together with other jobs of its worker."""
 
     @property
     def id(self) -> UUID:

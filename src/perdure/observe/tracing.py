@@ -39,7 +39,15 @@ LOG_TIMEOUT = 2.0
 """Seconds that an attempt waits for the database because of its trace."""
 
 _RESUMED = {"job_parked": "timer", "job_waiting_for_approval": "approval"}
-_REASONS = {"failed", "lease_expired", "worker_stopped", "worker_drained", "claimed_too_early", "store_unreachable"}
+_REASONS = {
+    "failed",
+    "lease_expired",
+    "worker_stopped",
+    "worker_drained",
+    "claimed_too_early",
+    "runs_alone",
+    "store_unreachable",
+}
 _RELEVANT = ("job_created", "job_retrying", *_RESUMED, TRACED)
 _PAGE = 1000
 _W3C = TraceContextTextMapPropagator()

@@ -23,6 +23,7 @@ from perdure.model.errors import PerdureError
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand
+from perdure.runtime.attempt_watch import AttemptWatch
 from perdure.runtime.chores import Chores
 from perdure.runtime.ends import Ends
 from perdure.runtime.invoke import invoke
@@ -32,8 +33,8 @@ from perdure.runtime.outcomes import hand_back, traceback_of
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.run import Invoke, Run
-from perdure.runtime.running_steps import ANNOUNCE_AFTER
 from perdure.runtime.slots import Slots
+from perdure.runtime.suspects import Suspects, suspects_among
 from perdure.runtime.threads import DaemonThreads
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.runtime.worker_row import WorkerRow
@@ -85,12 +86,28 @@ class Worker:
         )
         self._ends = Ends(store, self._leases, observer, self._changed.set)
         self._stopping = asyncio.Event()
+        self._suspects = Suspects(
+            self._slots,
+            self._buffer,
+            self._ends,
+            self._leases,
+            stopping=self._stopping.is_set,
+            wait_for_change=self._wait_for_change,
+        )
         self._stop_now = asyncio.Event()
+        self._watch = AttemptWatch(
+            self.id,
+            store.clock,
+            self._slots,
+            self._ends,
+            (self._threads, self._handler_threads),
+            self.options,
+            lost=self._lost,
+            stop=self.stop,
+        )
         self._until_idle = False
         self.working = False
         """True while it is registered and runs jobs."""
-        self.worn_out = False
-        """True once it has stopped because too many calls hang in its process, which is to be replaced."""
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -122,9 +139,9 @@ class Worker:
                     self._leases.give_up_expired_forever(),
                     self._leases.watch_cancels_forever(),
                     chores.run_forever(),
-                    row.beat_forever(self._stopping.is_set, lambda: self.hung, self._obey),
+                    row.beat_forever(self._stopping.is_set, lambda: self._watch.hung, self._obey),
                     self._hand_back_buffered_forever(),
-                    self._watch_attempts_forever(),
+                    self._watch.run_forever(),
                 )
             ]
             try:
@@ -171,17 +188,17 @@ class Worker:
     def hung(self) -> int:
         """Tasks of handlers and threads of plain functions that go on though their attempt or call has ended, for longer than
         the grace."""
-        return len(self._slots.abandoned) + self._hung_threads
+        return self._watch.hung
+
+    @property
+    def worn_out(self) -> bool:
+        """True once it has stopped because too many calls hang in its process, which is to be replaced."""
+        return self._watch.worn_out
 
     @property
     def unfinished(self) -> bool:
         """True if tasks of handlers go on that do not stop: an event loop that is closed would wait for them."""
         return bool(self._slots.abandoned)
-
-    @property
-    def _hung_threads(self) -> int:
-        before = time.monotonic() - self.options.grace
-        return self._threads.lost(before) + self._handler_threads.lost(before)
 
     @property
     def starved(self) -> float:
@@ -260,7 +277,13 @@ class Worker:
             await asyncio.sleep(POLL)
             return 0
         now = self._store.clock.monotonic()
-        self._buffer.put_all(self._leases.add_all(claimed, asked_at, now))
+        added = self._leases.add_all(claimed, asked_at, now)
+        if suspects := suspects_among(added):
+            added = [leased for leased in added if leased not in suspects]
+            self._buffer.put_all(added)
+            await self._suspects.run(suspects)
+            return len(claimed)
+        self._buffer.put_all(added)
         self._slots.fill()
         return len(claimed)
 
@@ -268,45 +291,6 @@ class Worker:
         # dicts keep their order: the first one started first
         first = next(iter(self._slots.running.values()), None)
         return 0.0 if first is None else time.monotonic() - first.since
-
-    async def _watch_attempts_forever(self) -> None:
-        """One timer for all running attempts and steps: one for each step would cost more than a short step does."""
-        while True:
-            await asyncio.sleep(ANNOUNCE_AFTER)
-            now, clock_now = time.monotonic(), self._store.clock.monotonic()
-            for task, leased in list(self._slots.running.items()):
-                if leased.run is not None:
-                    leased.run.announce_steps(now)
-                    if leased.run.must_have_ended(clock_now):
-                        self._abandon(task, leased)
-            if not self.worn_out and self.hung >= self.options.most_hung:
-                self.worn_out = True
-                log.error(
-                    "too many calls hang in this process: it stops, and is to be replaced",
-                    worker=self.id,
-                    hung=self.hung,
-                    most=self.options.most_hung,
-                )
-                self.stop()
-
-    def _abandon(self, task: asyncio.Task[None], leased: LeasedJob) -> None:
-        """End an attempt whose handler does not stop. The slot is free, the task or thread goes on as long as it likes."""
-        assert leased.run is not None
-        outcome = leased.run.abandon()
-        self._slots.abandon(task)
-        log.error(
-            "a handler does not stop: its attempt ends without it",
-            worker=self.id,
-            job_id=str(leased.claimed.id),
-            kind=leased.claimed.kind,
-            attempt=leased.claimed.lease.attempt,
-            reason=leased.run.stop_reason,
-            grace=self.options.grace,
-        )
-        if outcome is None:
-            self._lost(leased)
-        else:
-            self._ends.add(leased, outcome)
 
     async def _hand_back_buffered_forever(self) -> None:
         """Hand back jobs that were claimed ahead and find no slot: another worker may have one, or more urgent jobs wait here."""
@@ -334,7 +318,10 @@ class Worker:
                     self._lost(leased)
                     return
             must_mark = (
-                claimed.lost_starts > 0 or claimed.max_retries == 0 or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
+                claimed.lost_starts > 0
+                or claimed.suspicion > 0
+                or claimed.max_retries == 0
+                or self._prefetch.mean(claimed.kind) > SLOW_HANDLER
             )
             if (must_mark or not self._leases.may_start(leased)) and not await self._renew(leased, must_mark):
                 self._lost(leased)
@@ -406,12 +393,12 @@ class Worker:
             await asyncio.wait(self._slots.running, timeout=THREADS_WAIT)
             for task, leased in list(self._slots.running.items()):
                 if leased.run is not None and not leased.run.handler.is_async and leased.run.may_be_abandoned:
-                    self._abandon(task, leased)  # it cannot be interrupted
+                    self._watch.abandon(task, leased)  # it cannot be interrupted
         if self._slots.running:
             await asyncio.wait(self._slots.running, timeout=LAST_WAIT)
             for task, leased in list(self._slots.running.items()):
                 if leased.run is not None and leased.run.may_be_abandoned:
-                    self._abandon(task, leased)
+                    self._watch.abandon(task, leased)
         await self._ends.wait()
 
     async def _stop_attempts(self) -> None:

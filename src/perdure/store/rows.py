@@ -125,7 +125,7 @@ def wait_of(item: Row, codec: Codec) -> Wait:
 def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
     """A row of `claim`, whose columns stand in this order: to ask for each by its name would double what it costs."""
     (id, attempt, kind, queue, goal, payload, priority, version, retry_count, max_retries, lost_starts, idempotency_key,
-     deadline, claimed_at, waited) = row  # fmt: skip
+     deadline, claimed_at, waited, suspicion) = row  # fmt: skip
     return ClaimedJob(
         Lease(codec.uuid(id), attempt, worker_id),
         kind,
@@ -142,6 +142,7 @@ def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_
         codec.time(claimed_at),
         expires_at,
         waited,
+        suspicion,
     )
 
 

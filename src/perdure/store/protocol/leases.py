@@ -118,7 +118,9 @@ class LeaseStore(Protocol):
         - cancel requested: CANCELLED.
         - the lease had an end (see `heartbeat`), and that has passed: FAILED (`timeout`) if the job's deadline has passed, else
           RETRY due now with retry_count + 1, or DEADLETTER (`timeout`) if retries are used up.
-        - started: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
+        - started and blamed: RETRY due now with retry_count + 1, or DEADLETTER (`lease_lost`) if retries are used up.
+        - started and not blamed, because other started jobs of its worker were lost as well: RETRY without using a retry, its
+          `suspicion` one higher, a little later than those. `model.settlement.is_blamed` is the rule.
         - never started: RETRY due now without using a retry, or DEADLETTER (`lease_lost`) at the 20th such loss.
         Also commits CANCELLED for live leases whose cancel request is older than the grace of their worker (10 s where it has
         no row). Writes the run row with the lost

@@ -68,17 +68,18 @@ def claimed_jobs_of(
     for id, attempt, kind, payload, priority, version, more, waited, _ in _by_place(rows):
         lease = Lease(id, attempt, worker_id)
         if more is None:
-            its_queue, goal, retry_count, max_retries, lost_starts, key, deadline = (
+            its_queue, goal, retry_count, max_retries, lost_starts, suspicion, key, deadline = (
                 queue,
                 None,
                 0,
                 kinds[kind],
                 0,
+                0,
                 None,
                 None,
             )
         else:
-            its_queue, goal, retry_count, max_retries, lost_starts, key, deadline = json.loads(more)
+            its_queue, goal, retry_count, max_retries, lost_starts, suspicion, key, deadline = json.loads(more)
         jobs.append(
             ClaimedJob(
                 lease,
@@ -96,6 +97,7 @@ def claimed_jobs_of(
                 claimed_at,
                 expires_at,
                 waited,
+                suspicion,
             )
         )
     return jobs

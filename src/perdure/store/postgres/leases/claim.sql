@@ -41,8 +41,9 @@ with kinds as materialized (
   from picked p where j.id = any (array[p.job_id]) and j.status in ('PENDING', 'RETRY', 'PARKED', 'WAITING_FOR_APPROVAL')
   returning j.id, j.attempt, j.kind, j.payload, j.priority, j.version, p.run_at,
     case when j.queue <> :queue or j.goal is not null or j.retry_count <> 0 or j.max_retries <> p.max_retries or j.lost_starts <> 0
-        or j.idempotency_key is not null or j.deadline is not null
-      then json_build_array(j.queue, j.goal, j.retry_count, j.max_retries, j.lost_starts, j.idempotency_key,
+        or j.suspicion <> 0 or j.idempotency_key is not null or j.deadline is not null
+      then json_build_array(j.queue, j.goal, j.retry_count, j.max_retries, j.lost_starts, j.suspicion,
+        j.idempotency_key,
         case when j.deadline is not null then
         (extract(epoch from least(greatest(j.deadline, '0002-01-01 UTC'), '9998-12-31 UTC')) * 1000000)::int8 end) end as more
 ), leased as (

@@ -49,6 +49,7 @@ with done as (
   update perdure.jobs j set status = g.verdict, prev_status = j.status, version = g.version + 1, updated_at = perdure.db_now(),
     retry_count = j.retry_count + (g.verdict = 'RETRY' and g.uses_retry)::int,
     lost_starts = case when g.started then 0 else j.lost_starts end,
+    suspicion = case when g.started and (g.verdict <> 'RETRY' or g.uses_retry) then 0 else j.suspicion end,
     next_retry_at = case when g.verdict = 'RETRY' then perdure.db_now() + g.delay * interval '1 second' end,
     finished_at = case when g.verdict in ('FAILED', 'CANCELLED', 'DEADLETTER') then perdure.db_now() end,
     error_message = case when g.verdict in ('FAILED', 'DEADLETTER') then g.error end,

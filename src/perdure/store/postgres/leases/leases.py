@@ -8,7 +8,17 @@ from uuid import UUID
 
 from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
-from perdure.model.jobs import MAX_LOST_STARTS, ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
+from perdure.model.jobs import (
+    MAX_LOST_STARTS,
+    MAX_SUSPICION,
+    SUSPECT_AT,
+    ClaimedJob,
+    Lease,
+    Outcome,
+    Reaped,
+    Wait,
+    lane_of,
+)
 from perdure.model.states import Status
 from perdure.store.errors import check_end
 from perdure.store.postgres.engine.codec import CODEC
@@ -140,6 +150,8 @@ class PostgresLeases:
             limit=limit,
             reaper=worker_id,
             max_lost_starts=MAX_LOST_STARTS,
+            max_suspicion=MAX_SUSPICION,
+            suspect_at=SUSPECT_AT,
         )
         if rows:
             self._engine.notifier.notify(self._tenant_id, "work", "news")

@@ -42,7 +42,7 @@ with recursive due as not materialized (
 )
 select json_group_array(job_id) filter (where not stray) as found, json_group_array(job_id) filter (where starts) as ids,
   json_group_array(json_array(id, attempt + 1, kind, queue, goal, iif(bulky, null, payload), priority, version + 1, retry_count,
-    max_retries, lost_starts, idempotency_key, deadline, :now, (:now - due_at) / 1000000.0)) filter (where starts) as jobs,
+    max_retries, lost_starts, idempotency_key, deadline, :now, (:now - due_at) / 1000000.0, suspicion)) filter (where starts) as jobs,
   json_group_array(id) filter (where starts and bulky) as large, json_group_array(job_id) filter (where stray) as strays
 from looked_at
 

@@ -111,6 +111,7 @@ def settle_values(claim: Claim, end: Settlement, now: int, note: str, delay: int
         "version": claim.version + 1,
         "retry_count": end.retry_count,
         "lost_starts": end.lost_starts,
+        "suspicion": end.suspicion,
         "next_retry_at": now + delay if end.status is Status.RETRY else None,
         "finished_at": now if end.status.terminal else None,
         "error": error,

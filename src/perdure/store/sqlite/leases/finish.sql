@@ -17,11 +17,11 @@ values :rows(job_id, attempt, worker_id, started_at, :now, outcome, error_messag
 
 -- name: retries
 -- only: sqlite what the end of a failed attempt depends on
-select retry_count, max_retries, lost_starts from jobs where id = :job_id
+select retry_count, max_retries, lost_starts, suspicion from jobs where id = :job_id
 
 -- name: settle_many
 -- Every other end.
 update jobs set status = :status, prev_status = status, version = :version, retry_count = :retry_count,
-  lost_starts = :lost_starts, next_retry_at = :next_retry_at, finished_at = :finished_at, updated_at = :now,
+  lost_starts = :lost_starts, suspicion = :suspicion, next_retry_at = :next_retry_at, finished_at = :finished_at, updated_at = :now,
   error_message = :error, error_kind = :error_kind, note = :note
 where id = :job_id
