@@ -274,7 +274,12 @@ class App(Shortcuts):
         options = {name: merged[name] for name in (*own, "chores") if name in merged}
         worker_options = WorkerOptions(**options, retention=retention)
         store, backend = await self.open(), self.backend
-        return Worker(store, self.registry, worker_options, invoke=backend.invoke, observer=backend.observer)
+        opener = (
+            None if self.settings["database_url"].strip() == "memory:" else backend
+        )  # nothing else can open that one
+        return Worker(
+            store, self.registry, worker_options, invoke=backend.invoke, observer=backend.observer, opener=opener
+        )
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due. If its
@@ -289,7 +294,7 @@ class App(Shortcuts):
 
     async def _work(self, server: StatusServer | None, once: bool, options: dict[str, Any]) -> Worker:
         worker = await self.worker(**options)
-        with StopSignals(lambda _, count: worker.stop(now=count > 1)) as signals:
+        with StopSignals(lambda _, count: worker.stop(now=count > 1), last_words=worker.hand_back_blocked) as signals:
             async with self.serving(server, worker):
                 await worker.run(once=once)
         if worker.unfinished and len(signals.received) > 1:

@@ -96,7 +96,7 @@ def test_two_signals_end_it_and_its_jobs_are_handed_back(perdure: Perdure, kind:
 
 @pytest.mark.parametrize("how", ["worker start", "run_worker"])
 def test_two_signals_end_it_while_its_event_loop_is_blocked(perdure: Perdure, how: str) -> None:
-    start(perdure, "blocks")
+    id = start(perdure, "blocks")
     program = ["worker", "start", *APP]
     with spawned(*program) if how == "worker start" else _script() as worker:
         assert "hanging" in line_of(worker.stdout)
@@ -104,6 +104,8 @@ def test_two_signals_end_it_while_its_event_loop_is_blocked(perdure: Perdure, ho
         time.sleep(0.3)  # the system would make one signal of two that come at once
         worker.send_signal(signal.SIGINT)
         assert worker.wait(timeout=15) == 130
+    found = job(perdure, id)
+    assert (found["status"], found["retry_count"]) == ("RETRY", 0), "it was handed back"
 
 
 def _script() -> "subprocess.Popen[str]":

@@ -100,7 +100,7 @@ async def test_a_suspect_that_is_lost_alone_is_blamed(store: Store) -> None:
     await checked_log(store, one.job_id)
 
 
-async def test_the_most_suspect_one_is_blamed_for_those_that_ran_beside_it(store: Store) -> None:
+async def test_the_most_suspect_one_is_blamed_where_others_ran_as_well(store: Store) -> None:
     [one, two] = await begun(store, 2, max_retries=0)
     for _ in range(SUSPECT_AT):
         await lost(store, one, two)

@@ -61,3 +61,52 @@ async def test_a_job_that_ends_its_process_takes_no_other_along(crew: Crew) -> N
     assert (case.status, case.job["error_kind"], case.job["retry_count"]) == (Status.DEADLETTER, "lease_lost", 1), (
         case.log()
     )
+
+
+async def test_a_blocked_event_loop_costs_no_lease_and_is_named(crew: Crew) -> None:
+    """For more than two leases nothing else runs in the worker; another one would take its jobs over."""
+    async with make_app(crew.url) as app:
+        await app.database.migrate()
+        blocked = crew.start(lease=3)
+        waits = await app.enqueue("errand", Errand([Op("step", "waits", gate="waits")]))
+        await until(lambda: (1, "waits") in crew.effects(waits.id), what="the other job")
+        blocks = await app.enqueue("errand", Errand([Op("block", "blocks", gate="blocks"), Op("step", "last")]))
+        await until(lambda: (1, "blocks") in crew.effects(blocks.id), what="the blocking job")
+        other = crew.start(lease=3)
+        await crew.ready(other)
+        await asyncio.sleep(8)
+        for job in (waits, blocks):
+            assert ((found := await job.get()).attempt, found.status) == (1, Status.RUNNING)
+        crew.open("blocks-1")
+        crew.open("waits-1")
+        await all_ended(app, [waits.id, blocks.id])
+        await crew.dismiss(blocked, other)
+        snapshot = await check(crew.url, at_rest=True)
+    for job in (waits, blocks):
+        case = snapshot.of(job.id)
+        assert (case.status, case.job["attempt"]) == (Status.COMPLETED, 1), case.log()
+    [line] = [line for line in blocked.log.splitlines() if "the event loop of this worker is blocked" in line]
+    assert str(blocks.id) in line
+    assert "in _block" in line, "its stack"
+    assert "the event loop runs again" in blocked.log
+
+
+async def test_a_blocked_worker_that_is_stopped_loses_its_leases(crew: Crew) -> None:
+    """What renews them is in the process, and stops with it."""
+    async with make_app(crew.url) as app:
+        await app.database.migrate()
+        blocked = crew.start(lease=3)
+        job = await app.enqueue("errand", Errand([Op("block", "blocks", gate="blocks"), Op("step", "last")]))
+        await until(lambda: (1, "blocks") in crew.effects(job.id), what="the blocking job")
+        await asyncio.sleep(4)
+        blocked.stop()
+        crew.open("blocks-2")
+        other = crew.start(lease=3)
+        await all_ended(app, [job.id])
+        crew.open("blocks-1")
+        blocked.go_on()
+        await crew.dismiss(blocked, other)
+        snapshot = await check(crew.url, at_rest=True)
+    case = snapshot.of(job.id)
+    assert (case.status, case.job["attempt"]) == (Status.COMPLETED, 2), case.log()
+    assert (1, "last") not in crew.effects(job.id)

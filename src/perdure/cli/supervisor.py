@@ -138,7 +138,7 @@ class Supervisor:
 
 
 def say_ready() -> None:
-    """Called in a worker process that has begun to work: its supervisor, if it has one, is told."""
+    """Called in a worker process that has begun to work: its supervisor, if it has one, reads that."""
     number = os.environ.pop(READY_FD, None)
     if number is not None:
         os.write(int(number), b"r")

@@ -149,7 +149,7 @@ async def _serve(
             cli.out.note(f"stopping; {worker.busy} running. Press Ctrl-C again to stop at once")
         worker.stop(now=count > 1)
 
-    with StopSignals(stop) as signals:
+    with StopSignals(stop, last_words=worker.hand_back_blocked) as signals:
         if supervised:
             loop.add_reader(sys.stdin.fileno(), _parent_gone, worker)
         try:

@@ -101,6 +101,9 @@ class Metrics:
             self._hung = Gauge(
                 "perdure_worker_hung_calls", "Calls that go on though their attempt has ended.", registry=registry
             )
+            self._blocked = Gauge(
+                "perdure_worker_loop_blocks", "How often the event loop of this worker stood still.", registry=registry
+            )
             self._starved = Gauge(
                 "perdure_worker_thread_wait_seconds",
                 "How long plain functions have waited for a thread while none became free.",
@@ -123,6 +126,7 @@ class Metrics:
         self._slots.set(worker.options.concurrency)
         self._slots_used.set_function(lambda: worker.busy)
         self._hung.set_function(lambda: worker.hung)
+        self._blocked.set_function(lambda: worker.blocked)
         self._starved.set_function(lambda: worker.starved)
 
     # -- as an observer ------------------------------------------------------------------------------------------------

@@ -89,18 +89,32 @@ class LeaseManager:
     async def renew(self, some: list[LeasedJob], *, starting: bool = False) -> list[LeasedJob]:
         """Renew these now, and mark them started if they are about to start; return those whose lease is live."""
         asked_at = self._clock.monotonic()
+        live = await self._heartbeat(self._store, some, asked_at, starting=starting)
+        for leased in live:
+            leased.renewed(asked_at, self._ttl)
+        if len(live) < len(some):
+            kept = {leased.claimed.id for leased in live}
+            for leased in some:
+                if leased.claimed.id not in kept:
+                    self._lost(leased)
+        return live
+
+    async def _heartbeat(
+        self, store: Store, some: list[LeasedJob], asked_at: float, *, starting: bool = False
+    ) -> list[LeasedJob]:
+        """Those whose lease the store has renewed."""
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
         ends = {h.claimed.id: max(0.0, h.ends_at - asked_at) for h in some if h.ends_at is not None}
-        kept = await self._store.leases.heartbeat(leases, ttl=self._ttl, started=started, ends=ends)
-        live = []
-        for leased in some:
-            if leased.claimed.id in kept:
-                leased.renewed(asked_at, self._ttl)
-                live.append(leased)
-            else:
-                self._lost(leased)
-        return live
+        kept = await store.leases.heartbeat(leases, ttl=self._ttl, started=started, ends=ends)
+        return [leased for leased in some if leased.claimed.id in kept]
+
+    async def renew_from_outside(self, store: Store) -> None:
+        """Renew all by another store, from another thread, while the event loop is blocked. What is lost it finds out itself."""
+        some = list(self.jobs.values())
+        asked_at = self._clock.monotonic()
+        for leased in await self._heartbeat(store, some, asked_at):
+            leased.renewed(asked_at, self._ttl)
 
     async def renew_forever(self) -> None:
         """The heartbeat: runs until cancelled; a database that does not answer is logged."""

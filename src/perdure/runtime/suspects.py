@@ -17,10 +17,10 @@ from perdure.runtime.slots import Slots
 
 log = structlog.get_logger("perdure.worker")
 
-OTHERS_WAIT = 5.0
-"""Seconds a suspect waits for the other attempts to end. Those that take longer run beside it."""
-ALONE = 10.0
-"""Seconds for which no other job starts beside a suspect. One that runs longer is not alone any more."""
+OTHERS_WAIT = 2.0
+"""Seconds a suspect waits for the other attempts to end. Those that take longer go on running."""
+ALONE = 5.0
+"""Seconds for which no other job is started. One that runs longer is not alone any more."""
 NEXT_AFTER = 1.0
 """Seconds until another suspect that was claimed with it is due again, and so on for each."""
 
@@ -70,7 +70,7 @@ class Suspects:
             job_id=str(claimed.id),
             kind=claimed.kind,
             suspicion=claimed.suspicion,
-            beside=len(self._slots.running),
+            others=len(self._slots.running),
         )
         self._slots.fill()
         await self._until(lambda: self._leases.jobs.get(claimed.id) is not first, ALONE)

@@ -36,6 +36,7 @@ from perdure.runtime.run import Invoke, Run
 from perdure.runtime.slots import Slots
 from perdure.runtime.suspects import Suspects, suspects_among
 from perdure.runtime.threads import DaemonThreads
+from perdure.runtime.watchdog import StoreOpener, Watchdog
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.runtime.worker_row import WorkerRow
 from perdure.store.protocol import Listener, Store
@@ -67,6 +68,7 @@ class Worker:
         *,
         observer: Observer | None = None,
         invoke: Invoke = invoke,
+        opener: StoreOpener | None = None,
     ) -> None:
         self.id = "w-" + secrets.token_hex(5)
         self.options = options or WorkerOptions()
@@ -105,6 +107,7 @@ class Worker:
             lost=self._lost,
             stop=self.stop,
         )
+        self._watchdog = Watchdog(self.id, self._slots, self._leases, self.options, opener)
         self._until_idle = False
         self.working = False
         """True while it is registered and runs jobs."""
@@ -142,6 +145,7 @@ class Worker:
                     row.beat_forever(self._stopping.is_set, lambda: self._watch.hung, self._obey),
                     self._hand_back_buffered_forever(),
                     self._watch.run_forever(),
+                    self._watchdog.run_forever(),
                 )
             ]
             try:
@@ -194,6 +198,15 @@ class Worker:
     def worn_out(self) -> bool:
         """True once it has stopped because too many calls hang in its process, which is to be replaced."""
         return self._watch.worn_out
+
+    @property
+    def blocked(self) -> int:
+        """How often its event loop stood still."""
+        return self._watchdog.blocked
+
+    def hand_back_blocked(self) -> None:
+        """Hand back its jobs from another thread: its event loop is blocked, and the process is about to end."""
+        self._watchdog.hand_back_all()
 
     @property
     def unfinished(self) -> bool:
