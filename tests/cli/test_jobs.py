@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perdure
+from tests.cli.conftest import AGENTS, Perdure
 
 NOWHERE = "01900000-0000-7000-8000-000000000000"  # fixed: the workers of a parallel run must collect the same names
 
@@ -245,6 +245,11 @@ class TestGet:
         id = perdure.ran("fails")
         done = perdure("jobs", "get", id)
         assert "Error (fatal)\n  no such account" in done.out
+        assert "Traceback\n" in done.out
+        line = 1 + AGENTS.splitlines().index('        raise Fail("no such account")')
+        assert f'agents.py", line {line}, in fails' in done.out
+        assert perdure("jobs", "get", id, "--json").json["note"]["traceback"].endswith("Fail: no such account")
+        assert "Traceback" not in perdure("jobs", "events", id).out
         assert f"perdure jobs rerun {id[-8:]}" in done.err
 
     def test_what_it_waits_for(self, perdure: Perdure) -> None:

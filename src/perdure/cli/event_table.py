@@ -47,7 +47,7 @@ def summary(event: Event, times: Times) -> str:
         words.append(f"kept from {short(copied.get('job', ''))} version {copied.get('version')}")
     if isinstance(until := rest.pop("until", rest.pop("next_retry_at", None)), str):
         words.append(_until(until, event, times))
-    for name in ("digest", "calls", "idempotency_key", "error_kind", "payload_digest", "recorded"):
+    for name in ("digest", "calls", "idempotency_key", "error_kind", "payload_digest", "recorded", "traceback"):
         rest.pop(name, None)
     if "result" in rest:
         words.append("→ " + preview(rest.pop("result"), 120))

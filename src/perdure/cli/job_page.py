@@ -126,6 +126,9 @@ class JobPage:
             case "error" if job.status in FAILURES:
                 self._heading(f"Error ({one_line(job.error_kind or '')})")
                 self._lines(clean_text(job.error_message or ""), bound, "red")
+                self._traceback(bound)
+            case "error" if job.status is Status.RETRY:
+                self._traceback(bound)
             case "payload" if job.payload is not None or empty:
                 self._value("Payload", job.payload, bound)
             case "result" if (job.status is Status.COMPLETED and job.pruned_at is None) or empty:
@@ -143,6 +146,11 @@ class JobPage:
                 self._table(heading, shown, eventtable.columns(self._times))
             case _:
                 pass
+
+    def _traceback(self, bound: int | None) -> None:
+        if self._job.traceback is not None:
+            self._heading("Traceback")
+            self._lines(clean_text(self._job.traceback), bound and 2 * bound, "")
 
     def _waits(self) -> None:
         job, show = self._job, self._times.show

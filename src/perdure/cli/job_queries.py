@@ -90,7 +90,7 @@ async def get(
         int | None, typer.Option("--at", metavar="VERSION", help="As it was at this version of its log")
     ] = None,
 ) -> int:
-    """Show everything about a job: its facts, what it waits for, what it did.
+    """Show everything about a job: its facts, what it waits for, what it did, where it failed.
 
     With --at it is read from its log, which does not have progress, the lease and the due time.
     """

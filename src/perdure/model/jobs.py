@@ -180,6 +180,12 @@ class Job:
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 
     @property
+    def traceback(self) -> str | None:
+        """Where its last attempt failed, in FAILED, DEADLETTER and RETRY; None where no code of the handler did."""
+        text = self.note.get("traceback")
+        return text if isinstance(text, str) else None
+
+    @property
     def short_id(self) -> str:
         """The last 8 hex digits of the id."""
         return short_id(self.id)
@@ -231,12 +237,14 @@ class Outcome(NamedTuple):
     """False if user code never ran in this attempt: no run row is written."""
     ran: float = 0.0
     """Seconds that user code ran in this attempt."""
+    traceback: str | None = None
+    """Of the error, for its event."""
 
 
 def completed(result: str, ran: float) -> Outcome:
     """The outcome of a handler that returned: its result as JSON, after so many seconds. Made of a tuple, as that takes half as
     long and every job that succeeds needs one."""
-    return tuple.__new__(Outcome, (Status.COMPLETED, result, None, None, 0.0, False, None, True, ran))
+    return tuple.__new__(Outcome, (Status.COMPLETED, result, None, None, 0.0, False, None, True, ran, None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from perdure.model.states import Status
 from perdure.runtime.finish import log_lost_lease, write_end
 from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import traceback_of
+from perdure.runtime.tracebacks import traceback_of
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.worker")

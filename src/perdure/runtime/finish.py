@@ -95,6 +95,6 @@ def _log_failure(leased: LeasedJob, outcome: Outcome, status: Status) -> None:
     if status is Status.RETRY:
         log.warning("the attempt failed; the job runs again", **about, delay=round(outcome.delay, 1))
     elif status in (Status.FAILED, Status.DEADLETTER):
-        if leased.run is not None and leased.run.traceback is not None:
-            about["exception"] = leased.run.traceback
+        if leased.run is not None and leased.run.tracebacks is not None and leased.run.tracebacks.logged is not None:
+            about["exception"] = leased.run.tracebacks.logged
         log.error("the job failed", **about, status=status.value)

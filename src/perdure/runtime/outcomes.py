@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import traceback
-from pathlib import Path
 
 from perdure.model.errors import (
     Denied,
@@ -21,16 +18,9 @@ from perdure.model.errors import (
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.runtime.registry import Policy, retry_after
+from perdure.runtime.tracebacks import INTERNAL_FILES, storable
 
 MAX_ERROR_CHARS = 4000
-
-_PERDURE, _STDLIB = Path(__file__).parents[1], Path(asyncio.__file__).parents[1]
-_INTERNAL_FILES = (
-    *(f"{_PERDURE / part}{os.sep}" for part in ("runtime", "testing")),
-    f"{_STDLIB / 'concurrent' / 'futures'}{os.sep}",  # plain handlers wait there for their steps
-    str(_STDLIB / "unittest" / "mock.py"),
-)
-"""Files that are not shown as the place of an error: those between a handler and what it calls, or a mock of that."""
 
 
 class AttemptTimeout(Exception):
@@ -99,21 +89,16 @@ def describe(error: BaseException) -> str:
     """`ValueError: empty source list (at agents.py:42 in search)`: without NUL, at most 4000 characters. The place is the last
     line outside of perdure that was reached; for a function without Python code it is the line that called it."""
     text = _text(error)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_INTERNAL_FILES)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(INTERNAL_FILES)]
     if frames:
         last = frames[-1]
         text += f" (at {last.filename.rsplit('/', 1)[-1]}:{last.lineno} in {last.name})"
     return clean(text)
 
 
-def traceback_of(error: BaseException) -> str:
-    """As text, for the log: loggers that get the exception itself may show local variables, and secrets in them."""
-    return "".join(traceback.format_exception(error))
-
-
 def clean(text: str) -> str:
     """Text that every database can hold: no NUL, no lone surrogates, at most 4000 characters."""
-    return text.replace("\x00", "\\0").encode(errors="replace").decode()[:MAX_ERROR_CHARS]
+    return storable(text)[:MAX_ERROR_CHARS]
 
 
 def _text(error: BaseException) -> str:

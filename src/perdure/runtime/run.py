@@ -17,7 +17,7 @@ import structlog
 
 from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect
-from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, Suspended
+from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, StoreError, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Outcome, completed
 from perdure.model.states import Status
@@ -31,13 +31,13 @@ from perdure.runtime.outcomes import (
     input_refused,
     outcome_of,
     outcome_of_exit,
-    traceback_of,
 )
 from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler, call
 from perdure.runtime.running_steps import RunningSteps
 from perdure.runtime.time_limit import END_MARGIN, TimeLimit, limit_of
+from perdure.runtime.tracebacks import Tracebacks, tracebacks_of
 from perdure.runtime.waits import Waits
 from perdure.store.protocol import Store
 
@@ -93,8 +93,8 @@ class Run:
     abandoned = False
     """True once the attempt has ended without its handler, which did not stop."""
     began = False
-    traceback: str | None = None
-    """Of what the handler raised, unless that is one of perdure's own: for the log, where it fails the job."""
+    tracebacks: Tracebacks | None = None
+    """Of what the handler raised."""
     _waits: Waits | None = None
     _progress: Progress | None = None
     _forced_outcome: Outcome | None = None
@@ -195,6 +195,8 @@ class Run:
             await self._progress.flush()
         if self._forced_outcome is None and self.stop_reason == "lease lost":
             return None
+        if self.tracebacks is not None and outcome.error is not None and self._forced_outcome is None:
+            outcome = outcome._replace(traceback=self.tracebacks.kept)
         return outcome if outcome.ran else outcome._replace(ran=self.clock.monotonic() - started)
 
     async def _attempt(self) -> Outcome:
@@ -222,8 +224,8 @@ class Run:
         return completed(text, self.clock.monotonic() - self._started)
 
     def _keep_traceback(self, error: BaseException) -> None:
-        if self.stop_reason is None and not isinstance(error, (PerdureError, AttemptTimeout)):
-            self.traceback = traceback_of(error)
+        if self.stop_reason is None and not isinstance(error, (AttemptTimeout, StoreError)):
+            self.tracebacks = tracebacks_of(error)
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)

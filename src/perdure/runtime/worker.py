@@ -29,13 +29,14 @@ from perdure.runtime.ends import Ends
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import hand_back, traceback_of
+from perdure.runtime.outcomes import hand_back
 from perdure.runtime.prefetch import Buffer, Prefetch
 from perdure.runtime.registry import Registry
 from perdure.runtime.run import Invoke, Run
 from perdure.runtime.slots import Slots
 from perdure.runtime.suspects import Suspects, suspects_among
 from perdure.runtime.threads import DaemonThreads
+from perdure.runtime.tracebacks import traceback_of
 from perdure.runtime.watchdog import StoreOpener, Watchdog
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.runtime.worker_row import WorkerRow

@@ -34,7 +34,7 @@ def text_of_record(events: Sequence[NewEvent], effects: Sequence[Effect]) -> int
 
 def text_of_outcome(outcome: Outcome) -> int:
     """Of an attempt's end."""
-    return len(outcome.result or "") + len(outcome.error or "")
+    return len(outcome.result or "") + len(outcome.error or "") + len(outcome.traceback or "")
 
 
 def chunks(jobs: Iterable[NewJob]) -> Iterator[Sequence[NewJob]]:

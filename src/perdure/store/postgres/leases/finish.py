@@ -72,6 +72,7 @@ async def settle(run: RunStatement, endings: Sequence[Ending]) -> list[Status | 
         reasons=[e.outcome.reason for e in ordered],
         started=[e.outcome.started for e in ordered],
         seconds=[e.outcome.ran for e in ordered],
+        tracebacks=[e.outcome.traceback for e in ordered],
     )
     done = {row["id"]: Status(row["status"]) for row in rows}
     return [done.get(e.lease.job_id) or lease_lost(e.lease) for e in endings]

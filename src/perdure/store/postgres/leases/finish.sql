@@ -29,8 +29,9 @@ select case when count(*) < cardinality(:ids::uuid[]) then coalesce(array_agg(id
 with done as (
   delete from perdure.job_claims k
   using unnest(:ids::uuid[], :tenant_ids::text[], :attempts::int[], :worker_ids::text[], :statuses::text[], :errors::text[],
-    :error_kinds::text[], :delays::float8[], :uses_retry::bool[], :reasons::text[], :started::bool[], :seconds::float8[])
-    u(id, tenant_id, attempt, worker_id, status, error, error_kind, delay, uses_retry, reason, started, ran)
+    :error_kinds::text[], :delays::float8[], :uses_retry::bool[], :reasons::text[], :started::bool[], :seconds::float8[],
+    :tracebacks::text[])
+    u(id, tenant_id, attempt, worker_id, status, error, error_kind, delay, uses_retry, reason, started, ran, traceback)
   where k.job_id = any (array[u.id]) and k.attempt = u.attempt and k.worker_id = u.worker_id and k.tenant_id = u.tenant_id
     and k.expires_at > perdure.db_now()
   returning k.job_id, k.version, k.cancel_note, u.*
@@ -41,8 +42,8 @@ with done as (
     else d.status end::perdure.job_status as verdict
   from done d join perdure.jobs j on j.id = any (array[d.job_id])
 ), judged as (
-  select v.job_id, v.version, v.cancel_note, v.worker_id, v.delay, v.uses_retry, v.reason, v.started, v.ran, v.verdict,
-    case when v.verdict in ('FAILED', 'DEADLETTER') then coalesce(v.error, v.reason, 'failed') else v.error end as error,
+  select v.job_id, v.version, v.cancel_note, v.worker_id, v.delay, v.uses_retry, v.reason, v.started, v.ran, v.traceback,
+    v.verdict, case when v.verdict in ('FAILED', 'DEADLETTER') then coalesce(v.error, v.reason, 'failed') else v.error end as error,
     coalesce(v.error_kind, case v.verdict when 'FAILED' then 'fatal' when 'DEADLETTER' then 'exhausted' end) as error_kind
   from verdicts v
 ), moved as (
@@ -56,7 +57,8 @@ with done as (
     error_kind = case when g.verdict in ('FAILED', 'DEADLETTER') then g.error_kind end,
     note = case when g.verdict = 'CANCELLED' and g.cancel_note is not null then g.cancel_note
       else json_strip_nulls(json_build_object('worker', g.worker_id, 'reason', g.reason, 'error', g.error,
-        'error_kind', g.error_kind, 'retry_count', case when g.verdict = 'RETRY' then j.retry_count + g.uses_retry::int end,
+        'error_kind', g.error_kind, 'traceback', g.traceback,
+        'retry_count', case when g.verdict = 'RETRY' then j.retry_count + g.uses_retry::int end,
         'next_retry_at', case when g.verdict = 'RETRY' then perdure.db_now() + g.delay * interval '1 second' end)) end
   from judged g where j.id = any (array[g.job_id])
   returning j.id, j.attempt, j.status, g.worker_id, g.started, g.ran, g.error, g.error_kind

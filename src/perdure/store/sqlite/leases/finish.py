@@ -128,6 +128,7 @@ def _note(claim: Claim, outcome: Outcome, end: Settlement, now: int) -> str:
         "reason": outcome.reason,
         "error": end.error,
         "error_kind": end.error_kind,
+        "traceback": outcome.traceback,
     }
     if end.status is Status.RETRY:
         due = CODEC.time(now + span(outcome.delay))
