@@ -302,7 +302,10 @@ class TestDoctor:
         assert {c["status"] for c in facts["checks"]} == {"ok"}
 
     def test_nothing_there_yet_is_no_fault(self, perdure: Perdure) -> None:
-        assert "! database  there is no file perdure.db yet" in perdure("doctor").out
+        said = perdure("doctor").out
+        assert "! database  there is no file perdure.db yet" in said
+        assert "there is no database yet" in said
+        assert "no problems" not in said
 
     def test_who_keeps_the_others_from_writing(self, perdure: Perdure) -> None:
         perdure("db", "migrate")

@@ -80,6 +80,13 @@ class TestMoments:
         assert (nine.date(), nine.hour, nine.minute) == ((today + timedelta(days=1)).date(), 9, 0)
         assert moment("18:30", "--run-at", past=False) == moment("today 18:30:00", "--run-at", past=False)
 
+    def test_by_the_day(self) -> None:
+        today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        assert moment("yesterday", "--since", past=True).astimezone().date() == (today - timedelta(days=1)).date()
+        assert moment("yesterday", "--since", past=True).astimezone().hour == 0
+        assert moment("Today", "--since", past=True) == today
+        assert moment("yesterday 18:00", "--since", past=True).astimezone().hour == 18
+
     @pytest.mark.parametrize("text", ["soon", "25:00", "2026-13-01", "-5m", "", "99999-01-01"])
     def test_anything_else_is_refused(self, text: str) -> None:
         with pytest.raises(Usage, match="--run-at"):

@@ -129,6 +129,12 @@ def test_help_loads_neither_pydantic_nor_a_driver() -> None:
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def test_help_as_json(perdure: Perdure) -> None:
+    page = perdure("help", "jobs", "ls", "-o", "json").json
+    assert page["command"] == "perdure jobs ls"
+    assert page["help"].rstrip() == perdure("help", "jobs", "ls").out.rstrip()
+
+
 def test_version(perdure: Perdure) -> None:
     import perdure as package
 

@@ -248,7 +248,7 @@ class TestGet:
         assert "Traceback\n" in done.out
         line = 1 + AGENTS.splitlines().index('        raise Fail("no such account")')
         assert f'agents.py", line {line}, in fails' in done.out
-        assert perdure("jobs", "get", id, "--json").json["note"]["traceback"].endswith("Fail: no such account")
+        assert perdure("jobs", "get", id, "--json").json["note"]["traceback"].count("Fail: no such account") == 1
         assert "Traceback" not in perdure("jobs", "events", id).out
         assert f"perdure jobs rerun {id[-8:]}" in done.err
 

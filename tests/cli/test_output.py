@@ -6,6 +6,8 @@ from datetime import datetime
 
 import pytest
 
+from perdure.cli import job_table as jobtable
+from perdure.cli.format import short
 from perdure.cli.output import Column, Output, jsonable, laid_out, status_cell
 from perdure.model.ids import uuid7
 from perdure.model.states import Status
@@ -169,6 +171,13 @@ class TestLayout:
         assert max(map(cell_len, lines)) <= width
         assert lines[1].split()[1] == "1"
         assert "…" in lines[1]
+
+    @pytest.mark.parametrize("width", [20, 40, 80])
+    def test_ids_stay_whole(self, width: int) -> None:
+        job = a_job(goal="a long goal " * 5, kind="a-long-kind" * 5)
+        columns = jobtable.columns(Output().times)
+        for chosen, id in (([c for c in columns if not c.wide], short(job.id)), (columns, str(job.id))):
+            assert id in laid_out([[c.cell(job) for c in chosen]], chosen, width).plain
 
     def test_nothing_is_cut_where_there_is_no_terminal(self) -> None:
         lines = laid_out([[c.cell(r) for c in TABLE] for r in ROWS], TABLE, None).plain.split("\n")

@@ -85,6 +85,25 @@ class TestStart:
         assert [line["event"] for line in lines] == ["worker started", "worker stopped"]
         assert lines[0]["level"] == "info"
 
+    @pytest.mark.parametrize("more", [(), ("--processes", "1")], ids=" ".join)
+    def test_every_line_is_json_where_that_was_asked_for(self, perdure: Perdure, more: tuple[str, ...]) -> None:
+        with spawned("worker", "start", *APP, "--log-format", "json", *more) as worker:
+            until(lambda: alive(perdure))
+            worker.send_signal(signal.SIGTERM)
+            _, said = worker.communicate(timeout=20)
+        events = [json.loads(line)["event"] for line in said.splitlines()]
+        assert any(event.startswith("stopping") for event in events)
+        assert "worker stopped" in events
+
+    def test_one_supervised_process_is_replaced(self, perdure: Perdure) -> None:
+        with spawned("worker", "start", *APP, "--processes", "1") as supervisor:
+            until(lambda: len(alive(perdure)) == 1)
+            [first] = [w for w in perdure("worker", "status", "--json").json["items"] if w["alive"]]
+            os.kill(first["pid"], signal.SIGKILL)
+            until(lambda: any(id != first["id"] for id in alive(perdure)))
+            supervisor.send_signal(signal.SIGTERM)
+            assert supervisor.wait(timeout=20) == 0
+
     def test_the_database_does_not_answer(self, perdure: Perdure) -> None:
         done = perdure("worker", "start", *APP, "--db", "postgresql://nobody@127.0.0.1:1/x", code=10)
         assert "[perdure help store-unreachable]" in done.err
@@ -117,15 +136,20 @@ class TestOperators:
         assert alive(perdure) == []
         assert "○ stopped" in perdure("worker", "status", "--stopped").out
 
-    def test_one_of_several_must_be_named(self, perdure: Perdure) -> None:
-        with spawned("worker", "start", *APP) as a, spawned("worker", "start", *APP) as b:
+    @pytest.mark.parametrize("args", [(), ("--all",)], ids=" ".join)
+    def test_all_of_this_host_are_stopped(self, perdure: Perdure, args: tuple[str, ...]) -> None:
+        with spawned("worker", "start", *APP) as a, spawned("worker", "start", *APP, "--processes", "1") as b:
             until(lambda: len(alive(perdure)) == 2)
-            done = perdure("worker", "stop", code=2)
-            assert "2 workers run: name one, or all of them" in done.err
-            assert all(id in done.err for id in alive(perdure))
-            asked = perdure("worker", "stop", "--all", "--json").json["items"]
+            asked = perdure("worker", "stop", *args, "--json").json["items"]
             assert [w["command"] for w in asked] == ["stop", "stop"]
             assert (a.wait(timeout=20), b.wait(timeout=20)) == (0, 0)
+
+    def test_those_of_other_hosts_are_left_alone(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        with spawned("worker", "start", *APP):
+            until(lambda: len(alive(perdure)) == 1)
+            monkeypatch.setattr("perdure.cli.worker.socket.gethostname", lambda: "elsewhere")
+            assert "no worker runs on host 'elsewhere'; 1 on other hosts" in perdure("worker", "stop", code=1).err
+            assert "no worker runs on host 'elsewhere'" in perdure("worker", "drain", code=1).err
 
     def test_no_worker_to_stop(self, perdure: Perdure) -> None:
         perdure("jobs", "start", "x")

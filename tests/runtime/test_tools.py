@@ -126,6 +126,9 @@ async def test_an_unknown_outcome_asks_and_takes_the_answer_that_it_happened(
         question = await pending(app, handle)
         assert question.kind == "question"
         assert "post" in question.title
+        [called] = [e for e in await handle.events() if e.type == "tool_called"]
+        assert question.payload["idempotency_key"] == called.payload["idempotency_key"]
+        assert "hello" in question.payload["arguments"].values()
         await reached(handle, Status.WAITING_FOR_APPROVAL)
         for answer in ({}, {"edited": None}, {"edited": {"outcome": "perhaps"}}):
             with pytest.raises(InvalidInput, match="what happened"):

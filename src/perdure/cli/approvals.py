@@ -38,14 +38,14 @@ def columns(times: Times) -> list[Column[Approval]]:
     """The columns of `approvals ls`."""
     return [
         Column("status", approval_cell),
-        Column("approval", lambda a: f"{short(a.id)} {a.title}", flexible=True),
-        Column("job", lambda a: f"{short(a.job_id)} {a.job_kind or ''}".rstrip(), flexible=True),
+        Column("approval", lambda a: f"{short(a.id)} {a.title}", flexible=True, least=10),
+        Column("job", lambda a: f"{short(a.job_id)} {a.job_kind or ''}".rstrip(), flexible=True, least=10),
         Column(times.age_column, lambda a: times.age(a.requested_at), right=True),
         Column("expires", lambda a: times.show(a.expires_at) if a.status is ApprovalStatus.PENDING else "", right=True),
         Column("assignees", lambda a: ", ".join(a.assignees) or "anyone", flexible=True),
         Column("decided_by", lambda a: a.decided_by or "", wide=True),
         Column("comment", lambda a: a.comment or "", wide=True, flexible=True),
-        Column("id", lambda a: str(a.id), wide=True),
+        Column("id", lambda a: str(a.id), wide=True, least=36),
     ]
 
 

@@ -97,5 +97,13 @@ def _page(checks: list[Check], wrong: int) -> Text:
         if check.hint and check.status != "ok":
             text.append(f"            {clean_text(check.hint)}\n", "dim")
     text.append("\n")
-    text.append("no problems" if not wrong else f"{wrong} thing{'s' * (wrong > 1)} wrong", "red" if wrong else "green")
+    warnings = sum(c.status == "warning" for c in checks)
+    if wrong:
+        text.append(f"{wrong} thing{'s' * (wrong > 1)} wrong", "red")
+    elif any(c.name == "database" and c.status == "warning" for c in checks):
+        text.append("there is no database yet, so it and its jobs were not looked at", "yellow")
+    elif warnings:
+        text.append(f"nothing is wrong; {warnings} warning{'s' * (warnings > 1)}", "yellow")
+    else:
+        text.append("no problems", "green")
     return text

@@ -101,13 +101,19 @@ def duration(text: str, option: str) -> float:
         raise Usage(f"{option}: {error}") from None
 
 
-_CLOCK = re.compile(r"(?:(today|tomorrow) +)?(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_CLOCK = re.compile(r"(?:(today|tomorrow|yesterday) +)?(\d{1,2}):(\d{2})(?::(\d{2}))?")
+
+
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 def moment(text: str, option: str, *, past: bool) -> datetime:
-    """A moment typed by a person: ISO 8601, `HH:MM`, `today 18:00`, `tomorrow 09:00`, or a duration from now (backwards where
+    """A moment typed by a person: ISO 8601, `HH:MM`, `today 18:00`, `tomorrow 09:00`, `yesterday` (its
+    midnight), or a duration from now (backwards where
     the option looks into the past). Without an offset it is local time. Raises Usage."""
     typed = text.strip()
+    if typed.lower() in _DAYS:
+        typed += " 00:00"
     now = datetime.now(UTC)
     try:
         away = timedelta(seconds=seconds(typed.removeprefix("+")))
@@ -115,7 +121,7 @@ def moment(text: str, option: str, *, past: bool) -> datetime:
     except ValueError:
         pass
     if clock := _CLOCK.fullmatch(typed.lower()):
-        day = now.astimezone() + timedelta(days=clock[1] == "tomorrow")
+        day = now.astimezone() + timedelta(days=_DAYS.get(clock[1], 0))
         try:
             named = day.replace(hour=int(clock[2]), minute=int(clock[3]), second=int(clock[4] or 0), microsecond=0)
         except ValueError as error:

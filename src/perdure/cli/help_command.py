@@ -32,9 +32,12 @@ def help(
     Every error names its page at the end of its message, `[perdure help CODE]`, and as `help` where errors are JSON. Codes of
     faults are what `perdure fsck` prints.
     """
+    from rich.text import Text
+
     words = topic or []
     if found := _command_page(words):
-        print(found)
+        page = {"command": " ".join(["perdure", *words]), "help": found}
+        cli.out.one(page, lambda: Text(found), id=page["command"], plain=dict)
         return
     code = words[0] if len(words) == 1 else ""
     if facts := _error(code):

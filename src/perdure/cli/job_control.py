@@ -136,7 +136,7 @@ async def fork(
 def _print_statuses(cli: Cli, done: list[JobStatus]) -> None:
     columns: list[Column[JobStatus]] = [
         Column("status", lambda d: status_cell(d.status)),
-        Column("job", lambda d: short(d.id)),
+        Column("job", lambda d: short(d.id), least=9),
     ]
     out = cli.out
     if out.for_people:

@@ -21,7 +21,7 @@ Statuses = Annotated[
 ]
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Of this kind (handler)")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="QUEUE", help="In this queue")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Created since: 24h, or a time")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Created since: 24h, yesterday, or a time")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Created before: 1h, or a time")]
 Search = Annotated[
     str | None, typer.Option("--search", metavar="TEXT", help="With this in the goal, the kind or the error")

@@ -175,7 +175,7 @@ class JobPage:
             Column("ended", lambda r: status_cell(r.outcome)),
             Column("started", lambda r: show(r.started_at), right=True),
             Column("took", lambda r: span((r.finished_at - r.started_at).total_seconds()), right=True),
-            Column("worker", lambda r: r.worker_id),
+            Column("worker", lambda r: r.worker_id, least=12),
             Column("error", lambda r: r.error_message or "", flexible=True),
         ]
 

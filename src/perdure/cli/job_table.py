@@ -17,15 +17,15 @@ def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[
     """The columns of `jobs ls`; `asked` are the pending approvals by job, where they are known."""
     return [
         Column("status", lambda j: status_cell(j.status)),
-        Column("job", lambda j: f"{short(j.id)} {j.goal or ''}".rstrip(), flexible=True),
+        Column("job", lambda j: f"{short(j.id)} {j.goal or ''}".rstrip(), flexible=True, least=10),
         Column("kind", lambda j: j.kind, flexible=True),
         Column("attempts", lambda j: attempts_of(j, "/"), right=True),
         Column(times.age_column, lambda j: times.age(j.created_at), right=True),
         Column("queue", lambda j: j.queue, wide=True),
         Column("priority", lambda j: str(j.priority), wide=True, right=True),
-        Column("worker", lambda j: j.lease.worker_id if j.lease else "", wide=True),
+        Column("worker", lambda j: j.lease.worker_id if j.lease else "", wide=True, least=12),
         Column("key", lambda j: j.idempotency_key or "", wide=True),
-        Column("id", lambda j: str(j.id), wide=True),
+        Column("id", lambda j: str(j.id), wide=True, least=36),
         Column("last", lambda j: last_word(j, times, (asked or {}).get(j.id)), flexible=True),
     ]
 

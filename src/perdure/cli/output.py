@@ -51,6 +51,8 @@ class Column(Generic[T]):
     wide: bool = False
     flexible: bool = False
     right: bool = False
+    least: int = 0
+    """Cells that are never cut: those of an id, which can be typed again."""
 
 
 class Output:
@@ -71,6 +73,8 @@ class Output:
         self.color = wants_color(color, sys.stdout)
         self.error_color = wants_color(color, sys.stderr)
         self.quiet = quiet
+        self.logs_json = False
+        """Whether messages are log lines in JSON: of a worker whose log is JSON, so that every line of its stderr is."""
         self._epoch = time_format == "epoch"
         self._format = TimeFormat(time_format or ("relative" if self.tty else "iso"))
         if self.fields == []:
@@ -134,6 +138,11 @@ class Output:
         if self.quiet:
             return
         sys.stdout.flush()
+        if self.logs_json:
+            level = "warning" if style == "33" else "info"
+            line = {"event": text.strip(), "level": level, "timestamp": datetime.now(UTC).isoformat()}
+            print(safe_json(json.dumps(line, ensure_ascii=False)), file=sys.stderr, flush=True)
+            return
         text = clean_text(text)
         print(f"\x1b[{style}m{text}\x1b[0m" if self.error_color and style else text, file=sys.stderr, flush=True)
 
@@ -269,7 +278,7 @@ def laid_out(rows: Sequence[Sequence[Cell]], columns: Sequence[Column[Any]], wid
     ]
     widths = [max(cell_len(row[n][0]) for row in grid) for n in range(len(columns))]
     if width is not None:
-        _shrink(widths, [c.flexible for c in columns], width - 2 * (len(columns) - 1))
+        _shrink(widths, columns, width - 2 * (len(columns) - 1))
     text = Text()
     for number, row in enumerate(grid):
         for n, (content, style) in enumerate(row):
@@ -289,11 +298,11 @@ def laid_out(rows: Sequence[Sequence[Cell]], columns: Sequence[Column[Any]], wid
     return text
 
 
-def _shrink(widths: list[int], flexible: list[bool], room: int) -> None:
+def _shrink(widths: list[int], columns: Sequence[Column[Any]], room: int) -> None:
     """Cut the widest flexible column, and again, until all fits; the others only where that is not enough."""
-    for candidates, least in ((flexible, 12), ([True] * len(widths), 4)):
+    for all_of_them, least in ((False, 12), (True, 4)):
         while sum(widths) > room:
-            wide = [n for n, may in enumerate(candidates) if may and widths[n] > least]
+            wide = [n for n, c in enumerate(columns) if (c.flexible or all_of_them) and widths[n] > max(least, c.least)]
             if not wide:
                 break
             widths[max(wide, key=lambda n: widths[n])] -= 1

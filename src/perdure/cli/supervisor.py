@@ -66,7 +66,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
-        self._cli.out.note(f"{self._number} worker processes")
+        self._cli.out.note("1 worker process" if self._number == 1 else f"{self._number} worker processes")
         await asyncio.gather(*(self._keep(slot) for slot in range(1, self._number + 1)))
         return 128 + self._signals[-1] if len(self._signals) > 1 else self._code
 

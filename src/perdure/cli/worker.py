@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
@@ -77,14 +78,14 @@ def start(
         str | None, typer.Option("--log-format", metavar="text|json", help="How to write log lines; default text")
     ] = None,
     processes: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--processes",
             metavar="N",
-            help="Number of worker processes; one that crashes is replaced",
+            help="Number of worker processes; one that crashes is replaced. Without it there is one, which is not",
             min=1,
         ),
-    ] = 1,
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End as soon as no job is due")] = False,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when stdin ends")] = False,
 ) -> int:
@@ -110,7 +111,8 @@ def start(
         )
     if not len(own.registry):
         raise Usage(f"the App {cli.settings['app']} has no handlers", hint="a handler is a function under @app.job")
-    if processes > 1:
+    cli.out.logs_json = cli.settings["log_format"] == "json"
+    if processes is not None:
         from perdure.cli.supervisor import Supervisor, check_ports
 
         options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
@@ -182,7 +184,7 @@ def columns(times: Times) -> list[Column[WorkerInfo]]:
     """The columns of `worker status`."""
     return [
         Column("state", lambda w: HEALTH[health_of(w)]),
-        Column("worker", lambda w: w.id),
+        Column("worker", lambda w: w.id, least=12),
         Column("held", lambda w: f"{w.held}/{w.concurrency}", right=True),
         Column("hung", lambda w: str(w.hung), right=True),
         Column("heartbeat", lambda w: times.show(w.heartbeat_at), right=True),
@@ -210,27 +212,31 @@ async def status(
 command(app, "ls", example="perdure worker ls", hidden=True)(status)
 
 
-@command(app, "stop", example="perdure worker stop 766d31\nperdure worker stop --all --now")
+@command(app, "stop", example="perdure worker stop\nperdure worker stop 766d31\nperdure worker stop --all --now")
 async def stop(
     cli: Cli,
     ids: SomeIds = None,
-    all: Annotated[bool, typer.Option("--all", help="Every worker")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Every worker, on all hosts")] = False,
     now: Annotated[
         bool, typer.Option("--now", help="Do not wait for running steps: they are cancelled and run again")
     ] = False,
 ) -> int:
-    """Ask workers to stop: they finish running steps, hand back their other jobs and end. Without an id: the one that runs."""
-    return await _ask(cli, ids or [], lambda client, worker: stop_worker(client, worker, all=all, now=now), all=all)
+    """Ask workers to stop: they finish running steps, hand back their other jobs and end. Without an id: all on this host."""
+    host = None if ids or all else socket.gethostname()
+    return await _ask(
+        cli, ids or [], lambda client, worker: stop_worker(client, worker, all=all, host=host, now=now), all=all
+    )
 
 
-@command(app, "drain", example="perdure worker drain --all")
+@command(app, "drain", example="perdure worker drain\nperdure worker drain --all")
 async def drain(
     cli: Cli,
     ids: SomeIds = None,
-    all: Annotated[bool, typer.Option("--all", help="Every worker")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Every worker, on all hosts")] = False,
 ) -> int:
     """Ask workers to take no more jobs and to end when they hold none. Today this is the same as `worker stop`."""
-    return await _ask(cli, ids or [], lambda client, worker: drain_worker(client, worker, all=all), all=all)
+    host = None if ids or all else socket.gethostname()
+    return await _ask(cli, ids or [], lambda client, worker: drain_worker(client, worker, all=all, host=host), all=all)
 
 
 async def _ask(cli: Cli, ids: list[str], ask: Callable[[Client, str | None], Awaitable[Asked]], *, all: bool) -> int:
@@ -243,7 +249,7 @@ async def _ask(cli: Cli, ids: list[str], ask: Callable[[Client, str | None], Awa
             try:
                 done, code = [await ask(client, None)], Exit.OK
             except NoWorker as error:
-                error.hint = f"those that have stopped: {cli.next('worker status --stopped')}"
+                error.hint = f"those on all hosts, and that have stopped: {cli.next('worker status --stopped')}"
                 raise
     asked = [(id, answer.command.value) for answer in done for id in answer.worker_ids]
     if not asked and all:

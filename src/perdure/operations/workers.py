@@ -51,31 +51,38 @@ async def list_workers(client: Client, *, include_stopped: bool = False) -> list
 
 
 @operation("workers.stop", role=Role.OPERATOR, errors=NOT_ASKED)
-async def stop_worker(client: Client, worker_id: str | None = None, *, all: bool = False, now: bool = False) -> Asked:
+async def stop_worker(
+    client: Client, worker_id: str | None = None, *, all: bool = False, host: str | None = None, now: bool = False
+) -> Asked:
     """Ask a worker to stop: it finishes running steps, hands back the rest and ends.
 
     worker_id: this one, by its id or its last 6 or more characters; None: the only one that runs. all: every worker that runs.
+    host: every worker that runs on this host.
     now: running steps are cancelled as well, and run again.
     """
-    return await _ask(client, worker_id, WorkerCommand.STOP_NOW if now else WorkerCommand.STOP, all=all)
+    return await _ask(client, worker_id, WorkerCommand.STOP_NOW if now else WorkerCommand.STOP, all=all, host=host)
 
 
 @operation("workers.drain", role=Role.OPERATOR, errors=NOT_ASKED)
-async def drain_worker(client: Client, worker_id: str | None = None, *, all: bool = False) -> Asked:
+async def drain_worker(
+    client: Client, worker_id: str | None = None, *, all: bool = False, host: str | None = None
+) -> Asked:
     """Ask a worker to take no more jobs, and to end when it holds none. Arguments as for `stop_worker`."""
-    return await _ask(client, worker_id, WorkerCommand.DRAIN, all=all)
+    return await _ask(client, worker_id, WorkerCommand.DRAIN, all=all, host=host)
 
 
-async def _ask(client: Client, worker_id: str | None, command: WorkerCommand, *, all: bool) -> Asked:
+async def _ask(client: Client, worker_id: str | None, command: WorkerCommand, *, all: bool, host: str | None) -> Asked:
     if worker_id is not None:
-        if all:
-            raise InvalidInput("give the id of a worker or all, not both")
+        if all or host is not None:
+            raise InvalidInput("give the id of a worker, a host, or all: one of the three")
         ids = [worker_id]
     else:
-        ids = [worker.id for worker in await client.workers.list() if worker.alive]
+        alive = [worker for worker in await client.workers.list() if worker.alive]
+        ids = [worker.id for worker in alive if all or host in (None, worker.host)]
         if not ids and not all:
-            raise NoWorker("no worker runs")
-        if len(ids) > 1 and not all:
+            others = f" on host '{host}'; {len(alive)} on other hosts" if alive else ""
+            raise NoWorker(f"no worker runs{others}")
+        if len(ids) > 1 and not all and host is None:
             raise AmbiguousId(f"{len(ids)} workers run: name one, or all of them", hint=f"they are {', '.join(ids)}")
     asked = []
     for id in ids:

@@ -20,6 +20,7 @@ from perdure.runtime.client.queries import JobQueries
 from perdure.runtime.handle import Handle
 from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
+from perdure.runtime.unknown_keys import check_keys
 from perdure.runtime.validation import (
     check_delay,
     check_kind,
@@ -278,6 +279,7 @@ def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
     payload = codec.encode(input, what)
     if handler is not None and handler.input_type is not None:
         handler.arguments(payload, what)
+        check_keys(input, handler.input_type, what)
     return payload
 
 

@@ -225,10 +225,11 @@ def _fail(run: Run, error: str, kind: str) -> NoReturn:
 
 
 async def ask_what_happened(
-    run: Run, key: str, calls: int, args: tuple[Any, ...], returns: Any
+    run: Run, key: str, calls: int, shown: dict[str, Any], returns: Any
 ) -> tuple[str, Any] | None:
     """A crash cut off a tool call: a person says `{"outcome": "happened", "result": ...}` or `{"outcome": "retry"}`, or denies
-    (the job fails). None means run it again; else the result as JSON, and as what the tool returns.
+    (the job fails). None means run it again; else the result as JSON, and as what the tool returns. shown: what is shown
+    of the call.
 
     A result that does not fit is asked for again: were the job to fail of it, the only ways on would repeat the effect.
     """
@@ -237,7 +238,7 @@ async def ask_what_happened(
         question = Question(
             key=f"{key}?{calls}" if turn == 1 else f"{key}?{calls}#{turn}",
             title=f"Did '{key}' happen? {said}",
-            payload={"tool": key, "call": calls, "arguments": codec.digest(args, {})},
+            payload={"tool": key, "call": calls, **shown},
             expires_in=None,
             assignees=(),
             on_expiry="fail",

@@ -23,6 +23,7 @@ from perdure.runtime.context.options import CallOptions
 from perdure.runtime.outcomes import describe
 from perdure.runtime.registry import in_time, retry_after, returned_type
 from perdure.runtime.run import Run
+from perdure.runtime.shown_arguments import shown_arguments
 
 
 class Call(NamedTuple):
@@ -189,7 +190,11 @@ class Caller:
             raise UnknownOutcome(
                 f"tool '{call.key}' was cut off: whether it happened is unknown, and on_unknown is 'fail'"
             )
-        answer = await ask_what_happened(self._run, call.key, count, call.args, returns)
+        shown = {
+            "arguments": shown_arguments(call.fn, call.args, call.kwargs),
+            "idempotency_key": idempotency_key_of(self._run.lease.job_id, call.key),
+        }
+        answer = await ask_what_happened(self._run, call.key, count, shown, returns)
         if answer is None:
             return None
         result, value = answer

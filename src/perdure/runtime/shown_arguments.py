@@ -1,0 +1,85 @@
+"""The arguments of a call as people may see them: bounded, and without what looks like a secret."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from perdure.model.errors import InvalidInput
+from perdure.model.urls import masked
+from perdure.runtime import codec
+
+HIDDEN = "[redacted]"
+MOST_TEXT = 200
+"""Characters of one text."""
+MOST_ITEMS = 20
+"""Of one list or object."""
+DEEPEST = 4
+"""Levels of lists and objects."""
+MOST_BYTES = 4096
+"""Of all arguments together, as JSON."""
+
+_SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)|^pass$|pwd|secret|token$|credential|api[-_]?key|access[-_]?key|private[-_]?key|authorization|cookie|"
+    r"session[-_]?id|signature|^auth$|^key$|^pin$|^cvv$|card[-_]?number|^iban$|^ssn$",
+    re.IGNORECASE,
+)
+_SECRET_TEXT = re.compile(
+    r"(?i:\b(bearer|basic) +\S{8,})|\b(sk|pk|rk|ghp|gho|ghs|glpat|xox[abp])[-_]\w{8,}|\bAKIA\w{12,}|"
+    r"\beyJ[\w-]+\.[\w-]+\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY"
+)
+
+
+def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """By the names of the function's parameters, or by their position where it has none.
+
+    Hidden are values whose name looks like that of a secret, texts that look like one, and passwords in URLs. Cut are long texts,
+    lists and objects; what is no JSON is shown as its type.
+    """
+    try:
+        named = dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        named = {str(number): value for number, value in enumerate(args, 1)} | kwargs
+    shown = {name: HIDDEN if _SECRET_NAME.search(name) else _shown(_plain(value), 1) for name, value in named.items()}
+    if len(json.dumps(shown).encode()) > MOST_BYTES:
+        return {name: _brief(value) for name, value in list(shown.items())[:MOST_ITEMS]}
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return json.loads(codec.encode(value, "an argument"))
+    except (InvalidInput, RecursionError):
+        return f"<{type(value).__qualname__}>"
+
+
+def _shown(value: Any, level: int) -> Any:
+    if isinstance(value, str):
+        return _text(value, MOST_TEXT)
+    if isinstance(value, dict | list) and level > DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        items = list(value.items())
+        some = {
+            k[:MOST_TEXT]: HIDDEN if _SECRET_NAME.search(k) else _shown(v, level + 1) for k, v in items[:MOST_ITEMS]
+        }
+        return {**some, "…": f"{len(items) - MOST_ITEMS} more"} if len(items) > MOST_ITEMS else some
+    if isinstance(value, list):
+        more = [f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
+        return [_shown(item, level + 1) for item in value[:MOST_ITEMS]] + more
+    return value
+
+
+def _text(text: str, most: int) -> str:
+    if _SECRET_TEXT.search(text):
+        return HIDDEN
+    if "://" in text and " " not in text:
+        text = masked(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _brief(value: Any) -> Any:
+    return _text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 100)
