@@ -26,7 +26,7 @@ REFUSED = {
     "approvals": {"decide"},
     "workers": {"command_worker"},
     "retention": {"forget_workers", "lead", "prune"},
-    "checks": {"check", "repair"},
+    "checks": {"blocked_by", "check", "repair"},
 }
 """Calls that no worker of a test makes."""
 
