@@ -175,7 +175,13 @@ async def test_a_job_that_a_lost_worker_ended_is_logged_as_an_error(app: App, li
     store = await app.open()
     for job in (once, again):
         handle = await app.enqueue(job)
-        [claimed] = await store.leases.claim(queue="default", kinds=app.registry.kinds, worker_id="w", ttl=60, limit=1)
+        [claimed] = await store.leases.claim(
+            queue="default",
+            kinds=app.registry.kinds,
+            worker_id=f"w-{handle.id}",  # one each: only a job that was lost alone is blamed
+            ttl=60,
+            limit=1,
+        )
         assert await store.leases.heartbeat([claimed.lease], ttl=0.001, started=[handle.id]) == {handle.id}
 
     async def report() -> bool:
