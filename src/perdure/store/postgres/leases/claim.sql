@@ -11,7 +11,7 @@
 -- and claim.py goes on one by one.
 with kinds as materialized (
   select k.kind, k.max_retries from unnest(:kinds::text[], :retries::smallint[]) k(kind, max_retries)
-  where exists (select from perdure.job_queue q where q.lane = :lane and q.kind = k.kind)
+  cross join lateral (select from perdure.job_queue q where q.lane = :lane and q.kind = k.kind limit 1) waiting
 ), shares as (
   select p.priority::smallint as priority, k.kind, k.max_retries, :limit::bigint as number
   from generate_series(9, 1, -1) p(priority) cross join kinds k where (select count(*) from kinds) = 1
@@ -75,7 +75,7 @@ update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes' wh
 -- The front of each range of the ready index.
 with kinds as materialized (
   select l.lane, k.kind from unnest(:lanes::text[]) l(lane) cross join unnest(:kinds::text[]) k(kind)
-  where exists (select from perdure.job_queue q where q.lane = l.lane and q.kind = k.kind)
+  cross join lateral (select from perdure.job_queue q where q.lane = l.lane and q.kind = k.kind limit 1) waiting
 )
 select extract(epoch from min(least(greatest(x.run_at, '0002-01-01 UTC'), '9998-12-31 UTC')) - perdure.db_now())::float8 as seconds
 from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (
