@@ -60,7 +60,8 @@ async def claim(store: Store, job_id: UUID, *, worker_id: str = WORKER, ttl: flo
     found = await store.jobs.get_job(job_id)
     if found.due_at is not None and found.due_at > await store.now():
         await passed(store, found.due_at)
-    [job] = await store.leases.claim(worker_id=worker_id, queue=found.queue, kinds=KINDS, limit=1, ttl=ttl)
+    kinds = {found.kind: KINDS.get(found.kind, 3)}
+    [job] = await store.leases.claim(worker_id=worker_id, queue=found.queue, kinds=kinds, limit=1, ttl=ttl)
     assert job.id == job_id
     return job
 

@@ -42,7 +42,7 @@ FORGERIES = [
     "update jobs set kind = 'another' where id = {id}",
     "update jobs set tenant_id = 'another' where id = {id}",
     "update jobs set priority = 10 where id = {id}",
-    "update jobs set retry_count = 4 where id = {id}",
+    "update jobs set retry_count = 101 where id = {id}",
     "update jobs set finished_at = created_at where id = {id}",
     "update jobs set error_message = 'odd' where id = {id}",
     "insert into jobs (id, kind, payload_hash, status) values ({other}, 'echo', 'x', 'COMPLETED')",
