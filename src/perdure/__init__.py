@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         PerdureError,
         PortTaken,
         RealJobs,
+        RecordedFailure,
         Retry,
         SchemaMissing,
         SchemaOutdated,
@@ -154,6 +155,7 @@ __all__ = [
     "PerdureError",
     "PortTaken",
     "RealJobs",
+    "RecordedFailure",
     "Request",
     "Retry",
     "SchemaMissing",
@@ -194,7 +196,7 @@ _HOMES = {
         "Denied DuplicateHandler ExtraMissing Fail FileReplaced ForeignDatabase HandlerError IdempotencyConflict "
         "IllegalTransition InvalidInput InvalidPriority JobCancelled JobError JobFailed JobLeased JobNotFound "
         "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound "
-        "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken RealJobs Retry SchemaMissing "
+        "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken RealJobs RecordedFailure Retry SchemaMissing "
         "SchemaOutdated SchemaTooNew Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended "
         "TooLarge TooManyHung UnknownHandler UnknownOutcome UnsupportedTransaction Verdict VersionMismatch WaitInsideJob "
         "WaitTimeout "

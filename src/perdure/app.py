@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
 
 import structlog
 
@@ -32,6 +32,8 @@ from perdure.runtime.validation import (
     check_queue,
     check_retries,
     check_seconds,
+    check_version,
+    check_word,
 )
 from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
@@ -87,14 +89,13 @@ class App(Shortcuts):
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
     migrate: create or upgrade the schema at first use. None (default) does so for memory: and SQLite, except in a file that has
-    only tables of other programs, and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it). True
-    does so everywhere, also if other programs have tables there. False refuses every database without perdure's schema, and
-    does not change it.
-    metrics: your prometheus_client registry, to which perdure's metrics are added. tracer_provider: trace jobs with it (the
-    setting `otel` uses the program's own).
-    registry: handlers to begin with, for example those of another App.
-    Nothing is opened before the first call that needs it; each event loop that uses the App has its own store.
-    """
+    only tables of other programs, and refuses a PostgreSQL database without a schema (`perdure db migrate` creates it). True does
+    so everywhere, also if other programs have tables there. False refuses every database without perdure's schema, and does not
+    change it. metrics: your prometheus_client registry, to which perdure's metrics are added. tracer_provider: trace jobs with it
+    (the setting `otel` uses the program's own). registry: handlers to begin with, for example those of another App. version: of
+    the code of the handlers; workers show it, and a job whose code does not fit what it recorded waits for another one. None:
+    that of the distribution the handlers are installed with, else made of the git commit and the files of the handlers. Nothing
+    is opened before the first call that needs it; each event loop that uses the App has its own store."""
 
     def __init__(
         self,
@@ -107,11 +108,14 @@ class App(Shortcuts):
         metrics: CollectorRegistry | None = None,
         tracer_provider: TracerProvider | None = None,
         registry: Registry | None = None,
+        version: str | None = None,
     ) -> None:
         self._flags = {"database_url": database_url, "tenant": tenant}
         self._given_settings = settings
         self.registry = registry if registry is not None else Registry()
         """The handlers."""
+        self.version = None if version is None else check_version(version)
+        """Of their code, as given; None: workers find it out."""
         self._observability = Observability(metrics, tracer_provider, self.registry)
         self.backend: AppBackend = DatabaseBackend(lambda: self.settings, self._observability, migrate=migrate)
         """Opens the stores; a test may replace it."""
@@ -164,6 +168,7 @@ class App(Shortcuts):
         timeout: Duration | None = None,
         retry_on: type[BaseException] | Sequence[type[BaseException]] = Exception,
         fatal_on: type[BaseException] | Sequence[type[BaseException]] = (),
+        on_change: Literal["wait", "fail"] = "wait",
     ) -> JobDecorator: ...
     def job(
         self,
@@ -178,12 +183,15 @@ class App(Shortcuts):
         timeout: Duration | None = None,
         retry_on: type[BaseException] | Sequence[type[BaseException]] = Exception,
         fatal_on: type[BaseException] | Sequence[type[BaseException]] = (),
+        on_change: Literal["wait", "fail"] = "wait",
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
         name: the job's kind, default the function's name. timeout: seconds or text per attempt. max_retries: 0-100 failures
-        and crashes. retry_on, fatal_on: exception classes. Raises DuplicateHandler, InvalidInput, InvalidPriority.
+        and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
+        waits for code that does, or fails. Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
+        check_word(on_change, "on_change", Literal["wait", "fail"])
         policy = Policy(
             queue=check_queue(queue),
             priority=check_priority(priority),
@@ -192,6 +200,7 @@ class App(Shortcuts):
             timeout=None if timeout is None else check_seconds(timeout, "timeout"),
             retry_on=_classes(retry_on),
             fatal_on=_classes(fatal_on),
+            on_change=on_change,
         )
         local_names = dict(sys._getframe(1).f_locals)
 
@@ -278,7 +287,13 @@ class App(Shortcuts):
             None if self.settings["database_url"].strip() == "memory:" else backend
         )  # nothing else can open that one
         return Worker(
-            store, self.registry, worker_options, invoke=backend.invoke, observer=backend.observer, opener=opener
+            store,
+            self.registry,
+            worker_options,
+            invoke=backend.invoke,
+            observer=backend.observer,
+            opener=opener,
+            version=self.version,
         )
 
     async def work(self, *, once: bool = False, **options: Any) -> None:

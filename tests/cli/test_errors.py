@@ -66,6 +66,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.UnknownHandler: 2,
     errors.DuplicateHandler: 1,
     errors.StepChanged: 1,
+    errors.RecordedFailure: 1,
     errors.UnknownOutcome: 1,
     errors.NotifyFailed: 1,
     errors.LeaseLost: 1,

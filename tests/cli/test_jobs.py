@@ -232,7 +232,7 @@ class TestGet:
             "1 of 4",
             "50% half way",
             "read 1",
-            "120 tokens, cost 0.5000",
+            "120 tokens, cost 0.5",
             '"topic": "tea"',
             '"tea 0"',
             "Checkpoint",

@@ -59,7 +59,7 @@ def make_app(url: str) -> App:
         await ctx.usage(tokens=7, cost=0.1)
         await ctx.usage(tokens=5, cost=0.2)
         await ctx.progress(0.5, "half")
-        await ctx.emit("waypoint", {"key": "one"})
+        await ctx.options(key=str(ctx.attempt)).emit("waypoint", {"key": "one"})  # in each attempt
         await ctx.sleep("moment", 0.05)
         if ctx.retry_count < 1:
             raise RuntimeError("once")

@@ -275,7 +275,7 @@ async def test_a_claim_after_a_park_keeps_the_open_waits(store: Store) -> None:
     again = (await claim(store, lease.job_id)).lease
     assert [wait.key for wait in (await store.jobs.get_job(lease.job_id)).waits] == ["nap"]
     await store.leases.record(
-        again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], effects=[close_wait("nap")]
+        again, [event("wait_completed", '{"key": "nap", "kind": "timer"}')], effects=[close_wait("timer", "nap")]
     )
     assert (await store.jobs.get_job(lease.job_id)).waits == ()
 

@@ -1,6 +1,7 @@
 """What commits together with events, or with the end of an attempt: all of it or nothing, and only under a live lease."""
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.conformance.support import HOUR, S, checked_log, event, later, outcom
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
 def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
     assert set(LOCK_ORDER) <= set(load_statements(f"perdure.store.{dialect}"))
-    made = (patch_state(), close_wait("nap"), open_wait(Wait("nap", "timer")))
+    made = (patch_state(), close_wait("timer", "nap"), open_wait(Wait("nap", "timer")))
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 
 
@@ -30,10 +31,10 @@ async def test_a_suspended_job_waits_for_what_its_end_opens(store: Store) -> Non
 @pytest.mark.parametrize("status", [S.COMPLETED, S.FAILED, S.RETRY])
 async def test_state_commits_with_the_end(store: Store, status: S) -> None:
     lease = await started(store)
-    effects = [patch_state(tokens=3, cost=0.25), patch_state(tokens=4)]
+    effects = [patch_state(tokens=3, cost=Decimal("0.25")), patch_state(tokens=4)]
     assert await store.leases.finish(lease, outcome(status), effects=effects) is status
     state = (await store.jobs.get_job(lease.job_id)).state
-    assert (state.tokens, state.cost) == (7, 0.25)
+    assert (state.tokens, state.cost) == (7, Decimal("0.25"))
     await checked_log(store, lease.job_id)
 
 
@@ -61,7 +62,7 @@ async def test_calls_of_one_job_keep_their_order_though_they_share_a_commit(stor
 
     await asyncio.gather(
         write(open_wait(first)),
-        write(close_wait("nap"), patch_state(tokens=1)),
+        write(close_wait("timer", "nap"), patch_state(tokens=1)),
         write(open_wait(second), patch_state(tokens=1)),
     )
     job = await store.jobs.get_job(lease.job_id)

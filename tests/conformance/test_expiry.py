@@ -102,7 +102,9 @@ async def test_a_question_that_is_no_longer_awaited_moves_nothing(store: Store) 
         with case(decide):
             lease, until = await started(store), await later(store, HOUR)
             asked = await store.approvals.request_approval(lease, new_approval())
-            await store.leases.record(lease, [], effects=[close_wait("ok"), open_wait(Wait("nap", "timer", until))])
+            await store.leases.record(
+                lease, [], effects=[close_wait("approval", "ok"), open_wait(Wait("nap", "timer", until))]
+            )
             await store.leases.finish(lease, Outcome(S.PARKED))
             await store.approvals.decide(decide(asked))
             job = await store.jobs.get_job(lease.job_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -316,7 +317,7 @@ async def test_state_is_added_up_from_the_log(file_store: Store, shell: Shell) -
         text = f'{{"at":  {n}, "nul": "\\u0000"}}'
         saved = NewEvent("checkpoint_saved", f'{{"state":{text}}}')
         used = NewEvent("usage_recorded", f'{{"tokens": {n}, "cost": 0.{n}}}')
-        patch = patch_state(checkpoint=text, tokens=n, cost=n / 10, progress=0.5)
+        patch = patch_state(checkpoint=text, tokens=n, cost=Decimal(n) / 10, progress=0.5)
         await file_store.leases.record(lease, [saved, used], effects=[patch])
     columns = f"{shell.text('checkpoint')} as checkpoint, tokens, cost"
     before = await shell.run(f"select {columns} from job_state")

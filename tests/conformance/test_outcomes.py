@@ -4,6 +4,7 @@ import asyncio
 import json
 from contextlib import suppress
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -212,9 +213,9 @@ async def test_the_holder_cancels_in_the_name_of_who_asked(store: Store) -> None
 async def test_state_is_patched_and_counts_add_up(store: Store) -> None:
     lease = await started(store)
     patches: list[dict[str, Any]] = [
-        {"checkpoint": '{"page": 1}', "tokens": 10, "cost": 0.25},
+        {"checkpoint": '{"page": 1}', "tokens": 10, "cost": Decimal("0.25")},
         {"progress": 0.5, "progress_text": "half"},
-        {"tokens": 5, "cost": 0.5},
+        {"tokens": 5, "cost": Decimal("0.5")},
         {"checkpoint": '{"page": 2}'},
     ]
     for patch in patches:
@@ -223,7 +224,7 @@ async def test_state_is_patched_and_counts_add_up(store: Store) -> None:
     assert job.version == 2, "progress is no event"
     state = job.state
     assert (state.checkpoint, state.progress, state.progress_text) == ({"page": 2}, 0.5, "half")
-    assert (state.tokens, state.cost) == (15, 0.75)
+    assert (state.tokens, state.cost) == (15, Decimal("0.75"))
     assert state.cursor is None
 
 

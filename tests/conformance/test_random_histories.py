@@ -182,7 +182,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert job is not None
         assert job.lease is not None
         key = job.closable[n % len(job.closable)]
-        self.run(self.store.leases.record(job.lease, [event("wait_completed")], effects=[close_wait(key)]))
+        kind = "approval" if job.waits[key] == "answered" else "timer"
+        self.run(self.store.leases.record(job.lease, [event("wait_completed")], effects=[close_wait(kind, key)]))
         job.recorded("wait_completed")
         del job.waits[key]
 

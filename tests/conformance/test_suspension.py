@@ -100,7 +100,7 @@ async def test_closed_waits_do_not_count(store: Store, suspended: Status) -> Non
     lease, until = await started(store), await later(store, 600)
     open_waits = [Wait("nap", "timer", await later(store, 1)), Wait("rest", "timer", until)]
     await store.leases.record(lease, [event()], effects=[open_wait(w) for w in open_waits])
-    await store.leases.record(lease, [event()], effects=[close_wait("nap"), close_wait("unknown")])
+    await store.leases.record(lease, [event()], effects=[close_wait("timer", "nap"), close_wait("timer", "unknown")])
     await store.leases.finish(lease, Outcome(suspended))
     assert near((await store.jobs.get_job(lease.job_id)).due_at, until, within=0.01)
 

@@ -58,7 +58,7 @@ async def test_an_answer_to_a_job_that_runs_wakes_nothing(file_store: Store, she
         await file_store.leases.set_waiting(lease, waiting)
         await shell.run(answered(shell, lease))
         assert (await file_store.jobs.get_job(lease.job_id)).due_at is None
-        wait = await file_store.leases.read_wait(lease, "x")
+        wait = await file_store.leases.read_wait(lease, "signal", "x")
         assert wait is not None
         assert near(wait.answered_at, await file_store.now())
 
@@ -76,26 +76,33 @@ async def test_a_wait_is_read_by_its_holder(file_store: Store, neighbour: Store)
     lease, until = await started(file_store), await later(file_store, HOUR)
     wait = Wait("x", "signal", until, "invoice-7")
     await open_waits(file_store, lease, wait)
-    assert await file_store.leases.read_wait(lease, "x") == wait
-    assert await file_store.leases.read_wait(lease, "y") is None
-    assert await neighbour.leases.read_wait(lease, "x") is None
-    await file_store.leases.record(lease, [], effects=[close_wait("x")])
-    assert await file_store.leases.read_wait(lease, "x") is None
+    assert await file_store.leases.read_wait(lease, "signal", "x") == wait
+    assert await file_store.leases.read_wait(lease, "signal", "y") is None
+    assert await neighbour.leases.read_wait(lease, "signal", "x") is None
+    await file_store.leases.record(lease, [], effects=[close_wait("signal", "x")])
+    assert await file_store.leases.read_wait(lease, "signal", "x") is None
 
 
 async def test_a_wait_that_is_opened_again_keeps_its_answer(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
     await open_waits(file_store, lease, Wait("x", "signal", None, "a"))
     await shell.run(answered(shell, lease))
-    found = await file_store.leases.read_wait(lease, "x")
+    found = await file_store.leases.read_wait(lease, "signal", "x")
     assert found is not None
     assert found.answered_at is not None
     await open_waits(file_store, lease, Wait("x", "signal", None, "a"))
-    assert await file_store.leases.read_wait(lease, "x") == found
-    for other in (Wait("x", "signal", None, "b"), Wait("x", "other", None, "b")):
+    assert await file_store.leases.read_wait(lease, "signal", "x") == found
+    for other in (Wait("x", "signal", None, "b"), Wait("x", "signal", None, None)):
         await shell.run(answered(shell, lease))
         await open_waits(file_store, lease, other)
-        assert await file_store.leases.read_wait(lease, "x") == other
+        assert await file_store.leases.read_wait(lease, "signal", "x") == other
+    await shell.run(answered(shell, lease))
+    of_another_kind = Wait("x", "other", None, "b")
+    await open_waits(file_store, lease, of_another_kind)
+    assert await file_store.leases.read_wait(lease, "other", "x") == of_another_kind
+    found = await file_store.leases.read_wait(lease, "signal", "x")
+    assert found is not None
+    assert found.answered_at is not None
 
 
 # -- approvals: the decision answers their wait -----------------------------------------------------------------------------

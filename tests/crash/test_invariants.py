@@ -14,7 +14,13 @@ from tests.crash.apps import Errand, Op, make_app
 from tests.crash.invariants import check, fsck
 
 ERRANDS = {
-    "completed": [Op("step", "one"), Op("tool", "two"), Op("usage", "three"), Op("stumble", "four")],
+    "completed": [
+        Op("step", "one"),
+        Op("tool", "two"),
+        Op("usage", "three"),
+        Op("stumble", "four"),
+        Op("step", "five"),
+    ],
     "parked": [Op("step", "one"), Op("sleep", "night", 3600)],
     "asking": [Op("step", "one"), Op("approve", "ok")],
     "running": [Op("step", "one"), Op("pause", "here", gate="never")],

@@ -31,7 +31,7 @@ WRITES = (
     "record node_finished one",
     "record node_finished two",
     "record checkpoint_saved",
-    "record usage_recorded",
+    "record usage_recorded usage",
     "record tool_called post",
     "record tool_returned post",
     "record wait_started nap",

@@ -47,7 +47,11 @@ def test_an_unknown_type_is_kept_as_trace() -> None:
 
 
 def test_replay_needs_no_trace() -> None:
-    assert {EVENT_TYPES[name].cls for name in REPLAY_TYPES} <= {EventClass.STEP, EventClass.COORDINATION}
+    assert {EVENT_TYPES[name].cls for name in REPLAY_TYPES} <= {
+        EventClass.STEP,
+        EventClass.COORDINATION,
+        EventClass.RECORDED,
+    }
 
 
 def test_only_a_plan_may_be_appended_by_others_under_a_known_name() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -52,7 +53,7 @@ def test_a_life() -> None:
     started = log.move(S.RUNNING, worker="w-1")
     log.note("node_finished", key="search", digest="-", result=[1])
     log.note("checkpoint_saved", state={"n": 1})
-    log.note("usage_recorded", tokens=3, cost=0.5)
+    log.note("usage_recorded", tokens=3, cost="0.5")
     retry = log.move(S.RETRY, worker="w-1", error="OSError", retry_count=1, next_retry_at="2026-11-20T01:00:00+00:00")
     log.move(S.RUNNING, worker="w-2")
     log.note("usage_recorded", tokens=4, cost=0.25)
@@ -60,7 +61,7 @@ def test_a_life() -> None:
     end = log.folded()
     assert (end.version, end.status, end.attempt, end.retry_count) == (9, S.COMPLETED, 2, 1)
     assert (end.created_at, end.started_at, end.updated_at, end.finished_at) == (created, started, done, done)
-    assert (end.cursor, end.checkpoint, end.tokens, end.cost) == ("search", {"n": 1}, 7, 0.75)
+    assert (end.cursor, end.checkpoint, end.tokens, end.cost) == ("search", {"n": 1}, 7, Decimal("0.75"))
     assert (end.next_retry_at, end.error_message, end.note) == (None, None, {"worker": "w-2"})
     backoff = log.folded(6)
     assert (backoff.status, backoff.attempt, backoff.updated_at) == (S.RETRY, 1, retry)

@@ -425,7 +425,7 @@ async def test_a_slow_notifier_during_another_wait_is_not_cut_off(app: App) -> N
 
 
 async def test_another_payload_than_the_requested_one_asks_no_person(app: App) -> None:
-    @app.job(backoff=NOW)
+    @app.job(backoff=NOW, on_change="fail")
     async def ask(ctx: JobContext) -> None:
         await ctx.approve("ok", title="?", payload={"attempt": ctx.attempt})
 

@@ -10,7 +10,7 @@ import pytest
 from perdure import App, Denied, Fail, Handle, JobContext, Status
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.errors import InvalidInput, JobNotFound, JobPruned, NotJson, StepNotFound, TooLarge
-from perdure.model.events import Event
+from perdure.model.events import Event, EventClass, event_class
 from perdure.model.ids import uuid7
 from perdure.model.jobs import MAX_JSON_BYTES
 from perdure.model.states import TERMINAL
@@ -45,7 +45,7 @@ def work() -> Work:
 def report(app: App, work: Work) -> Any:
     """Four steps; `broken` fails the last but one."""
 
-    @app.job(max_retries=0, queue="default", priority=7)
+    @app.job(max_retries=0, queue="default", priority=7, on_change="fail")
     async def report(ctx: JobContext, brief: dict[str, Any]) -> Any:
         found = await ctx.step("search", work.do, "search", brief["topic"])
         notes = [await ctx.step("read", work.do, "read", n) for n in range(2)]
@@ -78,7 +78,11 @@ async def fork_of(app: App, job: Handle[Any], *args: Any, **options: Any) -> Han
     for event in log[1:]:
         source = event.payload[COPIED]
         original = old[source["version"]]
-        assert (source["job"], event.attempt, event.type) == (str(job.id), 0, original.type)
+        kept_as = "event_kept" if event_class(original.type) is EventClass.TRACE else original.type
+        assert (source["job"], event.attempt, event.type) == (str(job.id), 0, kept_as)
+        if original.type != kept_as:
+            assert event.payload["event"] == str(original.event_id)
+            continue
         assert event.payload.items() >= {k: v for k, v in original.payload.items() if k != COPIED}.items()
     return made
 
@@ -474,7 +478,7 @@ async def test_a_tool_that_failed_and_came_back(app: App, work: Work) -> None:
 
 
 async def test_a_tool_is_not_called_again_before_the_step_and_is_from_it_on(app: App, work: Work) -> None:
-    @app.job
+    @app.job(on_change="fail")
     async def pays(ctx: JobContext) -> Any:
         paid = await ctx.tool("pay", work.do, "pay", ctx.idempotency_key("pay"))
         return await ctx.step("tell", lambda: paid)
@@ -573,13 +577,18 @@ async def test_the_last_checkpoint_before_the_step_is_kept_and_usage_is_not(app:
 
     job = await app.enqueue(saves)
     assert await run(app, job) is None
-    for from_step, expected in (("step 0", None), ("step 1", {"n": 0}), ("step 2", {"n": 1}), (None, {"n": 2})):
+    for of_its_own, from_step, expected in (
+        (30, "step 0", None),
+        (20, "step 1", {"n": 0}),
+        (10, "step 2", {"n": 1}),
+        (0, None, {"n": 2}),
+    ):
         made = await fork_of(app, job, from_step)
         before = await made.get()
         assert (before.state.checkpoint, before.state.tokens) == (expected, 0)
         assert types(await made.events()).count("checkpoint_saved") == (expected is not None)
         assert await run(app, made) == expected
-        assert (await made.get()).state.tokens == 30
+        assert (await made.get()).state.tokens == of_its_own
 
 
 async def test_a_fork_that_crashes_and_comes_back_still_knows(app: App, work: Work) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ async def test_everything_in_short(app: App) -> None:
             "again": ctx.step("plain", coroutine, "d"),
             "keyed": ctx.options(key="x").step("plain", coroutine, "e"),
             "checkpoint": ctx.last_checkpoint,
-            "expected key": ctx.idempotency_key("plain"),
+            "expected key": ctx.idempotency_key("plain", kind="step"),
         }
         ctx.sleep("short", LINGER / 2)
         ctx.progress(0.5, "half")
@@ -85,7 +86,7 @@ async def test_everything_in_short(app: App) -> None:
     assert ran == ["a", "b", "c", "d", "e"]
     job = await handle.get()
     assert (job.attempt, job.retry_count) == (3, 1)
-    assert (job.state.tokens, job.state.cost, job.state.progress) == (15, 1.5, 0.5)
+    assert (job.state.tokens, job.state.cost, job.state.progress) == (5, Decimal("0.5"), 0.5)
     assert {"job_waiting", "job_parked", "tool_called", "tool_returned"} <= set(types(await handle.events()))
 
 

@@ -277,7 +277,7 @@ async def test_the_idempotency_key_is_stable_across_attempts(app: App) -> None:
     async def one(ctx: JobContext) -> str:
         await ctx.step("plain", plain)
         await ctx.step("other", other)
-        return ctx.idempotency_key("plain")
+        return ctx.idempotency_key("plain", kind="step")
 
     async with working(app):
         report = await (await app.enqueue(one)).result(PATIENCE)
@@ -332,7 +332,7 @@ async def test_a_step_that_calls_exit_does_not_take_the_worker_along(app: App, e
 async def test_a_recorded_step_with_other_arguments_fails_naming_it(app: App) -> None:
     calls = Calls()
 
-    @app.job(backoff=NOW)
+    @app.job(backoff=NOW, on_change="fail")
     async def one(ctx: JobContext) -> str:
         value = await ctx.step("quote", calls, f"attempt {ctx.attempt}")
         if ctx.attempt == 1:

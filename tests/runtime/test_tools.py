@@ -284,7 +284,7 @@ async def test_an_empty_result_is_a_result(app: App, post: Post) -> None:
 
 
 async def test_tools_with_other_arguments_are_distinguished(app: App, post: Post) -> None:
-    @app.job(backoff=NOW)
+    @app.job(backoff=NOW, on_change="fail")
     async def one(ctx: JobContext) -> None:
         await ctx.tool("post", post, f"attempt {ctx.attempt}")
         raise OSError("replay, please")

@@ -294,7 +294,7 @@ async def test_a_name_is_of_one_kind(file_app: App) -> None:
     with pytest.raises(ValueError, match="already"):
         register(SIGNAL)
 
-    @file_app.job
+    @file_app.job(on_change="fail")
     async def changed(ctx: JobContext) -> None:
         if ctx.attempt == 1:
             await signal(ctx, "x", duration=0)
@@ -304,7 +304,7 @@ async def test_a_name_is_of_one_kind(file_app: App) -> None:
     async with working(file_app):
         job = await ended(file_app, await file_app.enqueue(changed))
     assert job.status is S.FAILED
-    assert "'x' was recorded as a signal and is a sleep now" in (job.error_message or "")
+    assert "'x' was recorded as a signal and is called as a sleep now" in (job.error_message or "")
 
 
 async def test_a_fork_keeps_the_answer(file_app: App, shell: Shell) -> None:

@@ -410,14 +410,14 @@ async def test_a_sleep_is_not_shorter_by_the_time_its_job_waited_for_a_slot(app:
 
 
 async def test_a_name_that_was_a_wait_of_another_kind_is_refused(app: App) -> None:
-    @app.job
+    @app.job(on_change="fail")
     async def slept(ctx: JobContext) -> None:
         if ctx.attempt == 1:
             await ctx.sleep("x", 0)
             raise Snooze(0)
         await ctx.approve("x", title="Go?")
 
-    @app.job
+    @app.job(on_change="fail")
     async def asked(ctx: JobContext) -> None:
         if ctx.retry_count == 0:
             await ctx.approve("x", title="Go?")

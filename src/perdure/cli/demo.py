@@ -336,8 +336,10 @@ class Run:
 
     def _check(self, events: list[Event]) -> bool:
         """Compare the lines that the steps wrote with the log; print and return whether everything is as promised."""
-        keys = [e.payload["key"] for e in events if e.type in ("node_finished", "tool_returned")]
-        name_of = {hashlib.sha256(f"{self._job}:{key}".encode()).hexdigest()[:32]: key for key in keys}
+        kinds = {"node_finished": "step", "tool_returned": "tool"}
+        calls = [(kinds[e.type], e.payload["key"]) for e in events if e.type in kinds]
+        keys = [key for _, key in calls]
+        name_of = {hashlib.sha256(f"{self._job}:{kind}:{key}".encode()).hexdigest()[:32]: key for kind, key in calls}
         lines = self._files.executions.read_text(encoding="utf-8").splitlines()
         ran = Counter(name_of.get(line.split()[0], line) for line in lines)
         cut_off = sum(count - 1 for key, count in ran.items() if key not in self._safe)

@@ -63,6 +63,7 @@ ADVICE: dict[str, str] = {
     "the same in every attempt (a time, a random number). So the record may be no answer to this call, and the job fails rather "
     'than guess. Give the step another name, or call it with `ctx.options(on_change="keep")`, which takes the recorded result, '
     'or `on_change="rerun"`, which runs it again.',
+    "recorded-failure": "Import the module of its class where the handler is defined, so that `except` finds it again.",
     "unknown-outcome": "Find out whether the side effect happened; then `perdure jobs rerun`, if it must be done again.",
     "notify-failed": "Repair the function you passed as `notify=`; its own error is the cause.",
     "lease-lost": "Nothing to do: another worker has the job, and nothing this one tried was written.",

@@ -14,6 +14,7 @@ from perdure.cli.format import Times, approve_command, clean_text, one_line, sho
 from perdure.cli.job_table import attempts, attempts_of, bar
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
 from perdure.model.approvals import Approval
+from perdure.model.cost import text_of_cost
 from perdure.model.jobs import Job, RunRecord
 from perdure.model.states import FAILURES, Status
 from perdure.model.steps import steps_of
@@ -111,7 +112,7 @@ class JobPage:
             )
         self._fact("last step", state.cursor or "")
         if state.tokens or state.cost:
-            self._fact("used", f"{state.tokens} tokens, cost {state.cost:.4f}")
+            self._fact("used", f"{state.tokens} tokens, cost {text_of_cost(state.cost)}")
 
     def _fact(self, name: str, value: str) -> None:
         if value:

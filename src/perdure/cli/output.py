@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 from uuid import UUID
 
 from perdure.cli.format import ICONS, TimeFormat, Times, clean_text, iso, one_line, safe_json
 from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.cost import text_of_cost
 from perdure.model.safe_text import same_length
 from perdure.model.states import Status
 
@@ -324,6 +326,8 @@ def jsonable(value: Any, *, epoch: bool = False, depth: int = 0) -> Any:
             return round(value.timestamp(), 3) if epoch else iso(value)
         case UUID():
             return str(value)
+        case Decimal():
+            return text_of_cost(value)
         case enum.Enum():
             return value.value
         case dict():

@@ -192,6 +192,7 @@ def columns(times: Times) -> list[Column[WorkerInfo]]:
         Column("kinds", lambda w: ",".join(w.kinds), flexible=True),
         Column("host", lambda w: w.host, flexible=True),
         Column("pid", lambda w: str(w.pid), right=True),
+        Column("version", lambda w: w.version or "", flexible=True),
         Column("started", lambda w: times.show(w.started_at), wide=True, right=True),
     ]
 

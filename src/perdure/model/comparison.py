@@ -96,9 +96,13 @@ def _part(a: Any, b: Any, name: Any, path: str, in_a: bool, in_b: bool) -> Itera
 
 
 def _steps(a: Sequence[Step], b: Sequence[Step]) -> Iterator[StepDiff]:
-    only_b = {step.key: step for step in b}
+    only_b = {(step.kind, step.key): step for step in b}
+    pairs = {id(step): only_b.pop((step.kind, step.key), None) for step in a}
+    by_key = {step.key: of for of, step in only_b.items()}
     for step in a:
-        other = only_b.pop(step.key, None)
+        other = pairs[id(step)]
+        if other is None and step.key in by_key:  # it became another kind
+            other = only_b.pop(by_key.pop(step.key))
         if other is None:
             yield StepDiff(step.key, "only_a", (), step, None)
         else:

@@ -8,8 +8,10 @@ the time to the row, whose other fields have the names of the statement's parame
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+from perdure.model.cost import ZERO
 from perdure.model.jobs import Wait
 
 LOCK_ORDER = ("patch_state", "close_waits", "open_wait")
@@ -30,7 +32,7 @@ def patch_state(
     progress: float | None = None,
     progress_text: str | None = None,
     tokens: int = 0,
-    cost: float = 0.0,
+    cost: Decimal = ZERO,
 ) -> Effect:
     """Change the job's state: None leaves a field as it is; tokens and cost are added. checkpoint: JSON text."""
     row = {
@@ -49,6 +51,6 @@ def open_wait(wait: Wait) -> Effect:
     return Effect("open_wait", row)
 
 
-def close_wait(key: str) -> Effect:
-    """The job no longer waits under this key; a key that is not open is ignored."""
-    return Effect("close_waits", {"key": key})
+def close_wait(kind: str, key: str) -> Effect:
+    """The job no longer waits under this kind and key; what is not open is ignored."""
+    return Effect("close_waits", {"kind": kind, "key": key})

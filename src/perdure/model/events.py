@@ -1,7 +1,8 @@
 """Events: the log of a job, and the types of events that it may hold.
 
 Every type belongs to one class. Replay depends on lifecycle, step, coordination and recorded events only;
-trace events may be dropped by an export without changing what a job does. Unknown types are kept as trace.
+trace events may be dropped by an export without changing what a job does. Unknown types are kept as trace; of those that the
+handler wrote itself a replay only asks whether they are there.
 """
 
 from __future__ import annotations
@@ -77,6 +78,14 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _S, "the tool raised: a known outcome, it may be called again", ("key", "error"),
             by_holder=True, replayed=True, forked=True,
         ),
+        "failure_caught": EventType(
+            _S, "the handler went on from a failure; a replay raises it again", ("key", "kind", "digest", "error", "raised"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "failure_retried": EventType(
+            _S, "a failure ended its attempt after all; the next one calls again", ("key", "kind"),
+            by_holder=True, replayed=True, forked=True,
+        ),
         "wait_started": EventType(
             _C, "a wait opened, such as a timer", ("key", "kind"), by_holder=True, replayed=True, forked=True
         ),
@@ -93,7 +102,14 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         "cancel_requested": EventType(_C, "a running job was asked to stop"),
         "made_due": EventType(_C, "the job was made due now"),
         "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",), by_holder=True, forked=True),
-        "usage_recorded": EventType(_R, "tokens and cost were added", ("tokens", "cost"), by_holder=True),
+        "usage_recorded": EventType(
+            _R, "tokens and cost were added, once under this key", ("key", "tokens", "cost"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "event_kept": EventType(
+            _R, "in a fork: the old job wrote this event of its own; it is not written again", ("type", "job", "event"),
+            replayed=True, forked=True,
+        ),
         "step_failed": EventType(_T, "one call of a step's function raised", ("key", "error"), by_holder=True),
         "attempt_traced": EventType(_T, "the trace of an attempt that will be continued later", ("traceparent",)),
     }

@@ -39,6 +39,7 @@ class Why(StrEnum):
     SLEEPING = "sleeping"
     APPROVAL = "approval"
     WAITING = "waiting"
+    CODE = "code"
     DEADLINE_PASSED = "deadline_passed"
     RUNNING = "running"
     CANCELLING = "cancelling"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
+from perdure.model.cost import ZERO, add_cost, cost_of
 from perdure.model.events import Event
 from perdure.model.jobs import Job, JobState, Wait
 from perdure.model.states import FAILURES, Status
-from perdure.model.waits import TIMER, kind_of, opened_wait
+from perdure.model.steps import COPIED
+from perdure.model.waits import CODE, TIMER, answers, opened_wait
 
 
 @dataclass(slots=True)
@@ -32,8 +35,8 @@ class Folded:
     cursor: str | None = None
     checkpoint: Any = None
     tokens: int = 0
-    cost: float = 0.0
-    waits: dict[str, Wait] = field(default_factory=dict)
+    cost: Decimal = ZERO
+    waits: dict[tuple[str, str], Wait] = field(default_factory=dict)
 
     def read(self, event: Event) -> None:
         """Apply the next event."""
@@ -48,13 +51,15 @@ class Folded:
                 self.cursor = payload.get("key")
             case "checkpoint_saved":
                 self.checkpoint = payload.get("state")
-            case "usage_recorded":
+            case "usage_recorded" if COPIED not in payload:  # a fork does not count what the old job used
                 self.tokens += payload.get("tokens", 0)
-                self.cost += payload.get("cost", 0.0)
+                self.cost = add_cost(self.cost, cost_of(payload.get("cost")))
             case "made_due" if self.status is Status.RETRY:
                 self.next_retry_at = event.at
+            case "made_due":
+                self._set_code_waits(event.at)
             case "wait_completed":
-                self.waits.pop(payload.get("key", ""), None)
+                self.waits.pop((payload.get("kind", TIMER.name), payload.get("key", "")), None)
             case _ if not self.status.terminal:
                 self._read_wait(event, payload)
             case _:
@@ -78,6 +83,12 @@ class Folded:
             self.finished_at = event.at
             self.waits.clear()
 
+    def _set_code_waits(self, answered_at: datetime | None) -> None:
+        """All are answered together, and opened again together."""
+        for of, wait in self.waits.items():
+            if wait.kind == CODE.name:
+                self.waits[of] = replace(wait, answered_at=answered_at)
+
     def _read_wait(self, event: Event, payload: dict[str, Any]) -> None:
         """An event that opens a wait, or that answers one."""
         key = payload.get("key")
@@ -85,9 +96,13 @@ class Folded:
             return
         wait = opened_wait(event.type, {"kind": TIMER.name, **payload}.get)
         if wait is not None:
-            self.waits[key] = wait
-        elif key in self.waits and kind_of(self.waits[key].kind).answered_by == event.type:
-            self.waits[key] = replace(self.waits[key], answered_at=event.at)
+            if wait.kind == CODE.name:
+                self._set_code_waits(None)
+            self.waits[wait.kind, key] = wait
+            return
+        for of, open_wait in self.waits.items():
+            if open_wait.key == key and answers(event.type, payload.get, open_wait):
+                self.waits[of] = replace(open_wait, answered_at=event.at)
 
 
 def _retry_at(event: Event, payload: dict[str, Any]) -> datetime | None:

@@ -68,6 +68,11 @@ def new_event_id() -> str:
     return f"{_prefix}{next(_count):012x}"
 
 
+def keyed_event_id(job_id: UUID, key: str) -> str:
+    """The id of the event that a handler writes under this key, as text: the same in every attempt."""
+    return str(UUID(bytes=hashlib.sha256(f"{job_id}:event:{key}".encode()).digest()[:16], version=5))
+
+
 def _renew_randomness() -> None:
     global _noise, _prefix  # noqa: PLW0603  a child process must not repeat its parent's random bits
     _noise = []

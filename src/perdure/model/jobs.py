@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
+from perdure.model.cost import ZERO
 from perdure.model.ids import hash_json, short_id
 from perdure.model.states import Status
 
@@ -91,7 +93,7 @@ class JobState:
     progress: float | None = None
     progress_text: str | None = None
     tokens: int = 0
-    cost: float = 0.0
+    cost: Decimal = ZERO
     cursor: str | None = None
 
 

@@ -19,11 +19,11 @@ _ENDS = frozenset({"job_completed", "job_failed", "job_cancelled", "job_deadlett
 class Step:
     """One keyed call of a job.
 
-    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call that a crash
-    or the end of the job interrupted. number: counts the job's steps from 1, in the order in which they began. version: of its
-    first event. at: when it began, UTC. seconds: how long it took. calls: how often its function was called in that attempt (a
-    step), or in all (a tool). digest: changes when its arguments do. kept: it was recorded by the job this one was forked from.
-    """
+    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call that a crash or
+    the end of the job interrupted. number: counts the job's steps from 1, in the order in which they began. version: of its first
+    event. at: when it began, UTC. seconds: how long it took. calls: how often its function was called in that attempt (a step),
+    or in all (a tool). digest: changes when its arguments do. kept: it was recorded by the job this one was forked from. subject:
+    the id of its approval."""
 
     key: str
     kind: str
@@ -38,11 +38,12 @@ class Step:
     error: str | None = None
     digest: str | None = None
     kept: bool = False
+    subject: str | None = None
 
 
 def steps_of(events: Iterable[Event]) -> list[Step]:
     """The steps in the order in which they first appear in `events`, which are in the order of the log."""
-    found: dict[str, Step] = {}
+    found: dict[tuple[str, str], Step] = {}
     for event in events:
         if event.type in _ENDS or event.type in ("run_started", "job_retrying"):
             _end_attempt(found)
@@ -54,26 +55,26 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
     return list(found.values())
 
 
-def _end_attempt(found: dict[str, Step]) -> None:
+def _end_attempt(found: dict[tuple[str, str], Step]) -> None:
     for step in found.values():
         if step.status == "running":
             step.status = "cut off"
 
 
-def _end_job(found: dict[str, Step]) -> None:
+def _end_job(found: dict[tuple[str, str], Step]) -> None:
     """End the open waits. An answer that ended the job, such as a denial, counts as an answer."""
     for step in found.values():
         if step.status == "waiting":
             step.status = "cut off" if step.result is None else "done"
 
 
-def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any]) -> None:
+def _read(found: dict[tuple[str, str], Step], key: str, event: Event, payload: dict[str, Any]) -> None:
     at, kept = _origin(event, payload)
 
     def step(kind: str, status: str) -> Step:
-        now = found.get(key)
+        now = found.get((kind, key))
         if now is None:
-            now = found[key] = Step(key, kind, status, at, event.attempt, len(found) + 1, event.version)
+            now = found[kind, key] = Step(key, kind, status, at, event.attempt, len(found) + 1, event.version)
         now.status, now.attempt, now.kept = status, event.attempt or now.attempt, kept
         now.digest = payload.get("digest", now.digest)
         return now
@@ -97,15 +98,21 @@ def _read(found: dict[str, Step], key: str, event: Event, payload: dict[str, Any
         case "tool_returned":
             done = step("tool", "done")
             done.seconds, done.result = (at - done.at).total_seconds(), payload.get("result")
+        case "failure_caught":
+            failed = step(str(payload.get("kind", "step")), "failed")
+            failed.error = payload.get("error")
         case "approval_requested":
-            step(str(payload.get("kind", "approval")), "waiting")
-        case "approval_decided" if key in found:
-            _answered(found[key], at, payload)
+            step(str(payload.get("kind", "approval")), "waiting").subject = payload.get("approval")
+        case "approval_decided":
+            for asked in ("approval", "question"):
+                if (now := found.get((asked, key))) is not None and now.subject == payload.get("approval"):
+                    _answered(now, at, payload)
+        case "wait_started" | "wait_completed" if payload.get("kind") == "code":
+            pass  # it is no step: it says that one does not fit
         case "wait_started":
             step(str(payload.get("kind", "timer")), "waiting")
         case "wait_completed":
             done = step(str(payload.get("kind", "timer")), "done")
-            done.kind = str(payload.get("kind", done.kind))
             if isinstance(recorded := payload.get("recorded"), dict):  # a fork does not ask again
                 done.at = _moment(recorded.get("requested_at"), at)
             _answered(done, at, payload)

@@ -50,3 +50,5 @@ class WorkerInfo:
     command: WorkerCommand | None = None
     hung: int = 0
     grace: float = DEFAULT_GRACE_SECONDS
+    version: str | None = None
+    """Of the code of its handlers."""

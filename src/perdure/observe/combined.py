@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from decimal import Decimal
 from typing import TypeVar
 
 from perdure.model.approvals import Approval
@@ -65,6 +66,6 @@ class _Pair:
         self._first.approval_decided(claimed, approval)
         self._second.approval_decided(claimed, approval)
 
-    def usage(self, claimed: ClaimedJob, tokens: int, cost: float) -> None:
+    def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         self._first.usage(claimed, tokens, cost)
         self._second.usage(claimed, tokens, cost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -185,11 +186,11 @@ class Metrics:
     def approval_decided(self, claimed: ClaimedJob, approval: Approval) -> None:
         pass
 
-    def usage(self, claimed: ClaimedJob, tokens: int, cost: float) -> None:
+    def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         if tokens:
             self._tokens(claimed.kind).inc(tokens)
         if cost:
-            self._cost(claimed.kind).inc(cost)
+            self._cost(claimed.kind).inc(float(cost))
 
     # -- what the store does -------------------------------------------------------------------------------------------
 

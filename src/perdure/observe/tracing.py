@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import structlog
@@ -206,7 +207,7 @@ class Tracing:
             facts[names.APPROVAL_WAIT] = (approval.decided_at - approval.requested_at).total_seconds()
         self._note(claimed, names.APPROVAL_DECIDED, facts)
 
-    def usage(self, claimed: ClaimedJob, tokens: int, cost: float) -> None:
+    def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         pass  # the span of the model call has it
 
     # -- spans ---------------------------------------------------------------------------------------------------------

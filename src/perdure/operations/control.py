@@ -47,7 +47,7 @@ async def cancel_job(client: Client, job_id: str, *, reason: str | None = None, 
 
 @operation("jobs.retry_now", role=Role.OPERATOR, errors=(*NO_SUCH_JOB, IllegalTransition, InvalidInput))
 async def retry_job_now(client: Client, job_id: str, *, reason: str | None = None) -> JobStatus:
-    """Make a job due now that waits for its next attempt or for a delayed start."""
+    """Make a job due now that waits for its next attempt, for a delayed start, or for code that fits what it recorded."""
     job = await client.jobs.get(job_id)
     await client.jobs.retry_now(job.id, reason)
     return JobStatus(job.id, (await client.jobs.get(job.id)).status)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perdure.runtime.run import Run
@@ -21,3 +23,12 @@ class Busy:
 
     def __exit__(self, *_: object) -> None:
         self._run.end_work(self._branch)
+
+
+async def cancelled(tasks: Collection[asyncio.Task[Any]], timeout: float) -> None:
+    """Cancel these tasks, and wait so many seconds at most until they have ended."""
+    some = list(tasks)
+    for task in some:
+        task.cancel()
+    if some:
+        await asyncio.wait(some, timeout=timeout)

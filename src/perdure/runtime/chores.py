@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import structlog
 
-from perdure.model.errors import PerdureError
+from perdure.model.errors import Conflict, NotFound, PerdureError
 from perdure.model.states import Status
 from perdure.runtime.retention import PrunePass, Retention, prune_interval
 from perdure.store.protocol import Store
@@ -32,13 +35,23 @@ class RunBy(StrEnum):
     LEADER = "leader"
 
 
+class Serves(NamedTuple):
+    """The jobs that a worker runs: the version of its code, its queues, and the kinds that it has handlers for."""
+
+    version: str
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ChoreContext:
-    """What a chore may use. `retention`: which finished jobs this worker deletes, None for none."""
+    """What a chore may use. `retention`: which finished jobs this worker deletes, None for none. `serves`: None where it runs no
+    jobs."""
 
     store: Store
     worker_id: str
     retention: Retention | None = None
+    serves: Serves | None = None
 
 
 Portion = Callable[[], Awaitable[bool]]
@@ -94,6 +107,27 @@ class Expire:
         return True
 
 
+class RetryChanged:
+    """Makes jobs due that wait for other code than that of the versions which they have met, if this worker is of another."""
+
+    def __init__(self, context: ChoreContext) -> None:
+        self._store = context.store
+        self._worker_id = context.worker_id
+        self._serves = context.serves
+
+    async def __call__(self) -> bool:
+        """Make some of them due. Raises StoreError."""
+        if self._serves is None:
+            return True
+        version, queues, kinds = self._serves
+        found = await self._store.jobs.waiting_for_code(version=version, queues=queues, kinds=kinds, limit=BATCH)
+        note = json.dumps({"actor": self._worker_id, "via": "worker", "version": version})
+        for job_id in found:
+            with contextlib.suppress(Conflict, NotFound):  # another worker was faster
+                await self._store.jobs.retry_now(job_id, note=note)
+        return len(found) < BATCH
+
+
 def _prune_interval(context: ChoreContext) -> float | None:
     return None if context.retention is None else prune_interval(context.retention)
 
@@ -106,6 +140,7 @@ def _prune(context: ChoreContext) -> Portion:
 CHORES: tuple[Chore, ...] = (
     Chore("reap", Reap),
     Chore("expire", Expire),
+    Chore("changed code", RetryChanged),
     Chore("retention", _prune, RunBy.LEADER, _prune_interval),
 )
 """Every chore, in the order of a round. A chore is added by a line here."""
@@ -115,11 +150,17 @@ class Chores:
     """Does the chores of one worker."""
 
     def __init__(
-        self, store: Store, worker_id: str, *, every: float = INTERVAL, retention: Retention | None = None
+        self,
+        store: Store,
+        worker_id: str,
+        serves: Serves | None = None,
+        *,
+        every: float = INTERVAL,
+        retention: Retention | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._every = every
-        context = ChoreContext(store, worker_id, retention)
+        context = ChoreContext(store, worker_id, retention, serves)
         self._turns = [
             _Turns(chore, context, interval) for chore in CHORES if (interval := chore.interval(context)) is not None
         ]

@@ -8,10 +8,12 @@ import json
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import Approval
+from perdure.model.cost import text_of_cost
 from perdure.model.events import RESERVED_TYPES, Event
 from perdure.model.jobs import Job, RunRecord
 from perdure.store.protocol import Store
@@ -189,6 +191,8 @@ def _plain(value: Any) -> Any:
             return value
         case UUID():
             return str(value)
+        case Decimal():
+            return text_of_cost(value)
         case datetime():
             return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         case tuple():

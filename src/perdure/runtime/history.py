@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.jobs import Wait
+from perdure.model.waits import CODE, QUESTION, TIMER
 from perdure.store.protocol import Store
 
 _PAGE = 1000
+
+KindAndKey: TypeAlias = tuple[str, str]
+"""The kind of a keyed call (step, tool, timer, approval, ...) and its key: calls of different kinds may have the same key."""
 
 
 @dataclass(slots=True)
@@ -34,48 +38,110 @@ class OpenedWait:
 
 @dataclass(slots=True)
 class History:
-    """Recorded outcomes by key; empty in a first attempt."""
+    """Recorded outcomes by kind and key; empty in a first attempt."""
 
-    finished: dict[str, dict[str, Any]] = field(default_factory=dict)
+    finished: dict[KindAndKey, dict[str, Any]] = field(default_factory=dict)
     """node_finished and tool_returned payloads: key, digest, result."""
+    failures: dict[KindAndKey, dict[str, Any]] = field(default_factory=dict)
+    """failure_caught payloads: the failures that the handler went on from."""
     tools: dict[str, ToolCalls] = field(default_factory=dict)
-    waits: dict[str, OpenedWait] = field(default_factory=dict)
-    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    waits: dict[KindAndKey, OpenedWait] = field(default_factory=dict)
+    answers: dict[KindAndKey, dict[str, Any]] = field(default_factory=dict)
     """wait_completed payloads."""
-    rows: dict[str, Wait] = field(default_factory=dict)
+    rows: dict[KindAndKey, Wait] = field(default_factory=dict)
     """The rows of the open waits, as they were when this attempt began."""
-    approvals: dict[str, UUID] = field(default_factory=dict)
-    notified: set[str] = field(default_factory=set)
+    approvals: dict[KindAndKey, UUID] = field(default_factory=dict)
+    notified: set[KindAndKey] = field(default_factory=set)
+    usage: set[str] = field(default_factory=set)
+    """The keys whose usage was counted."""
+    kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
+    """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
+    checkpoint: Any = None
+    """The last one that was saved."""
+    progress: float = 0.0
+    """The last fraction that was written."""
+    unmet: dict[str, set[str]] = field(default_factory=dict)
+    """The kinds, by key, of what is recorded and was not yet asked for in this attempt. Empty: it replays no more."""
+
+    @property
+    def code_waits(self) -> list[Wait]:
+        """The open waits for code that fits."""
+        return [wait for (kind, _), wait in self.rows.items() if kind == CODE.name]
 
     def read(self, events: Iterable[Event]) -> None:
         """Fold events, in order, into this history."""
         for event in events:
-            payload = event.payload
-            key = payload.get("key") if isinstance(payload, dict) else None
-            if key is None:
-                continue
-            match event.type:
-                case "node_finished":
-                    self.finished[key] = payload
-                case "tool_called":
-                    calls = self.tools.setdefault(key, ToolCalls(payload["digest"]))
-                    calls.count += 1
-                    calls.open = True
-                case "tool_returned":
-                    self.finished[key] = payload
-                    self.tools.setdefault(key, ToolCalls(payload["digest"])).open = False
-                case "tool_failed":
-                    self.tools[key].open = False
-                case "wait_started":
-                    self.waits[key] = OpenedWait(payload, event.at)
-                case "wait_completed":
-                    self.answers[key] = payload
-                case "approval_requested":
-                    self.approvals[key] = UUID(payload["approval"])
-                case "approval_notified":
-                    self.notified.add(key)
-                case _:
-                    pass  # trace and lifecycle events: a replay does not need them
+            if isinstance(event.payload, dict):
+                self._read(event, event.payload)
+
+    def _read(self, event: Event, payload: dict[str, Any]) -> None:
+        if event.type == "event_kept":
+            self.kept_events.setdefault(UUID(payload["job"]), set()).add(UUID(payload["event"]))
+        key = payload.get("key")
+        if key is None:
+            return
+        match event.type:
+            case "node_finished":
+                self._finish(("step", key), payload)
+            case "tool_called":
+                calls = self.tools.setdefault(key, ToolCalls(payload["digest"]))
+                calls.count += 1
+                calls.open = True
+                self._expect(("tool", key))
+            case "tool_returned":
+                self._finish(("tool", key), payload)
+                self.tools.setdefault(key, ToolCalls(payload["digest"])).open = False
+            case "tool_failed":
+                self.tools[key].open = False
+            case "failure_caught":
+                self.failures[payload["kind"], key] = payload
+                self.finished.pop((payload["kind"], key), None)
+                self._expect((payload["kind"], key))
+            case "failure_retried":
+                self.failures.pop((payload["kind"], key), None)
+            case "wait_started":
+                self.waits[_of_wait(payload)] = OpenedWait(payload, event.at)
+                self._expect(_of_wait(payload))
+            case "wait_completed":
+                self.answers[_of_wait(payload)] = payload
+                self._expect(_of_wait(payload))
+            case "approval_requested":
+                self.approvals[_of_wait(payload)] = UUID(payload["approval"])
+                self._expect(_of_wait(payload))
+            case "approval_notified":
+                self.notified.add(("approval", key))
+            case "usage_recorded":
+                self.usage.add(key)
+            case _:
+                pass  # trace and lifecycle events: a replay does not need them
+
+    def _finish(self, of: KindAndKey, payload: dict[str, Any]) -> None:
+        self.finished[of] = payload
+        self.failures.pop(of, None)
+        self._expect(of)
+
+    def _expect(self, of: KindAndKey) -> None:
+        kind, key = of
+        if kind not in (QUESTION.name, CODE.name):  # the handler itself does not ask for these
+            self.unmet.setdefault(key, set()).add(kind)
+
+    def meet(self, kind: str, key: str) -> str | None:
+        """This attempt calls `key` as this kind. Returns the kind it is recorded as, if it is recorded as another one alone,
+        which was not called in this attempt; else None."""
+        kinds = self.unmet.get(key)
+        if not kinds:
+            return None
+        if kind not in kinds:
+            return min(kinds)
+        kinds.discard(kind)
+        if not kinds:
+            del self.unmet[key]
+        return None
+
+
+def _of_wait(payload: dict[str, Any]) -> KindAndKey:
+    """The kind and key of an event of a wait."""
+    return str(payload.get("kind", TIMER.name)), payload["key"]
 
 
 NO_HISTORY = History()
@@ -83,7 +149,7 @@ NO_HISTORY = History()
 
 
 async def load_history(store: Store, job_id: UUID) -> History:
-    """Read the replay events of a job, page by page."""
+    """Read the replay events of a job, page by page, its open waits and its state."""
     history, after = History(), 0
     types = sorted(REPLAY_TYPES)
     while events := await store.jobs.list_events(job_id, after=after, limit=_PAGE, types=types):
@@ -91,4 +157,7 @@ async def load_history(store: Store, job_id: UUID) -> History:
         after = events[-1].version
         if len(events) < _PAGE:
             break
+    job = await store.jobs.get_job(job_id)
+    history.rows = {(wait.kind, wait.key): wait for wait in job.waits}
+    history.checkpoint, history.progress = job.state.checkpoint, job.state.progress or 0.0
     return history

@@ -6,6 +6,7 @@ Without metrics and traces the observer is None. An observer never raises, block
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
 from typing import Literal, Protocol, Self, TypeAlias, TypeVar
 
 from perdure.model.approvals import Approval
@@ -57,7 +58,7 @@ class Observer(Protocol):
         """The attempt recorded the answer to an approval."""
         ...
 
-    def usage(self, claimed: ClaimedJob, tokens: int, cost: float) -> None:
+    def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         """The handler reported usage."""
         ...
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import FunctionType
-from typing import Any, Generic, Never, NoReturn, TypeVar, get_args, get_origin
+from typing import Any, Generic, Literal, Never, NoReturn, TypeVar, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
@@ -31,7 +31,8 @@ class Policy:
     """How jobs of one kind are queued, timed and retried.
 
     timeout: seconds per attempt, None = no limit. retry_on: exception classes that use a retry. fatal_on: classes that
-    fail the job at once, even where retry_on would match.
+    fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
+    for code that does, or fails.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -41,6 +42,7 @@ class Policy:
     timeout: float | None = None
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     fatal_on: tuple[type[BaseException], ...] = ()
+    on_change: Literal["wait", "fail"] = "wait"
 
     def retries(self, error: BaseException) -> bool:
         """True where the error uses a retry."""

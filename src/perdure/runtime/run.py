@@ -21,7 +21,9 @@ from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, StoreErr
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Outcome, completed
 from perdure.model.states import Status
-from perdure.runtime.busy import Busy
+from perdure.runtime.busy import Busy, cancelled
+from perdure.runtime.code_version import UNKNOWN
+from perdure.runtime.failures import Failures
 from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.leased_threads import LeasedThreads
 from perdure.runtime.observer import Observer
@@ -33,6 +35,7 @@ from perdure.runtime.outcomes import (
     outcome_of_exit,
 )
 from perdure.runtime.payload_text import PayloadOf
+from perdure.runtime.pending import Pending, Write
 from perdure.runtime.progress import Progress
 from perdure.runtime.registry import Handler, call
 from perdure.runtime.running_steps import RunningSteps
@@ -69,6 +72,7 @@ class Run:
         ttl: float,
         grace: float,
         observer: Observer | None = None,
+        version: str = UNKNOWN,
     ) -> None:
         self.store = store
         self.clock = store.clock
@@ -76,6 +80,7 @@ class Run:
         self.lease = leased.claimed.lease
         self.handler = handler
         self.observer = observer
+        self.version = version  # of the code that runs this attempt
         self._leased = leased
         self._step_threads = threads
         self._handler_threads = handler_threads
@@ -97,6 +102,7 @@ class Run:
     """Of what the handler raised."""
     _waits: Waits | None = None
     _progress: Progress | None = None
+    pending: Pending | None = None
     _forced_outcome: Outcome | None = None
     _task: asyncio.Task[Any] | None = None
     _started = 0.0
@@ -150,6 +156,13 @@ class Run:
         return self._progress
 
     @property
+    def failures(self) -> Failures:
+        """The failures of steps and tools in this attempt."""
+        if self.pending is None:
+            self.pending = Pending(self.lease)
+        return self.pending.failures
+
+    @property
     def _any_open(self) -> bool:
         return self._waits is not None and self._waits.any_open
 
@@ -180,19 +193,22 @@ class Run:
             outcome = meant(error, self.handler.policy, self.claimed.retry_count)
         self._ending = True
         if "_branches" in self.__dict__:
-            await self._stop_branches()
+            # one that outlives the handler (another branch raised) would run at the same time as the next attempt
+            await cancelled(self._branches, 10)
         if self._waits is not None:
             self._waits.close()
         if self.stop_reason is not None:
             while self._task.uncancel():
                 pass
-            await self._cancel_thread_calls()
+            await cancelled(self._thread_calls, 1)
             if self._forced_outcome is None:
                 return None
             outcome = self._forced_outcome
         self.stop_reason = self.stop_reason or "finished"
         if self._progress is not None:
             await self._progress.flush()
+        if self.pending is not None and outcome.status is not Status.COMPLETED:
+            await self.pending.write_last(self.store, outcome.status)
         if self._forced_outcome is None and self.stop_reason == "lease lost":
             return None
         if self.tracebacks is not None and outcome.error is not None and self._forced_outcome is None:
@@ -224,14 +240,16 @@ class Run:
         return completed(text, self.clock.monotonic() - self._started)
 
     def _keep_traceback(self, error: BaseException) -> None:
+        if self.pending is not None and self.stop_reason is None:
+            self.pending.failures.end(error)
         if self.stop_reason is None and not isinstance(error, (AttemptTimeout, StoreError)):
             self.tracebacks = tracebacks_of(error)
 
     async def _load(self) -> None:
         self.history = await load_history(self.store, self.claimed.id)
-        job = await self.store.jobs.get_job(self.claimed.id)
-        self.history.rows = {wait.key: wait for wait in job.waits}
-        self.last_checkpoint = job.state.checkpoint
+        self.last_checkpoint = self.history.checkpoint
+        if self.history.code_waits:
+            self.pending = Pending(self.lease, self.history.code_waits)
 
     async def _invoke_in_time(self, arguments: tuple[Any, ...]) -> Any:
         limit = limit_of(self)
@@ -400,12 +418,17 @@ class Run:
         """`record`, from inside a step or tool, which is busy already."""
         if self.stop_reason is not None:
             raise Suspended(self.stop_reason)
+        written: Write = (events, effects) if self.pending is None else self.pending.added_to(events, effects)
         asked_at = self.clock.monotonic()
         try:
-            version = await self.store.leases.record(self.lease, events, effects=effects)
+            version = await self.store.leases.record(self.lease, written[0], effects=written[1])
         except LeaseLost:
             self.lease_lost()
             raise Suspended("lease lost") from None
+        except PerdureError:
+            if self.pending is not None:
+                self.pending.give_back(written[0])
+            raise
         self._leased.renewed(asked_at, self._ttl)
         return version
 
@@ -426,19 +449,6 @@ class Run:
         """Cancel this task, such as a call made from a thread, when the attempt stops."""
         self._thread_calls.add(task)
         task.add_done_callback(self._thread_calls.discard)
-
-    async def _stop_branches(self) -> None:
-        """A parallel step that outlives the handler (another branch raised) would run at the same time as the next attempt."""
-        for task in list(self._branches):
-            task.cancel()
-        if self._branches:
-            await asyncio.wait(list(self._branches), timeout=10)
-
-    async def _cancel_thread_calls(self) -> None:
-        for task in list(self._thread_calls):
-            task.cancel()
-        if self._thread_calls:
-            await asyncio.wait(self._thread_calls, timeout=1)
 
     async def _write_progress(self, figure: Effect) -> None:
         try:

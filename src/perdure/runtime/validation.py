@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, get_args
 
+from perdure.model.cost import MOST_COST, MOST_DIGITS, cost_of
 from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
 from perdure.runtime import codec
 
-MOST_USAGE = 10**15
+MOST_TOKENS = 10**15
 """Of one call: a job's sums overflow only after thousands of such calls."""
 
 
@@ -115,12 +118,32 @@ def check_title(value: object) -> str:
     return value
 
 
-def check_usage(tokens: object, cost: object) -> None:
-    """Raise InvalidInput unless the tokens are a whole number and the cost is a number, both from 0 to MOST_USAGE."""
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_USAGE:
+def check_version(value: object) -> str:
+    """Raise InvalidInput unless it is 1 to 100 printable characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 100 or not value.isprintable():
+        raise InvalidInput(f"version must be text of 1 to 100 printable characters, got {value!r:.120}")
+    return value
+
+
+def check_tokens(tokens: object) -> None:
+    """Raise InvalidInput unless it is a whole number from 0 to MOST_TOKENS."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_TOKENS:
         raise InvalidInput(f"usage: tokens is a whole number from 0 to 10^15, got {tokens!r}")
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= MOST_USAGE:
-        raise InvalidInput(f"usage: cost is a number from 0 to 10^15, got {cost!r}", hint="a Decimal: float(...)")
+
+
+def check_cost(value: object) -> Decimal:
+    """A cost as an exact number; a float counts as the decimal number that Python prints for it. Raise InvalidInput unless it is
+    a number, or its text, from 0 to MOST_COST with at most MOST_DIGITS digits after the point."""
+    if isinstance(value, Decimal | int | float | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError):
+            cost = cost_of(float(value) if isinstance(value, float) else value)
+            exponent = cost.as_tuple().exponent
+            if 0 <= cost <= MOST_COST and isinstance(exponent, int) and exponent >= -MOST_DIGITS:
+                return abs(cost)  # of a negative zero
+    raise InvalidInput(
+        f"usage: cost is a number from 0 to 10^15 with at most {MOST_DIGITS} digits after the point, got {value!r:.60}",
+        hint='for example Decimal("0.0184")',
+    )
 
 
 def check_word(value: object, name: str, words: object) -> None:

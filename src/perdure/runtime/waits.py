@@ -74,7 +74,7 @@ class Waits:
     def __init__(self, run: Suspendable, *, linger: float) -> None:
         self._run = run
         self._linger = linger
-        self._open: dict[str, _OpenWait] = {}
+        self._open: dict[tuple[str, str], _OpenWait] = {}
         self._blocked: set[asyncio.Future[None]] = set()
         self._activity = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -123,7 +123,7 @@ class Waits:
             return None
         async with self._opened(kind, wait):
             # the answer may be older than this attempt, or than the row of the wait
-            answer = await self._read(kind, self._run.history.rows.get(wait.key, wait))
+            answer = await self._read(kind, self._run.history.rows.get((wait.kind, wait.key), wait))
             if answer is None and not self._is_late(wait):
                 answer = await self._poll(kind, wait)
         await self.leave_waiting()
@@ -131,7 +131,7 @@ class Waits:
 
     async def _time(self, kind: WaitKind[Store, object], wait: Wait) -> None:
         left = 0.0 if wait.until is None else self._run.seconds_until(wait.until)
-        row = self._run.history.rows.get(wait.key)
+        row = self._run.history.rows.get((wait.kind, wait.key))
         if left <= 0 or (row is not None and row.answered_at is not None):
             return
         async with self._opened(kind, wait) as opened:
@@ -146,7 +146,7 @@ class Waits:
         store = self._run.store
         async with store.hints.listen("news") as news:
             while True:
-                row = await store.leases.read_wait(self._run.lease, wait.key)
+                row = await store.leases.read_wait(self._run.lease, wait.kind, wait.key)
                 late = self._is_late(wait)
                 if late or (row is not None and row.answered_at is not None):
                     answer = await self._read(kind, row or wait)
@@ -169,14 +169,14 @@ class Waits:
         if self._run.stop_reason is not None:
             raise Suspended(self._run.stop_reason)
         opened = _OpenWait(kind, wait.until, asyncio.get_running_loop().create_future())
-        self._open[wait.key] = opened
+        self._open[wait.kind, wait.key] = opened
         self.note_activity()
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch())
         try:
             yield opened
         finally:
-            self._open.pop(wait.key, None)
+            self._open.pop((wait.kind, wait.key), None)
             self.note_activity()
 
     async def _watch(self) -> None:

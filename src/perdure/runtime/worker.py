@@ -24,7 +24,8 @@ from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand
 from perdure.runtime.attempt_watch import AttemptWatch
-from perdure.runtime.chores import Chores
+from perdure.runtime.chores import Chores, Serves
+from perdure.runtime.code_version import version_of
 from perdure.runtime.ends import Ends
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
@@ -70,11 +71,14 @@ class Worker:
         observer: Observer | None = None,
         invoke: Invoke = invoke,
         opener: StoreOpener | None = None,
+        version: str | None = None,
     ) -> None:
         self.id = "w-" + secrets.token_hex(5)
         self.options = options or WorkerOptions()
         self._store = store
         self._registry = registry
+        self.version = version or version_of(handler.fn.__module__ for handler in registry)
+        """Of the code of its handlers."""
         self._observer = observer
         self._invoke = invoke
         self._leases = LeaseManager(store, self.id, self.options.lease, self._cancel_buffered)
@@ -128,10 +132,12 @@ class Worker:
             kinds=kinds,
             concurrency=self.options.concurrency,
             grace=self.options.grace,
+            version=self.version,
         )
         self.working = True
         self._log_life("worker started", queues=self.options.queues, kinds=kinds)
-        chores = Chores(self._store, self.id, every=self.options.chores, retention=self.options.retention)
+        serves = Serves(self.version, self.options.queues, kinds)
+        chores = Chores(self._store, self.id, serves, every=self.options.chores, retention=self.options.retention)
         if once:
             await chores.run_once()  # there may be no other worker to take over the jobs of one that crashed
         async with AsyncExitStack() as stack:
@@ -284,7 +290,12 @@ class Worker:
         asked_at = self._store.clock.monotonic()
         try:
             claimed = await self._store.leases.claim(
-                worker_id=self.id, queue=queue, kinds=self._registry.kinds, limit=limit, ttl=self.options.lease
+                worker_id=self.id,
+                queue=queue,
+                kinds=self._registry.kinds,
+                limit=limit,
+                ttl=self.options.lease,
+                version=self.version,
             )
         except PerdureError as error:
             log.warning("claim failed", worker=self.id, queue=queue, error=str(error))
@@ -351,6 +362,7 @@ class Worker:
                 ttl=self.options.lease,
                 grace=self.options.grace,
                 observer=self._observer,
+                version=self.version,
             )
             if self._stopping.is_set():
                 self._ends.add(leased, hand_back("worker_stopped", started=False))

@@ -26,7 +26,9 @@ class WorkerRow:
         self._store = store
         self._id = worker_id
 
-    async def register(self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int, grace: float) -> None:
+    async def register(
+        self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int, grace: float, version: str
+    ) -> None:
         """Write the row. Raises StoreUnreachable."""
         now = await self._store.now()
         info = WorkerInfo(
@@ -41,6 +43,7 @@ class WorkerRow:
             heartbeat_at=now,
             alive=True,
             grace=grace,
+            version=version,
         )
         await self._store.workers.register_worker(info)
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.cost import cost_of
 from perdure.model.events import Event
 from perdure.model.figures import Decided, Figures, LiveJobs
 from perdure.model.jobs import ClaimedJob, Job, JobState, Lease, LeaseInfo, RunRecord, Wait
@@ -97,7 +98,7 @@ def job_of(row: Row, codec: Codec) -> Job:
             row["progress"],
             row["progress_text"],
             row["tokens"] or 0,
-            row["cost"] or 0.0,
+            cost_of(row["cost"]),
             row["cursor"],
         ),
         lease=lease,
@@ -144,6 +145,11 @@ def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_
         waited,
         suspicion,
     )
+
+
+def claim_note(worker_id: str, version: str | None) -> str:
+    """The payload of `run_started`, as JSON."""
+    return json.dumps({"worker": worker_id} | ({} if version is None else {"version": version}))
 
 
 def event_of(row: Row, codec: Codec) -> Event:
@@ -221,6 +227,7 @@ def worker_of(row: Row, codec: Codec) -> WorkerInfo:
         command=None if row["command"] is None else WorkerCommand(row["command"]),
         hung=row["hung"],
         grace=codec.seconds(row["grace"]),
+        version=row["version"],
     )
 
 

@@ -74,8 +74,8 @@ class AttemptMonitor:
     async def _call(
         self, run: Run, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: Executor
     ) -> Any:
-        job_id, key = current_call()
-        this = Call(job_id, key, run.lease.attempt)
+        key = current_call().key
+        this = Call(run.lease.job_id, key, run.lease.attempt)
         self.calls.append(this)
         self.activity += 1
         unended = self._running.get(run, set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -131,6 +131,15 @@ class CrashCheck:
 
     async def run(self) -> CrashReport:
         """See `TestApp.crash_after_each_step`."""
+        __tracebackhide__ = True
+        policy = self._handler.policy
+        self._handler.policy = replace(policy, on_change="fail")  # no other code will come
+        try:
+            return await self._run_all()
+        finally:
+            self._handler.policy = policy
+
+    async def _run_all(self) -> CrashReport:
         __tracebackhide__ = True
         whole = await self._once(None)
         again = await self._once(None)

@@ -35,7 +35,9 @@ class KillRule(Protocol):
 
 _READS: dict[str, frozenset[str]] = {
     "schema": frozenset({"check_schema", "schema_status"}),
-    "jobs": frozenset({"get_job", "find_job", "list_jobs", "count_jobs", "list_runs", "list_events", "situation"}),
+    "jobs": frozenset(
+        {"get_job", "find_job", "list_jobs", "count_jobs", "list_runs", "list_events", "situation", "waiting_for_code"}
+    ),
     "leases": frozenset({"next_due", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
     "workers": frozenset({"list_workers"}),

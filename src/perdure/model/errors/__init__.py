@@ -44,6 +44,7 @@ PerdureError
 │   ├── UnknownHandler           unknown-handler
 │   ├── DuplicateHandler         duplicate-handler
 │   ├── StepChanged              step-changed
+│   ├── RecordedFailure          recorded-failure
 │   ├── UnknownOutcome           unknown-outcome
 │   ├── NotifyFailed             notify-failed
 │   ├── TooManyHung              too-many-hung
@@ -94,7 +95,7 @@ from perdure.model.errors.schema import (
     SchemaOutdated,
     SchemaTooNew,
 )
-from perdure.model.errors.steps import StepChanged, StepNotFound, UnknownOutcome
+from perdure.model.errors.steps import RecordedFailure, StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
 from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended, Verdict
@@ -139,6 +140,7 @@ __all__ = [
     "PerdureError",
     "PortTaken",
     "RealJobs",
+    "RecordedFailure",
     "Retry",
     "SchemaMissing",
     "SchemaOutdated",

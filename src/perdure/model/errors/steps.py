@@ -17,6 +17,21 @@ class StepChanged(HandlerError):
     code = "step-changed"
 
 
+class RecordedFailure(HandlerError):
+    """A step or tool failed in an earlier attempt, the handler went on from that, and the class of the failure is not known in
+    this process."""
+
+    code = "recorded-failure"
+
+    def __init__(self, type_name: str, text: str) -> None:
+        super().__init__(
+            f"an earlier attempt raised {type_name}: {text}" if text else f"an earlier attempt raised {type_name}",
+            hint=f"import the module of {type_name} where the handler is defined",
+        )
+        self.type_name = type_name
+        self.text = text
+
+
 class UnknownOutcome(HandlerError):
     """A tool call was cut off, it is unknown whether its side effect happened, and the tool is set to fail then."""
 

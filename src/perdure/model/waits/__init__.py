@@ -2,18 +2,21 @@
 
 from perdure.model.waits.approval import APPROVAL
 from perdure.model.waits.base import Facts, WaitFault, WaitKind, WaitLine
+from perdure.model.waits.code import CODE
 from perdure.model.waits.question import QUESTION
-from perdure.model.waits.registry import kind_of, opened_wait, register, suspended_status
+from perdure.model.waits.registry import answers, kind_of, opened_wait, register, suspended_status
 from perdure.model.waits.timer import TIMER
 
 __all__ = [
     "APPROVAL",
+    "CODE",
     "QUESTION",
     "TIMER",
     "Facts",
     "WaitFault",
     "WaitKind",
     "WaitLine",
+    "answers",
     "kind_of",
     "opened_wait",
     "register",

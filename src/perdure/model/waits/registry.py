@@ -12,10 +12,11 @@ from perdure.model.states import Status
 from perdure.model.timing import when
 from perdure.model.waits.approval import APPROVAL
 from perdure.model.waits.base import WaitKind, WaitLine
+from perdure.model.waits.code import CODE
 from perdure.model.waits.question import QUESTION
 from perdure.model.waits.timer import TIMER
 
-_KINDS: dict[str, WaitKind[Any, Any]] = {kind.name: kind for kind in (TIMER, APPROVAL, QUESTION)}
+_KINDS: dict[str, WaitKind[Any, Any]] = {kind.name: kind for kind in (TIMER, APPROVAL, QUESTION, CODE)}
 
 
 def register(kind: WaitKind[Any, Any]) -> Callable[[], None]:
@@ -54,6 +55,13 @@ def opened_wait(type: str, field: Callable[[str], Any]) -> Wait | None:
     until, subject = field("until"), field(kind_of(name).subject_field)
     moment = None if until is None else datetime.fromisoformat(until)
     return Wait(key, name, moment, None if subject is None else str(subject))
+
+
+def answers(type: str, field: Callable[[str], Any], wait: Wait) -> bool:
+    """Whether an event of this type, with the key of this wait, answers it. field: reads a field of its payload, None if
+    missing."""
+    kind = kind_of(wait.kind)
+    return kind.answered_by == type and field(kind.subject_field) in (None, wait.subject_id)
 
 
 class _Unknown(WaitKind[object, datetime]):

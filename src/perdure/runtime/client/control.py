@@ -41,5 +41,6 @@ class JobControl(ClientPart):
         )
 
     async def retry_now(self, job_id: JobId, reason: str | None = None) -> None:
-        """Make a job that waits for its retry, or that is delayed, due now. Raises IllegalTransition in other states."""
+        """Make a job due now that waits for its retry, is delayed, or waits for code that fits what it recorded. Raises
+        IllegalTransition in other states."""
         await (await self._store()).jobs.retry_now(await self._id(job_id), note=self._scope.note(reason))

@@ -112,7 +112,7 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
     if answer is None:
         if approval.pending:
             wait = Wait(question.key, kind.name, None, str(approval.id))
-            if question.key in run.history.approvals:
+            if (question.kind, question.key) in run.history.approvals:
                 await reopen_if_lost(run, wait)
             approval = await run.waits.answer(kind, wait) or approval
         payload = {
@@ -122,7 +122,7 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
             "decision": approval.status,
             "actor": approval.decided_by,
         }
-        await run.record([NewEvent("wait_completed", json.dumps(payload))], close_wait(question.key))
+        await run.record([NewEvent("wait_completed", json.dumps(payload))], close_wait(kind.name, question.key))
         if run.observer is not None:
             run.observer.approval_decided(run.claimed, approval)
     return _verdict(run, approval, question)
@@ -130,8 +130,10 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
 
 async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -> Approval:
     token = new_token()
-    known = run.history.approvals.get(question.key)
+    known = run.history.approvals.get((question.kind, question.key))
     if known is None:
+        if run.pending is not None:
+            await run.record(())
         approval = await _guarded(
             run,
             run.store.approvals.request_approval(
@@ -156,7 +158,7 @@ async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -
             run.observer.approval_requested(run.claimed, approval)
     else:
         approval = await run.store.approvals.get_approval(known)
-    if notify is None or question.key in run.history.notified or not approval.pending:
+    if notify is None or (question.kind, question.key) in run.history.notified or not approval.pending:
         return approval
     if known is not None:  # a crash came between asking and telling: that token is lost, make another
         try:

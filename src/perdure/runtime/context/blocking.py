@@ -6,7 +6,8 @@ import asyncio
 import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, overload
+from decimal import Decimal
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 import typing_extensions  # comes with pydantic
@@ -153,13 +154,13 @@ class BlockingContext:
         """See `JobContext.emit`."""
         self._wait(self._ctx.emit(type, payload))
 
-    def usage(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+    def usage(self, *, tokens: int = 0, cost: Decimal | float | str = 0) -> None:
         """See `JobContext.usage`."""
         self._wait(self._ctx.usage(tokens=tokens, cost=cost))
 
-    def idempotency_key(self, name: str) -> str:
+    def idempotency_key(self, name: str, *, kind: Literal["tool", "step"] = "tool") -> str:
         """See `JobContext.idempotency_key`."""
-        return self._ctx.idempotency_key(name)
+        return self._ctx.idempotency_key(name, kind=kind)
 
     def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
         run = self._ctx._run

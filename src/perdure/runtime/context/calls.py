@@ -12,15 +12,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perdure.model.errors import Denied, Fail, Retry, Snooze, StepChanged, UnknownOutcome
+from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
 from perdure.model.events import NewEvent
+from perdure.model.waits import kind_of
 from perdure.runtime import codec, observer
 from perdure.runtime.context.approvals import ask_what_happened
-from perdure.runtime.context.current_call import idempotency_key_of, running_call
+from perdure.runtime.context.changed_code import refuse
+from perdure.runtime.context.current_call import RunningCall, idempotency_key_of, running_call
 from perdure.runtime.context.lost_answers import outcome_known
 from perdure.runtime.context.names import Keys
 from perdure.runtime.context.options import CallOptions
+from perdure.runtime.context.reports import Reports
+from perdure.runtime.history import NO_HISTORY
 from perdure.runtime.outcomes import describe
+from perdure.runtime.raised import rebuilt
 from perdure.runtime.registry import in_time, retry_after, returned_type
 from perdure.runtime.run import Run
 from perdure.runtime.shown_arguments import shown_arguments
@@ -93,17 +98,32 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("_keys", "_run")
+    __slots__ = ("_keys", "_reports", "_run")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._keys = Keys()
+        self._reports: Reports | None = None
 
-    async def enter(self, name: str, options: CallOptions) -> str:
-        """Begin a keyed call; returns its key. Raises Suspended if the attempt may not go on, InvalidInput for a bad name."""
-        if self._run.must_enter:
-            await self._run.enter()
-        return self._keys.next(name, options.key)
+    @property
+    def reports(self) -> Reports:
+        """What the handler reports, with keys that are counted together with these calls."""
+        if self._reports is None:
+            self._reports = Reports(self._run, self._keys)
+        return self._reports
+
+    async def enter(self, kind: str, name: str, options: CallOptions) -> str:
+        """Begin a keyed call of this kind; returns its key. Raises Suspended if the attempt may not go on, InvalidInput for a bad
+        name, StepChanged for a key that is recorded as another kind alone."""
+        run = self._run
+        if run.must_enter:
+            await run.enter()
+        key = self._keys.next(kind, name, options.key)
+        if run.history.unmet:
+            other = run.history.meet(kind, key)
+            if other is not None and options.on_change not in ("rerun", "keep"):
+                await refuse(run, options.on_change, kind, key, _another_kind(key, other, kind))
+        return key
 
     async def call(
         self,
@@ -116,16 +136,14 @@ class Caller:
     ) -> Any:
         """See `JobContext.step` and `JobContext.tool`."""
         run = self._run
-        key = await self.enter(name, options)
+        key = await self.enter(kind.noun, name, options)
         call = Call(key, codec.digest(args, kwargs), fn, args, kwargs)
         returns = returned_type(fn)
-        recorded = run.history.finished.get(key)
-        if recorded is not None and not _runs_again(kind, call, recorded["digest"], options):
-            if run.observer is not None:
-                run.observer.replayed(run.claimed, kind.noun, key)
-            return codec.decode(json.dumps(recorded["result"]), returns, f"the recorded result of {kind.noun} '{key}'")
-        if kind.has_side_effect and (earlier := run.history.tools.get(key)) is not None and earlier.open:
-            answer = await self._resolve_unknown(call, earlier.count, options, returns)
+        if run.history is not NO_HISTORY:
+            try:
+                answer = await self._recorded(kind, call, options, returns)
+            except StepChanged as changed:
+                await refuse(run, options.on_change, kind.noun, key, changed)
             if answer is not None:
                 return answer.value
         what = f"the result of {kind.noun} '{key}'"
@@ -142,22 +160,52 @@ class Caller:
             finally:
                 if not kind.has_side_effect:
                     run.steps.ended(key)
-            result = codec.encode(value, what)
+            try:
+                result = codec.encode(value, what)
+            except InvalidInput as error:
+                self._add_failure(kind, call, error)
+                raise
             event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
             await run.record_busy([event])
         finally:
             run.end_work(branch)
         return codec.round_trip(value, result, returns, what)
 
+    async def _recorded(self, kind: CallKind, call: Call, options: CallOptions, returns: Any) -> _Answer | None:
+        """What an earlier attempt recorded of this call; None if it is to be made. Raises the failure that was recorded,
+        StepChanged."""
+        run, of = self._run, (kind.noun, call.key)
+        failure = run.history.failures.get(of)
+        if failure is not None and not _runs_again(kind, call, failure["digest"], options):
+            if run.observer is not None:
+                run.observer.replayed(run.claimed, *of)
+            error = rebuilt(failure["raised"])
+            run.failures.add_replayed(*of, error, inside=_around(run))
+            raise error
+        recorded = run.history.finished.get(of)
+        if recorded is None and options.on_change == "keep":
+            recorded = run.history.finished.get(("tool" if kind is STEP else "step", call.key))
+        if recorded is not None and not _runs_again(kind, call, recorded["digest"], options):
+            if run.observer is not None:
+                run.observer.replayed(run.claimed, *of)
+            text = json.dumps(recorded["result"])
+            return _Answer(codec.decode(text, returns, f"the recorded result of {kind.noun} '{call.key}'"))
+        if kind.has_side_effect and (earlier := run.history.tools.get(call.key)) is not None and earlier.open:
+            return await self._resolve_unknown(call, earlier.count, options, returns)
+        return None
+
+    def _add_failure(self, kind: CallKind, call: Call, error: Exception) -> None:
+        self._run.failures.add(kind.noun, call.key, call.digest, error, inside=_around(self._run))
+
     async def _with_retries(self, kind: CallKind, call: Call, options: CallOptions) -> tuple[Any, int]:
         """What the function returned, and how often it was called."""
         run = self._run
         for earlier in range(options.retries + 1):
             if kind.has_side_effect:
-                intent = f'"idempotency_key":"{idempotency_key_of(run.lease.job_id, call.key)}"'
+                intent = f'"idempotency_key":"{idempotency_key_of(run.lease.job_id, kind.noun, call.key)}"'
                 await run.record([tool_event("tool_called", call, intent)])
             try:
-                return await self._once(call, options), earlier + 1
+                return await self._once(kind, call, options, earlier + 1), earlier + 1
             except Exception as error:
                 last = earlier == options.retries or isinstance(error, Fail | Snooze | Denied)
                 known = not kind.has_side_effect or outcome_known(error, options.unknown_on, options.known_on)
@@ -165,15 +213,16 @@ class Caller:
                 if event is not None:
                     await run.record([event])
                 if last or not known:
+                    self._add_failure(kind, call, error)
                     raise
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
                 await run.clock.sleep(options.backoff.delay(earlier) if asked is None else asked)
         raise AssertionError("unreachable")
 
-    async def _once(self, call: Call, options: CallOptions) -> Any:
+    async def _once(self, kind: CallKind, call: Call, options: CallOptions, number: int) -> Any:
         run = self._run
         run.check_lease()
-        token = running_call.set((run.lease.job_id, call.key))
+        token = running_call.set(RunningCall(run.lease, kind.noun, call.key, number))
         try:
             work = run.call(call.fn, call.args, call.kwargs, run.threads)
             if options.timeout is None:
@@ -192,7 +241,7 @@ class Caller:
             )
         shown = {
             "arguments": shown_arguments(call.fn, call.args, call.kwargs),
-            "idempotency_key": idempotency_key_of(self._run.lease.job_id, call.key),
+            "idempotency_key": idempotency_key_of(self._run.lease.job_id, TOOL.noun, call.key),
         }
         answer = await ask_what_happened(self._run, call.key, count, shown, returns)
         if answer is None:
@@ -204,6 +253,20 @@ class Caller:
 
 class _Answer(NamedTuple):
     value: Any
+
+
+def _another_kind(key: str, recorded: str, called: str) -> StepChanged:
+    was, now = (f"a {kind}" if kind in ("step", "tool") else kind_of(kind).noun for kind in (recorded, called))
+    return StepChanged(
+        f"'{key}' was recorded as {was} and is called as {now} now",
+        hint='give it another name, or call it with options(on_change="rerun")',
+    )
+
+
+def _around(run: Run) -> tuple[str, str] | None:
+    """The call of this attempt whose function makes a call."""
+    outer = running_call.get(None)
+    return None if outer is None or outer.lease != run.lease else (outer.kind, outer.key)
 
 
 def _runs_again(kind: CallKind, call: Call, recorded: str, options: CallOptions) -> bool:

@@ -5,33 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cached_property
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.effects import patch_state
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import InvalidInput, StepChanged
 from perdure.model.events import NewEvent
 from perdure.model.timing import Backoff, Duration
-from perdure.model.waits import TIMER
+from perdure.model.waits import APPROVAL, TIMER
 from perdure.runtime import codec
 from perdure.runtime.context import approvals
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.calls import STEP, TOOL, Caller
+from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import idempotency_key_of
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
 from perdure.runtime.context.waits import wait_once
 from perdure.runtime.run import Run
 from perdure.runtime.validation import (
-    check_event_type,
     check_names,
     check_seconds,
     check_title,
-    check_usage,
     check_word,
 )
 
@@ -109,10 +109,11 @@ class JobContext:
         """The same context with other options for the calls made through it.
 
         retries: how often a function that raised is called again in this attempt, after `backoff`. timeout: seconds of one call.
-        key: distinguishes parallel calls of one name. on_change: what to do when a recorded call comes with other arguments:
-        "fail" naming it, "keep" the recorded result, "rerun" the step. on_unknown: for tools, see `tool`.
-        unknown_on, known_on: classes of errors after which a tool may have had its effect, or had not, in addition to
-        those of the usual clients. Raises InvalidInput.
+        key: distinguishes parallel calls of one name. on_change: what to do when a recorded call comes with other arguments or
+        as another kind: "wait" for code that fits, "fail", "keep" the recorded result, "rerun" the step; by default what the
+        handler's policy says. on_unknown: for tools, see `tool`. unknown_on, known_on:
+        classes of errors after which a tool may have had its effect, or had not, in addition to those of the usual clients.
+        Raises InvalidInput.
         """
         other = JobContext(self._run)
         other._caller = self._caller  # it counts how often a name was used
@@ -163,7 +164,7 @@ class JobContext:
     async def sleep(self, name: str, duration: Duration) -> None:
         """Wait `duration` (seconds or text such as "1h") of database time. Longer than a moment, it parks the job and frees
         the worker; a restart does not begin it again. Raises InvalidInput for a bad duration, StepChanged."""
-        key = await self._caller.enter(name, self._options)
+        key = await self._caller.enter(TIMER.name, name, self._options)
         await wait_once(self._run, TIMER, key, duration=duration)
 
     async def sleep_until(self, name: str, moment: datetime) -> None:
@@ -196,20 +197,20 @@ class JobContext:
         who = check_names(assignees, "assignees")
         check_word(on_expiry, "on_expiry", OnExpiry)
         check_word(on_deny, "on_deny", OnDeny)
-        return await approvals.approve(
-            self._run,
-            approvals.Question(
-                key=await self._caller.enter(name, self._options),
-                title=check_title(title),
-                payload=payload,
-                expires_in=None if expires_in is None else check_seconds(expires_in, "expires_in"),
-                assignees=who,
-                on_expiry=on_expiry,
-                on_deny=on_deny,
-            ),
-            notify,
-            keep_changed=self._options.on_change != "fail",
+        question = approvals.Question(
+            key=await self._caller.enter(APPROVAL.name, name, self._options),
+            title=check_title(title),
+            payload=payload,
+            expires_in=None if expires_in is None else check_seconds(expires_in, "expires_in"),
+            assignees=who,
+            on_expiry=on_expiry,
+            on_deny=on_deny,
         )
+        keep_changed = self._options.on_change in ("rerun", "keep")
+        try:
+            return await approvals.approve(self._run, question, notify, keep_changed=keep_changed)
+        except StepChanged as changed:
+            await refuse(self._run, self._options.on_change, APPROVAL.name, question.key, changed)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -222,32 +223,26 @@ class JobContext:
         self._run.last_checkpoint = json.loads(text)
 
     async def progress(self, fraction: float, text: str | None = None) -> None:
-        """Say how far the job is: 0.0 to 1.0 and a short text. Cheap: the latest figure is written a few times a second.
-        Raises InvalidInput for a fraction outside 0..1."""
-        await self._run.enter()
-        if not 0 <= fraction <= 1:
-            raise InvalidInput(f"progress is a fraction between 0 and 1, got {fraction!r}")
-        self._run.progress.note(
-            patch_state(progress=float(fraction), progress_text=None if text is None else text[:500])
-        )
+        """Say how far the job is: 0.0 to 1.0 and a short text. Cheap: the latest figure is written a few times a second. While an
+        attempt replays, the figure does not go back. Raises InvalidInput for a fraction outside 0..1."""
+        await self._caller.reports.progress(fraction, text)
 
     async def emit(self, type: str, payload: Any = None) -> None:
-        """Write an event of your own into the job's log. Raises InvalidInput for a type perdure reserves; NotJson; TooLarge."""
-        await self._run.enter()
-        check_event_type(type)
-        await self._run.record([NewEvent(type, codec.encode({} if payload is None else payload, f"event '{type}'"))])
+        """Write an event of your own into the job's log, once: the second event of a type has the key `type#2`, and what is
+        written under a key is not written again by a replay; parallel branches give options(key=...). Inside the function of a
+        step or tool every call counts. Raises InvalidInput for a type perdure reserves; NotJson; TooLarge."""
+        await self._caller.reports.emit(self._options.key, type, payload)
 
-    async def usage(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """Add tokens (whole) and cost (in your currency) to the job's account, durably: 0 to 10^15 each, else InvalidInput."""
-        await self._run.enter()
-        check_usage(tokens, cost)
-        event = NewEvent("usage_recorded", json.dumps({"tokens": tokens, "cost": cost}))
-        await self._run.record([event], patch_state(tokens=tokens, cost=cost))
-        if self._run.observer is not None:
-            self._run.observer.usage(self._run.claimed, tokens, cost)
+    async def usage(self, *, tokens: int = 0, cost: Decimal | float | str = 0) -> None:
+        """Add tokens (whole) and cost (in your currency; exact, a float counts as it is printed) to the job's account, durably
+        and once: calls have the keys `usage`, `usage#2`, ..., parallel branches give options(key=...), and what is counted under
+        a key is not counted again by a replay. Inside the function of a step or tool every call counts. Raises InvalidInput
+        unless each is 0 to 10^15, the cost with at most 30 digits after the point."""
+        await self._caller.reports.usage(self._options.key, tokens, cost)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
-    def idempotency_key(self, name: str) -> str:
-        """The key that a step or tool of this exact key hands out: hash of job and call, the same in every attempt."""
-        return idempotency_key_of(self.job_id, name)
+    def idempotency_key(self, name: str, *, kind: Literal["tool", "step"] = "tool") -> str:
+        """The key that a tool (or step) of this exact key hands out: hash of job and call, the same in every attempt."""
+        check_word(kind, "kind", Literal["tool", "step"])
+        return idempotency_key_of(self.job_id, kind, name)

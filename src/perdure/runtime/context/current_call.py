@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
 from uuid import UUID
 
-running_call: contextvars.ContextVar[tuple[UUID, str]] = contextvars.ContextVar("perdure_call")
+from perdure.model.jobs import Lease
 
 
-def current_call() -> tuple[UUID, str]:
-    """The job and the key of the step or tool call this code runs in. Raises LookupError outside."""
+@dataclass(slots=True)
+class RunningCall:
+    """A call of the function of a step or tool.
+
+    lease: of its attempt. kind: step or tool. number: counts the calls that this attempt makes under this key, from 1. names: how
+    often each name was used by what the function itself reports.
+    """
+
+    lease: Lease
+    kind: str
+    key: str
+    number: int
+    names: Counter[str] = field(default_factory=Counter)
+
+    def key_of(self, name: str) -> str:
+        """The key of something that the function reports: it counts for this call alone, so it names step, attempt and call."""
+        self.names[name] += 1
+        count = self.names[name]
+        repeated = "" if count == 1 else f"#{count}"
+        return f"{name}@{self.kind}:{self.key}/{self.lease.attempt}.{self.number}{repeated}"
+
+
+running_call: contextvars.ContextVar[RunningCall] = contextvars.ContextVar("perdure_call")
+
+
+def current_call() -> RunningCall:
+    """The step or tool call this code runs in. Raises LookupError outside."""
     return running_call.get()
 
 
@@ -20,11 +47,12 @@ def idempotency_key() -> str:
     Give it to the other side (an `Idempotency-Key` header) and the effect happens once. Raises LookupError outside.
     """
     try:
-        return idempotency_key_of(*running_call.get())
+        call = running_call.get()
     except LookupError:
         raise LookupError("idempotency_key() is known only inside a function given to ctx.step or ctx.tool") from None
+    return idempotency_key_of(call.lease.job_id, call.kind, call.key)
 
 
-def idempotency_key_of(job_id: UUID, key: str) -> str:
-    """A hash of a job and a call of it: the same in every attempt."""
-    return hashlib.sha256(f"{job_id}:{key}".encode()).hexdigest()[:32]
+def idempotency_key_of(job_id: UUID, kind: str, key: str) -> str:
+    """A hash of a job and a call of it: the same in every attempt. kind: step or tool."""
+    return hashlib.sha256(f"{job_id}:{kind}:{key}".encode()).hexdigest()[:32]

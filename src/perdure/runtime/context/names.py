@@ -21,18 +21,19 @@ def _check_name(name: str) -> None:
 
 
 class Keys:
-    """Counts how often an attempt used each name."""
+    """Counts how often the calls of each kind used each name in an attempt."""
 
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
-    def next(self, name: str, key: str | None) -> str:
-        """`name`, `name[key]` if it has a key, and with `#2`, `#3`, ... from its second use. Raises InvalidInput for a name that
-        cannot be stored or that could be mistaken for one of these."""
+    def next(self, kind: str, name: str, key: str | None) -> str:
+        """`name`, `name[key]` if it has a key, and with `#2`, `#3`, ... from its second use by calls of this kind. Raises
+        InvalidInput for a name that cannot be stored or that could be mistaken for one of these."""
         _check_name(name)
         if key is not None:
             name = f"{name}[{key}]"
-        count = self._counts[name] = self._counts.get(name, 0) + 1
+        of = kind, name
+        count = self._counts[of] = self._counts.get(of, 0) + 1
         return name if count == 1 else f"{name}#{count}"

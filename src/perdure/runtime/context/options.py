@@ -11,8 +11,9 @@ from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.names import UNSTORABLE
 from perdure.runtime.validation import check_backoff, check_retries, check_seconds, check_word
 
-OnChange = Literal["fail", "rerun", "keep"]
-"""What happens if a recorded call comes with other arguments: the job fails, the call runs again, its record is kept."""
+OnChange = Literal["wait", "fail", "rerun", "keep"]
+"""What happens if a call does not fit its record: the job waits for code that does, it fails, the call runs again, its record is
+kept."""
 OnUnknown = Literal["ask", "retry", "fail"]
 """What happens to a tool whose outcome is unknown: a person is asked, it is called again, or the job fails."""
 
@@ -25,7 +26,8 @@ class CallOptions:
     backoff: Backoff = field(default_factory=Backoff)
     timeout: float | None = None
     key: str | None = None
-    on_change: OnChange = "fail"
+    on_change: OnChange | None = None
+    """None: as the handler's policy says, "wait" or "fail"."""
     on_unknown: OnUnknown = "ask"
     unknown_on: ErrorClasses = ()
     known_on: ErrorClasses = ()
@@ -52,7 +54,7 @@ class CallOptions:
         given["known_on"] = None if known_on is None else _check_classes(known_on, "known_on")
         given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
         changed = replace(self, **{name: value for name, value in given.items() if value is not None})
-        check_word(changed.on_change, "on_change", OnChange)
+        check_word(changed.on_change or "wait", "on_change", OnChange)
         check_word(changed.on_unknown, "on_unknown", OnUnknown)
         return changed
 

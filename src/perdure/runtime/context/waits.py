@@ -7,11 +7,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from perdure.model.effects import close_wait, open_wait
-from perdure.model.errors import StepChanged
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
 from perdure.model.timing import Duration
-from perdure.model.waits import TIMER, WaitKind, kind_of, opened_wait
+from perdure.model.waits import WaitKind, opened_wait
 from perdure.runtime.run import Run
 from perdure.runtime.validation import check_seconds
 from perdure.store.protocol import Store
@@ -23,14 +22,14 @@ async def wait_once(
     run: Run, kind: WaitKind[Store, A], key: str, *, duration: Duration | None = None, subject_id: str | None = None
 ) -> A | None:
     """Open a wait under this key, wait, and return its answer, which must be JSON: None if `duration` passed without one. A later
-    attempt gets the recorded answer. Raises InvalidInput for a bad duration, StepChanged."""
+    attempt gets the recorded answer. Raises InvalidInput for a bad duration."""
     recorded = recorded_answer(run, kind, key)
     if recorded is not None:
         return recorded.get("answer")
     wait = await _opened(run, kind, key, duration, subject_id)
     answer = await run.waits.answer(kind, wait)
     done = {"key": key, "kind": kind.name} | ({} if answer is None else {"answer": answer})
-    await run.record([NewEvent("wait_completed", json.dumps(done))], close_wait(key))
+    await run.record([NewEvent("wait_completed", json.dumps(done))], close_wait(kind.name, key))
     return answer
 
 
@@ -39,7 +38,7 @@ async def _opened(
 ) -> Wait:
     """The wait that an earlier attempt opened, else a new one."""
     length = None if duration is None else check_seconds(duration, "duration")
-    before = run.history.waits.get(key)
+    before = run.history.waits.get((kind.name, key))
     known = None if before is None else opened_wait("wait_started", before.payload.get)
     if known is not None:
         await reopen_if_lost(run, known)
@@ -57,13 +56,10 @@ async def _opened(
 
 async def reopen_if_lost(run: Run, wait: Wait) -> None:
     """Write the row of a wait that an earlier attempt opened, if it was deleted: without it nothing would wake the job."""
-    if wait.key not in run.history.rows:
+    if (wait.kind, wait.key) not in run.history.rows:
         await run.record((), open_wait(wait))
 
 
 def recorded_answer(run: Run, kind: WaitKind[Store, A], key: str) -> dict[str, Any] | None:
-    """The payload of `wait_completed`, if this wait is over. Raises StepChanged where it was of another kind."""
-    answer = run.history.answers.get(key)
-    if answer is not None and (was := answer.get("kind", TIMER.name)) != kind.name:
-        raise StepChanged(f"'{key}' was recorded as {kind_of(was).noun} and is {kind.noun} now", hint="rename it")
-    return answer
+    """The payload of `wait_completed`, if this wait is over."""
+    return run.history.answers.get((kind.name, key))

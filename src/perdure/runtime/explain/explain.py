@@ -128,6 +128,8 @@ def _suspended(seen: Situation) -> Reason:
         return _damaged(
             seen, f"It is {job.status}, but it is not in the queue, so it would not wake when {times[0].short}"
         )
+    if code := [line for line in answers if line.code is Why.CODE]:
+        answers, times = code, []
     details: dict[str, Any] = {"due_at": job.due_at}
     for line in (*times, *answers):
         details.setdefault(line.group, []).append(line.fact)

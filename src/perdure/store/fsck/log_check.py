@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+from perdure.model.cost import ZERO, add_cost, cost_of
 from perdure.model.events import HOLDER_TYPES, LIFECYCLE_TYPES
 from perdure.model.jobs import Wait
 from perdure.model.states import TRANSITIONS, Status, transition_event
-from perdure.model.waits import kind_of, opened_wait
+from perdure.model.waits import TIMER, answers, opened_wait
 from perdure.store.rows import Row
 
 HEAD = 4000
@@ -50,16 +51,16 @@ class Log:
         """The attempts that ended after they had written something, whether a worker or a reaper ended them."""
         self.retries: int | None = 0
         """The retries that were counted; None if that cannot be read."""
-        self.waits: dict[str, Wait] = {}
+        self.waits: dict[tuple[str, str], Wait] = {}
         """The waits that have begun and not ended."""
-        self.answered: set[str] = set()
-        """The keys of the waits that were answered."""
+        self.answered: set[tuple[str, str]] = set()
+        """The kinds and keys of the waits that were answered."""
         self.asked: set[UUID] = set()
         self.decided: Counter[UUID] = Counter()
         self.decisions: dict[UUID, str] = {}
         """The decisions that the log has."""
         self.tokens = 0
-        self.cost = 0.0
+        self.cost = ZERO
         self.checkpoint: int | None = None
         """The version of the last checkpoint."""
         self.kept = False
@@ -67,7 +68,7 @@ class Log:
         self.unreadable = False
         """Whether a payload could not be read, so that waits and approvals are not known."""
         self._inherits = inherits
-        self._recorded: dict[str, tuple[int, str | None]] = {}
+        self._recorded: dict[tuple[str, str], tuple[int, str | None]] = {}
         self._ids: set[Any] = set()
         self._faults: dict[str, list[str]] = {}
         self._more: Counter[str] = Counter()
@@ -152,7 +153,7 @@ class Log:
     def _add_up(self, type: str, version: int, head: str, inherited: bool) -> None:
         match type:
             case "node_finished" | "tool_returned":
-                self._record(version, head, inherited)
+                self._record(type, version, head, inherited)
             case "checkpoint_saved":
                 self.checkpoint = version
                 self.kept = True
@@ -168,7 +169,7 @@ class Log:
                 try:
                     used = json.loads(head)
                     self.tokens += int(used["tokens"])
-                    self.cost += float(used["cost"])
+                    self.cost = add_cost(self.cost, cost_of(used["cost"]))
                 except (ValueError, TypeError, KeyError):
                     self._unreadable(type, version, head)
             case _:
@@ -179,7 +180,7 @@ class Log:
         if len(head) < HEAD:
             self._fault("log-payload", f"version {version} ({type}) lacks what such an event always has")
 
-    def _record(self, version: int, head: str, inherited: bool) -> None:
+    def _record(self, type: str, version: int, head: str, inherited: bool) -> None:
         """The same step again is legitimate where a later attempt came with other arguments (on_change="rerun")."""
         found = _KEY.match(head)
         if found is None:
@@ -187,15 +188,16 @@ class Log:
                 self._fault("log-payload", f"version {version} records a step or tool and does not say which")
             return
         key, digest = json.loads(found[1]), found[2]
-        before = self._recorded.get(key)
+        before = self._recorded.get((type, key))
         if before is not None and not inherited and (before[0] == self.attempt or before[1] == digest):
             self._fault("step-twice", f"version {version} records '{key}' again")
-        self._recorded[key] = (self.attempt, digest)
+        self._recorded[type, key] = (self.attempt, digest)
 
     def _coordinate(self, type: str, head: str) -> None:
-        open_wait = self.waits.get(_field("key", head) or "")
-        if open_wait is not None and kind_of(open_wait.kind).answered_by == type:
-            self.answered.add(open_wait.key)
+        key = _field("key", head)
+        for of, open_wait in self.waits.items():
+            if open_wait.key == key and answers(type, lambda name: _field(name, head), open_wait):
+                self.answered.add(of)
         if type == "approval_decided":
             id = UUID(_found(_APPROVAL, head))
             self.decided[id] += 1
@@ -203,13 +205,13 @@ class Log:
                 self.decisions[id] = decision[1]
             return
         if type == "wait_completed":
-            self.waits.pop(json.loads(_found(_KEY, head)), None)
+            self.waits.pop((_field("kind", head) or TIMER.name, json.loads(_found(_KEY, head))), None)
             return
         if type == "approval_requested":
             self.asked.add(UUID(_found(_APPROVAL, head)))
         wait = opened_wait(type, lambda name: _field(name, head))
         if wait is not None:
-            self.waits[wait.key] = wait
+            self.waits[wait.kind, wait.key] = wait
 
 
 def status_of(text: str | None) -> Status | None:

@@ -12,9 +12,10 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import ApprovalStatus
+from perdure.model.cost import cost_of, text_of_cost
 from perdure.model.jobs import Wait, lane_of
 from perdure.model.states import FAILURES, WITHOUT_RESULT, Status
-from perdure.model.waits import WaitFault, kind_of
+from perdure.model.waits import CODE, WaitFault, kind_of
 from perdure.store.fsck.log_check import Log, status_of
 from perdure.store.rows import Codec, Row
 
@@ -238,9 +239,9 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         return
     if case.log.unreadable:
         return
-    kept = {row["key"]: row for row in waits}
-    for key, wait in case.log.waits.items():
-        row = kept.pop(key, None)
+    kept = {(row["kind"], row["key"]): row for row in waits}
+    for of, wait in case.log.waits.items():
+        row, key = kept.pop(of, None), wait.key
         if row is None:
             text = f"its log waits for '{key}', and nothing is kept of it"
             yield Fault("wait-missing", text, _rewrite(case, wait, _wait_fault(case, wait)))
@@ -249,18 +250,18 @@ def _of_the_waits(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             yield Fault("wait-differs", text, _rewrite(case, wait, _wait_fault(case, wait)))
         elif (fault := _wait_fault(case, _wait_of(case, row))) is not None:
             yield Fault("wait-answer", fault.text, _rewrite(case, wait, fault))
-    for key in kept:
+    for kind, key in kept:
         yield Fault(
             "wait-unknown",
             f"it waits for '{key}', of which its log says nothing",
-            Repair("drop_wait", {"job_id": case.key, "key": key}),
+            Repair("drop_wait", {"job_id": case.key, "kind": kind, "key": key}),
         )
 
 
 def _wait_fault(case: Case, wait: Wait) -> WaitFault | None:
     """Whether a wait and its subject disagree on the answer. Where the log says that it was answered, it was."""
     fault = kind_of(wait.kind).fault(wait, case)
-    if fault is not None and fault.answered_at is None and wait.key in case.log.answered:
+    if fault is not None and fault.answered_at is None and (wait.kind, wait.key) in case.log.answered:
         return None
     return fault
 
@@ -361,6 +362,9 @@ def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, da
     waits = case.rows("waits")
     if not waits:
         return case.now, "it waits for nothing, and would never wake", case.now + SLACK
+    if any(row["kind"] == CODE.name and row["answered_at"] is None for row in waits):
+        deadline = case.time(job, "deadline")
+        return deadline, "its deadline would not end it", deadline
     for row in waits:
         wait = _wait_of(case, row)
         fault = _wait_fault(case, wait)
@@ -404,9 +408,9 @@ def _of_the_state(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         if log.kept:
             yield Fault("state-missing", "its log has a checkpoint or usage, and nothing is kept of it", rebuilt)
         return
-    close = abs(row["cost"] - log.cost) <= 1e-6 * max(1.0, abs(log.cost))  # added up in another order
-    if row["tokens"] != log.tokens or not close:
-        used = f"its row has {row['tokens']} tokens at {row['cost']:g}, its log {log.tokens} at {log.cost:g}"
+    cost = cost_of(row["cost"])
+    if row["tokens"] != log.tokens or cost != log.cost:
+        used = f"its row has {row['tokens']} tokens at {text_of_cost(cost)}, its log {log.tokens} at {text_of_cost(log.cost)}"
         yield Fault("state-differs", used, rebuilt)
     if bool(row["has_checkpoint"]) != (checkpoint is not None):
         yield Fault(

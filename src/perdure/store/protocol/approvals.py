@@ -15,7 +15,7 @@ class ApprovalStore(Protocol):
 
     async def request_approval(self, lease: Lease, approval: NewApproval) -> Approval:
         """Store the approval, its wait and its `approval_requested` event, if the lease is live. If the job already has an
-        approval of this key, that one is returned and nothing is written. Raises `LeaseLost`."""
+        approval of this kind and key, that one is returned and nothing is written. Raises `LeaseLost`."""
         ...
 
     async def replace_token(self, approval_id: UUID, token_hash: str) -> Approval:

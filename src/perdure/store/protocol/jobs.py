@@ -120,6 +120,13 @@ class JobStore(Protocol):
         ...
 
     async def retry_now(self, job_id: UUID, *, note: str) -> None:
-        """Make a RETRY job, or a PENDING job with a delay, due now; writes `made_due`. Raises `IllegalTransition` in any
-        other state (a job already due is left as it is, without an event)."""
+        """Make a RETRY job, a PENDING job with a delay, or a PARKED job that waits for code that fits, due now; writes
+        `made_due`. Raises `IllegalTransition` in any other state (a job already due is left as it is, without an event)."""
+        ...
+
+    async def waiting_for_code(
+        self, *, version: str, queues: Sequence[str], kinds: Sequence[str], limit: int = 100
+    ) -> list[UUID]:
+        """The PARKED jobs of these queues and kinds that wait for code that fits and have not met that of this version, at most
+        `limit`. The cost grows with the jobs that wait for code."""
         ...

@@ -20,9 +20,17 @@ class LeaseStore(Protocol):
     """What workers do with jobs."""
 
     async def claim(
-        self, *, worker_id: str, queue: str, kinds: Mapping[str, int], limit: int, ttl: float
+        self,
+        *,
+        worker_id: str,
+        queue: str,
+        kinds: Mapping[str, int],
+        limit: int,
+        ttl: float,
+        version: str | None = None,
     ) -> list[ClaimedJob]:
-        """Take up to `limit` due jobs of `queue` and of these kinds, in one transaction.
+        """Take up to `limit` due jobs of `queue` and of these kinds, in one transaction. version: of the worker's code, for
+        the event.
 
         - Priority 9 first, then the earliest due time, then id, whatever their kinds.
         - kinds: the `max_retries` of each. It becomes that of a job whose caller left it open, at its first claim, and stays;
@@ -74,8 +82,8 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def read_wait(self, lease: Lease, key: str) -> Wait | None:
-        """The open wait with this key of the lease's job; None if there is none."""
+    async def read_wait(self, lease: Lease, kind: str, key: str) -> Wait | None:
+        """The open wait of this kind and key of the lease's job; None if there is none."""
         ...
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:

@@ -23,7 +23,7 @@ async def request(database: Database, tenant_id: str, lease: Lease, approval: Ne
         claim = await tx.row("lock_claim", job_id=lease.job_id)
         if claim is None or not is_live(claim, lease, tenant_id):
             raise lease_lost(lease)
-        existing = await tx.row("approval_of_key", job_id=lease.job_id, key=approval.key)
+        existing = await tx.row("approval_of_key", job_id=lease.job_id, kind=approval.kind, key=approval.key)
         if existing is not None:
             return await read_approval(tx, existing["id"], tenant_id)
         await _insert(tx, tenant_id, lease, approval)

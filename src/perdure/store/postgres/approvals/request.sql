@@ -8,7 +8,7 @@ values (:approval_id, :tenant_id, :job_id, :key, :kind, :title, :payload::text::
 returning expires_at
 
 -- name: approval_of_key
-select id from perdure.approvals where job_id = :job_id and key = :key
+select id from perdure.approvals where job_id = :job_id and kind = :kind and key = :key
 
 -- name: replace_token
 update perdure.approvals set token_hash = :token_hash where id = :approval_id

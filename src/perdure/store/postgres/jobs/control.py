@@ -74,6 +74,10 @@ async def retry_now(database: Database, tenant_id: str, job_id: UUID, *, note: s
 
     async def work(tx: Transaction) -> None:
         job = await lock_job(tx, job_id, tenant_id)
+        if job.status is Status.PARKED and await tx.row("waits_for_code", job_id=job_id) is not None:
+            if await tx.rows("answer_code_waits", job_id=job_id):
+                await job.append(tx, "made_due", note)
+            return
         if job.status not in (Status.RETRY, Status.PENDING):
             raise not_retryable(job_id, job.status)
         if await tx.row("make_due", job_id=job_id) is not None:

@@ -16,6 +16,21 @@ update perdure.jobs set status = 'CANCELLED', prev_status = status, version = :v
 insert into perdure.job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
 values (:job_id, :attempt, :worker_id, :claimed_at, perdure.db_now(), 'CANCELLED', 'cancelled while it ran', 'cancelled')
 
+-- name: answer_code_waits
+update perdure.job_waits set answered_at = perdure.db_now() where job_id = :job_id and kind = 'code' and answered_at is null
+returning key
+
+-- name: waits_for_code
+select true as waits from perdure.job_waits where job_id = :job_id and kind = 'code' limit 1
+
+-- name: waiting_for_code
+-- key: of the waits that this version has opened.
+select distinct w.job_id from perdure.job_waits w join perdure.jobs j on j.id = any (array[w.job_id])
+where w.kind = 'code' and w.answered_at is null and j.status = 'PARKED' and j.tenant_id = :tenant_id
+  and j.queue = any (:queues::text[]) and j.kind = any (:kinds::text[]) and not exists (
+    select 1 from perdure.job_waits o where o.job_id = w.job_id and o.kind = 'code' and o.key = :key)
+order by w.job_id limit :limit
+
 -- name: make_due
 update perdure.job_queue set run_at = perdure.db_now() where job_id = :job_id and run_at > perdure.db_now() returning job_id
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
+from perdure.model.cost import ZERO
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Enqueued, NewJob
@@ -142,7 +143,7 @@ async def enqueue_recorded(
                 progress=[None],
                 progress_text=[None],
                 tokens=[0],
-                cost=[0.0],
+                cost=[ZERO],
             )
         return Enqueued(job.id, created=True)
 

@@ -10,6 +10,7 @@ from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
+from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.engine import Engine
@@ -120,6 +121,20 @@ class PostgresJobs:
         status = await control.cancel(self._database, self._tenant_id, job_id, note=note, force=force)
         self._engine.notifier.notify(self._tenant_id, "work", "news")
         return status
+
+    async def waiting_for_code(
+        self, *, version: str, queues: Sequence[str], kinds: Sequence[str], limit: int = 100
+    ) -> list[UUID]:
+        """See `protocol.JobStore.waiting_for_code`."""
+        rows = await self._database.rows(
+            "waiting_for_code",
+            key=PREFIX + version,
+            tenant_id=self._tenant_id,
+            queues=list(queues),
+            kinds=list(kinds),
+            limit=limit,
+        )
+        return [row["job_id"] for row in rows]
 
     async def retry_now(self, job_id: UUID, *, note: str) -> None:
         """See `protocol.JobStore.retry_now`."""

@@ -12,7 +12,7 @@ import structlog
 from perdure.model.jobs import ClaimedJob, Lease, lane_of
 from perdure.store.postgres.engine.driver_errors import DAMAGED
 from perdure.store.postgres.leases.lease_connection import LeaseConnection
-from perdure.store.rows import Row
+from perdure.store.rows import Row, claim_note
 
 log = structlog.get_logger("perdure.store")
 
@@ -26,6 +26,7 @@ async def claim(
     kinds: Mapping[str, int],
     limit: int,
     ttl: float,
+    version: str | None,
 ) -> list[ClaimedJob]:
     """See `protocol.LeaseStore.claim`."""
     duration = timedelta(seconds=ttl)
@@ -37,7 +38,7 @@ async def claim(
         "tenant_id": tenant_id,
         "worker_id": worker_id,
         "ttl": duration,
-        "note": json.dumps({"worker": worker_id}),
+        "note": claim_note(worker_id, version),
     }
     try:
         rows = await connection.rows("claim", only_job=None, limit=limit, **values)

@@ -42,7 +42,14 @@ class PostgresLeases:
         self._tenant_id = tenant_id
 
     async def claim(
-        self, *, worker_id: str, queue: str, kinds: Mapping[str, int], limit: int, ttl: float
+        self,
+        *,
+        worker_id: str,
+        queue: str,
+        kinds: Mapping[str, int],
+        limit: int,
+        ttl: float,
+        version: str | None = None,
     ) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
         if limit <= 0 or not kinds:
@@ -56,6 +63,7 @@ class PostgresLeases:
             kinds=kinds,
             limit=limit,
             ttl=ttl,
+            version=version,
         )
         if claimed:
             self._engine.notifier.notify(self._tenant_id, "news")
@@ -82,9 +90,9 @@ class PostgresLeases:
         self._connection.limit_for(ttl)
         return await heartbeat.renew(self._connection, self._tenant_id, leases, ttl=ttl, started=started, ends=ends)
 
-    async def read_wait(self, lease: Lease, key: str) -> Wait | None:
+    async def read_wait(self, lease: Lease, kind: str, key: str) -> Wait | None:
         """See `protocol.LeaseStore.read_wait`."""
-        row = await self._database.row("read_wait", job_id=lease.job_id, key=key, tenant_id=self._tenant_id)
+        row = await self._database.row("read_wait", job_id=lease.job_id, kind=kind, key=key, tenant_id=self._tenant_id)
         return None if row is None else wait_of(row, CODEC)
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:

@@ -32,6 +32,7 @@ class PostgresWorkers:
             kinds=list(info.kinds),
             concurrency=info.concurrency,
             grace=timedelta(seconds=info.grace),
+            version=info.version,
             state=info.state.value,
         )
 

@@ -1,10 +1,10 @@
 -- Workers as rows.
 
 -- name: register_worker
-insert into perdure.workers (id, tenant_id, host, pid, queues, kinds, concurrency, grace, state)
-values (:worker_id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :grace, :state)
+insert into perdure.workers (id, tenant_id, host, pid, queues, kinds, concurrency, version, grace, state)
+values (:worker_id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :version, :grace, :state)
 on conflict (id) do update set host = excluded.host, pid = excluded.pid, queues = excluded.queues, kinds = excluded.kinds,
-  concurrency = excluded.concurrency, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
+  concurrency = excluded.concurrency, version = excluded.version, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
   started_at = perdure.db_now(), heartbeat_at = perdure.db_now()
 
 -- name: beat_worker

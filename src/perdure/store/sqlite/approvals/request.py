@@ -26,7 +26,9 @@ def request_approval(
     job_id = str(lease.job_id)
     if held_claim(conn, now, tenant_id, lease) is None:
         raise lease_lost(lease)
-    existing = conn.execute(SQL["approval_of_key"], {"job_id": job_id, "key": approval.key}).fetchone()
+    existing = conn.execute(
+        SQL["approval_of_key"], {"job_id": job_id, "kind": approval.kind, "key": approval.key}
+    ).fetchone()
     if existing is not None:
         return get_approval(conn, existing["id"], tenant_id)
     id = str(approval.id)

@@ -7,7 +7,7 @@ values (:id, :tenant_id, :job_id, :key, :kind, :title, :payload, :payload_digest
   :on_deny, :token_hash, :now, :expires_at)
 
 -- name: approval_of_key
-select id from approvals where job_id = :job_id and key = :key
+select id from approvals where job_id = :job_id and kind = :kind and key = :key
 
 -- name: replace_token
 update approvals set token_hash = :token_hash where id = :approval_id

@@ -16,11 +16,11 @@ update job_claims set tenant_id = :tenant_id, attempt = :attempt, version = :ver
 -- name: put_wait
 insert into job_waits (job_id, key, kind, subject_id, until, answered_at)
 values (:job_id, :key, :kind, :subject_id, :until, :answered_at)
-on conflict (job_id, key) do update set kind = excluded.kind, subject_id = excluded.subject_id, until = excluded.until,
+on conflict (job_id, kind, key) do update set subject_id = excluded.subject_id, until = excluded.until,
   answered_at = excluded.answered_at
 
 -- name: drop_wait
-delete from job_waits where job_id = :job_id and key = :key
+delete from job_waits where job_id = :job_id and kind = :kind and key = :key
 
 -- name: drop_waits
 delete from job_waits where job_id = :job_id

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from perdure.model.cost import text_of_cost
 from perdure.model.ids import uuid_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,6 +62,8 @@ def stored(value: Any) -> Any:
             return micros(value)
         case UUID():
             return str(value)
+        case Decimal():
+            return text_of_cost(value)
         case _:
             return value
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
 
+from perdure.model.cost import add_cost, cost_of, text_of_cost
 from perdure.model.errors import StoreError, StoreUnreachable
 from perdure.model.ids import hash_json
 from perdure.model.timing import SettableClock
@@ -73,6 +74,7 @@ def connect(path: str | None, *, writes: bool, lock: Lock = contextlib.nullconte
     # for queries; triggers must do without
     conn.create_function("fold", 1, functools.partial(_fold, encoding), deterministic=True)
     conn.create_function("sha256", 1, functools.partial(_sha256, encoding), deterministic=True)
+    conn.create_function("add_cost", 2, _add_cost, deterministic=True)
     conn.row_factory = sqlite3.Row
     return conn
 
@@ -136,6 +138,10 @@ def savepoint(conn: sqlite3.Connection) -> Iterator[None]:
             conn.execute("release part")
         raise
     conn.execute("release part")
+
+
+def _add_cost(one: str, other: str) -> str:
+    return text_of_cost(add_cost(cost_of(one), cost_of(other)))
 
 
 def _fold(encoding: str, text: bytes | None) -> str | None:

@@ -61,6 +61,10 @@ def cancel(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, not
 def retry_now(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, note: str) -> None:
     """See `protocol.JobStore.retry_now`."""
     job = LockedJob(conn, job_id, tenant_id)
+    if job.status is Status.PARKED and conn.execute(SQL["waits_for_code"], {"job_id": job.id}).fetchone() is not None:
+        if conn.execute(SQL["answer_code_waits"], {"job_id": job.id, "now": now}).rowcount:
+            job.write_event(conn, now, "made_due", note)
+        return
     if job.status not in (Status.RETRY, Status.PENDING):
         raise not_retryable(job_id, job.status)
     if conn.execute(SQL["make_due"], {"job_id": job.id, "now": now}).rowcount == 1:

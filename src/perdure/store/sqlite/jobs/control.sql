@@ -19,6 +19,20 @@ update jobs set status = 'CANCELLED', prev_status = status, version = :version +
 insert into job_incomplete_runs (job_id, attempt, worker_id, started_at, finished_at, outcome, error_message, error_kind)
 values (:job_id, :attempt, :worker_id, :claimed_at, :now, 'CANCELLED', 'cancelled while it ran', 'cancelled')
 
+-- name: answer_code_waits
+update job_waits set answered_at = :now where job_id = :job_id and kind = 'code' and answered_at is null
+
+-- name: waits_for_code
+select 1 from job_waits where job_id = :job_id and kind = 'code' limit 1
+
+-- name: waiting_for_code
+-- key: of the waits that this version has opened. queues, kinds: JSON arrays.
+select distinct w.job_id from job_waits w join jobs j on j.id = w.job_id
+where w.kind = 'code' and w.answered_at is null and j.status = 'PARKED' and j.tenant_id = :tenant_id
+  and j.queue in (select value from json_each(:queues)) and j.kind in (select value from json_each(:kinds)) and not exists (
+    select 1 from job_waits o where o.job_id = w.job_id and o.kind = 'code' and o.key = :key)
+order by w.job_id limit :limit
+
 -- name: make_due
 update job_queue set run_at = :now where job_id = :job_id and run_at > :now
 

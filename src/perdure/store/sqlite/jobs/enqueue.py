@@ -122,5 +122,5 @@ def enqueue_recorded(
         conn.execute(SQL["append_free"], {"job_id": id, "version": 1 + len(events), "now": now})
     if checkpoint is not None:
         statement, row = patch_state(checkpoint=checkpoint)
-        conn.execute(SQL[statement], {**row, "job_id": id, "now": now})
+        conn.execute(SQL[statement], {name: stored(value) for name, value in row.items()} | {"job_id": id, "now": now})
     return enqueued

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Literal
 from uuid import UUID
@@ -10,6 +11,7 @@ from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
+from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found, parse_cursor
 from perdure.store.group_commit.limits import text_of_job
 from perdure.store.rows import event_of, job_of, run_of
@@ -135,6 +137,20 @@ class SqliteJobs:
             lambda conn, now: control.cancel(conn, now, self._tenant_id, job_id, note, force),
             WORK | NEWS,
         )
+
+    async def waiting_for_code(
+        self, *, version: str, queues: Sequence[str], kinds: Sequence[str], limit: int = 100
+    ) -> list[UUID]:
+        """See `protocol.JobStore.waiting_for_code`."""
+        rows = await self._engine.rows(
+            "waiting_for_code",
+            key=PREFIX + version,
+            tenant_id=self._tenant_id,
+            queues=json.dumps(list(queues)),
+            kinds=json.dumps(list(kinds)),
+            limit=limit,
+        )
+        return [CODEC.uuid(row["job_id"]) for row in rows]
 
     async def retry_now(self, job_id: UUID, *, note: str) -> None:
         """See `protocol.JobStore.retry_now`."""

@@ -12,7 +12,7 @@ import structlog
 
 from perdure.model.errors import IllegalTransition, InvalidInput
 from perdure.model.jobs import ClaimedJob, lane_of
-from perdure.store.rows import claimed_job_of
+from perdure.store.rows import claim_note, claimed_job_of
 from perdure.store.sqlite.engine.batch import NEWS
 from perdure.store.sqlite.engine.codec import CODEC, span
 from perdure.store.sqlite.engine.connection import savepoint
@@ -33,6 +33,7 @@ class Claiming(NamedTuple):
     lane: str
     kinds: Mapping[str, int]
     worker_id: str
+    note: str
     ttl: int
 
 
@@ -63,9 +64,10 @@ async def claim(
     kinds: Mapping[str, int],
     limit: int,
     ttl: float,
+    version: str | None,
 ) -> list[ClaimedJob]:
     """See `protocol.LeaseStore.claim`."""
-    who = Claiming(tenant_id, lane_of(tenant_id, queue), kinds, worker_id, span(ttl))
+    who = Claiming(tenant_id, lane_of(tenant_id, queue), kinds, worker_id, claim_note(worker_id, version), span(ttl))
     try:
         claimed = await engine.write(lambda conn, now: [*_claim(conn, now, who, engine.share(limit))], NEWS)
     except (IllegalTransition, InvalidInput):
@@ -112,9 +114,8 @@ def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> lis
         if ids != "[]":
             break
     try:
-        note = json.dumps({"worker": who.worker_id})
         most, retries = (who.kinds[kind], None) if number == 1 else (None, json.dumps(who.kinds))
-        conn.execute(SQL["claim_move"], {"ids": ids, "now": now, "note": note, "most": most, "retries": retries})
+        conn.execute(SQL["claim_move"], {"ids": ids, "now": now, "note": who.note, "most": most, "retries": retries})
         lease = {"worker_id": who.worker_id, "ttl": who.ttl, "expires_at": now + who.ttl}
         conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease})
     except sqlite3.IntegrityError as error:

@@ -17,4 +17,4 @@ update jobs set status = :status, prev_status = status, version = :version, upda
 -- name: read_wait
 -- An open wait of a leased job.
 select w.key, w.kind, w.subject_id, w.until, w.answered_at from job_waits w
-join job_claims k on k.job_id = w.job_id where w.job_id = :job_id and w.key = :key and k.tenant_id = :tenant_id
+join job_claims k on k.job_id = w.job_id where w.job_id = :job_id and w.kind = :kind and w.key = :key and k.tenant_id = :tenant_id

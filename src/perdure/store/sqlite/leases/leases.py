@@ -36,13 +36,27 @@ class SqliteLeases:
         self._tenant_id = tenant_id
 
     async def claim(
-        self, *, worker_id: str, queue: str, kinds: Mapping[str, int], limit: int, ttl: float
+        self,
+        *,
+        worker_id: str,
+        queue: str,
+        kinds: Mapping[str, int],
+        limit: int,
+        ttl: float,
+        version: str | None = None,
     ) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
         if limit <= 0 or not kinds:
             return []
         return await claim(
-            self._engine, self._tenant_id, worker_id=worker_id, queue=queue, kinds=kinds, limit=limit, ttl=ttl
+            self._engine,
+            self._tenant_id,
+            worker_id=worker_id,
+            queue=queue,
+            kinds=kinds,
+            limit=limit,
+            ttl=ttl,
+            version=version,
         )
 
     async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
@@ -80,9 +94,11 @@ class SqliteLeases:
         item = record_item(self._tenant_id, lease, events, effects)
         return await self._engine.batch(record_each, item, NEWS, text_of_record(events, effects))
 
-    async def read_wait(self, lease: Lease, key: str) -> Wait | None:
+    async def read_wait(self, lease: Lease, kind: str, key: str) -> Wait | None:
         """See `protocol.LeaseStore.read_wait`."""
-        row = await self._engine.row("read_wait", job_id=str(lease.job_id), key=key, tenant_id=self._tenant_id)
+        row = await self._engine.row(
+            "read_wait", job_id=str(lease.job_id), kind=kind, key=key, tenant_id=self._tenant_id
+        )
         return None if row is None else wait_of(row, CODEC)
 
     async def set_waiting(self, lease: Lease, waiting: bool) -> None:

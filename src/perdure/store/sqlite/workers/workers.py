@@ -33,6 +33,7 @@ class SqliteWorkers:
             "kinds": json.dumps(list(info.kinds)),
             "concurrency": info.concurrency,
             "grace": span(info.grace),
+            "version": info.version,
             "state": info.state,
         }
         await self._engine.write(lambda conn, now: conn.execute(SQL["register_worker"], {**row, "now": now}), NOTHING)

@@ -1,10 +1,10 @@
 -- Workers as rows. Where the dialect differs: lists are JSON arrays, time is a parameter or the clock view.
 
 -- name: register_worker
-insert into workers (id, tenant_id, host, pid, queues, kinds, concurrency, grace, state, started_at, heartbeat_at)
-values (:id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :grace, :state, :now, :now)
+insert into workers (id, tenant_id, host, pid, queues, kinds, concurrency, version, grace, state, started_at, heartbeat_at)
+values (:id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :version, :grace, :state, :now, :now)
 on conflict (id) do update set host = excluded.host, pid = excluded.pid, queues = excluded.queues, kinds = excluded.kinds,
-  concurrency = excluded.concurrency, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
+  concurrency = excluded.concurrency, version = excluded.version, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
   started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at
 

@@ -147,7 +147,7 @@ create table perdure.approvals (
   comment text,
   edited boolean not null default false,
   decision_payload json,
-  unique (job_id, key),
+  unique (job_id, kind, key),
   constraint approvals_status check (status in ('PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED')),
   constraint approvals_kind check (kind in ('approval', 'question')),
   constraint approvals_policies check (on_expiry in ('fail', 'deny', 'continue') and on_deny in ('fail', 'resume')),
@@ -169,8 +169,9 @@ create table perdure.job_waits (
   until timestamptz,  -- the time that ends it without an answer
   opened_at timestamptz not null default perdure.db_now(),
   answered_at timestamptz,
-  primary key (job_id, key)
+  primary key (job_id, kind, key)
 );
+create index job_waits_code on perdure.job_waits (job_id) where kind = 'code' and answered_at is null;
 
 create table perdure.job_state (
   job_id uuid primary key,
@@ -178,7 +179,7 @@ create table perdure.job_state (
   progress double precision check (progress between 0 and 1),
   progress_text text,
   tokens bigint not null default 0,
-  cost double precision not null default 0,
+  cost numeric not null default 0 check (cost >= 0 and cost < 'Infinity'),
   updated_at timestamptz not null default perdure.db_now()
 ) with (fillfactor = 50);
 
@@ -219,6 +220,7 @@ create table perdure.workers (
   hung int not null default 0,  -- calls that go on though their attempt has ended
   losses int not null default 0,  -- started jobs that were taken from it
   grace interval not null default '10 seconds',  -- for a handler to stop after a cancel or its timeout
+  version text,  -- of the code of its handlers
   state text not null default 'RUNNING' check (state in ('RUNNING', 'DRAINING', 'STOPPED')),
   command text check (command in ('drain', 'stop', 'stop_now')),
   started_at timestamptz not null default perdure.db_now(),
@@ -444,13 +446,16 @@ begin
   if some_suspended then
     -- An answer given in this moment comes first and is seen below, or comes after, and then it finds the job suspended.
     perform from perdure.job_waits where job_id = any (array (select id from new_t
-      where prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL'))) order by job_id, key for share;
-    -- Due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all.
+      where prev_status <> status and status in ('PARKED', 'WAITING_FOR_APPROVAL'))) order by job_id, kind, key for share;
+    -- Due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all. While it waits for
+    -- code that fits, nothing else wakes it: the code that does not fit would be claimed over and over.
     -- A statement of its own: it sees answers committed while the statements before it waited for their locks.
     insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
       select n.id, n.lane, n.kind, n.priority, w.wake_at, n.deadline, n.status
       from new_t n, lateral (
-        select case when count(*) = 0 or bool_or(w.answered_at is not null) then perdure.db_now()
+        select case
+          when bool_or(w.kind = 'code' and w.answered_at is null) then n.deadline
+          when count(*) = 0 or bool_or(w.answered_at is not null) then perdure.db_now()
           else least(min(w.until), n.deadline) end as wake_at
         from perdure.job_waits w where w.job_id = n.id) w
       where n.prev_status <> n.status and n.status in ('PARKED', 'WAITING_FOR_APPROVAL') and w.wake_at is not null
@@ -493,7 +498,8 @@ create function perdure.job_waits_answered() returns trigger language plpgsql se
 begin
   insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
     select j.id, j.lane, j.kind, j.priority, least(new.answered_at, perdure.db_now()), j.deadline, j.status from perdure.jobs j
-    where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
+    where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL') and not exists (
+      select 1 from perdure.job_waits w where w.job_id = new.job_id and w.kind = 'code' and w.answered_at is null)
     on conflict (job_id) do update set run_at = least(perdure.job_queue.run_at, excluded.run_at);
   return null;
 end $$;

@@ -137,7 +137,7 @@ create table approvals (
   comment text,
   edited integer not null default 0 check (edited in (0, 1)),
   decision_payload text check (decision_payload is null or json_valid(decision_payload)),
-  unique (job_id, key),
+  unique (job_id, kind, key),
   constraint approvals_status check (status in ('PENDING', 'APPROVED', 'DENIED', 'EXPIRED', 'CANCELLED')),
   constraint approvals_kind check (kind in ('approval', 'question')),
   constraint approvals_policies check (on_expiry in ('fail', 'deny', 'continue') and on_deny in ('fail', 'resume')),
@@ -158,8 +158,9 @@ create table job_waits (
   until integer,  -- the time that ends it without an answer
   opened_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
   answered_at integer,
-  primary key (job_id, key)
+  primary key (job_id, kind, key)
 ) strict, without rowid;
+create index job_waits_code on job_waits (job_id) where kind = 'code' and answered_at is null;
 
 create table job_state (
   job_id text not null primary key,
@@ -167,7 +168,8 @@ create table job_state (
   progress real check (progress between 0 and 1),
   progress_text text,
   tokens integer not null default 0,
-  cost real not null default 0,
+  cost text not null default '0'  -- a decimal number: a real would not be exact
+    check (cost glob '[0-9]*' and cost not glob '*[^0-9.]*' and cost not glob '*.*.*'),
   updated_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000)
 ) strict;
 
@@ -208,6 +210,7 @@ create table workers (
   hung integer not null default 0,  -- calls that go on though their attempt has ended
   losses integer not null default 0,  -- started jobs that were taken from it
   grace integer not null default 10000000,  -- for a handler to stop after a cancel or its timeout
+  version text,  -- of the code of its handlers
   state text not null default 'RUNNING' check (state in ('RUNNING', 'DRAINING', 'STOPPED')),
   command text check (command in ('drain', 'stop', 'stop_now')),
   started_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
@@ -428,10 +431,12 @@ begin
   insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
     select new.id, new.lane, new.kind, new.priority, new.next_retry_at, new.deadline, new.status where new.status = 'RETRY'
     on conflict (job_id) do update set run_at = excluded.run_at, status = excluded.status;
-  -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all
+  -- due at the earliest time of a wait or at the deadline; at once if a wait is answered or there is none at all. While it waits for
+  -- code that fits, nothing else wakes it: the code that does not fit would be claimed over and over.
   insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
     select new.id, new.lane, new.kind, new.priority, w.wake_at, new.deadline, new.status from (
-      select case when count(*) = 0 or count(answered_at) > 0 then new.at
+      select case when count(case when kind = 'code' and answered_at is null then 1 end) > 0 then new.deadline
+        when count(*) = 0 or count(answered_at) > 0 then new.at
         else min(coalesce(min(until), new.deadline), coalesce(new.deadline, min(until))) end as wake_at
       from job_waits where job_id = new.id) w
     where new.status <> 'RETRY' and w.wake_at is not null
@@ -524,7 +529,8 @@ when old.answered_at is null and new.answered_at is not null
 begin
   insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
     select j.id, j.lane, j.kind, j.priority, min(new.answered_at, (select now from clock)), j.deadline, j.status from jobs j
-    where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL')
+    where j.id = new.job_id and j.status in ('PARKED', 'WAITING_FOR_APPROVAL') and not exists (
+      select 1 from job_waits w where w.job_id = new.job_id and w.kind = 'code' and w.answered_at is null)
     on conflict (job_id) do update set run_at = min(job_queue.run_at, excluded.run_at);
 end;
 
