@@ -103,7 +103,7 @@ async def test_the_approvals_it_waits_for_decided_or_not(store: Store) -> None:
     lease = await started(store)
     old = await store.approvals.request_approval(lease, new_approval("old"))
     await store.approvals.decide(approve(old))
-    await store.leases.record(lease, [event()], effects=[close_wait("timer", "old")])
+    await store.leases.record(lease, [event()], effects=[close_wait("approval", "old")])
     one, two = [await store.approvals.request_approval(lease, new_approval(key)) for key in ("one", "two")]
     await store.leases.record(lease, [], effects=[open_wait(Wait("nap", "timer", await later(store, HOUR)))])
     await store.leases.finish(lease, Outcome(S.WAITING_FOR_APPROVAL))

@@ -94,7 +94,7 @@ async def test_a_healthy_database_passes(healthy: tuple[Path, dict[str, UUID]]) 
         ("update job_events set from_status = 'PARKED' where job_id = {completed} and type = 'job_completed'", "goes from"),
         ("update job_events set type = 'job_failed' where job_id = {completed} and type = 'job_completed'", "is called"),
         ("update job_events set event_id = {pending} where job_id = {completed}", "written twice"),
-        ("update job_events set payload = json_set(payload, '$.key', 'one') where type = 'tool_returned'", "more than once"),
+        ("update job_events set payload = json_set(payload, '$.key', 'one') where type = 'node_finished'", "more than once"),
         ("update job_events set attempt = 2 where job_id = {completed} and type = 'node_finished'", "outside its attempt"),
         ("update jobs set version = version + 1 where id = {completed}", "version is"),
         ("update jobs set version = version + 1 where id = {running}", "version is"),
