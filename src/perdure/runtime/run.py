@@ -27,13 +27,7 @@ from perdure.runtime.failures import Failures
 from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.leased_threads import LeasedThreads
 from perdure.runtime.observer import Observer
-from perdure.runtime.outcomes import (
-    AttemptTimeout,
-    hand_back,
-    input_refused,
-    outcome_of,
-    outcome_of_exit,
-)
+from perdure.runtime.outcomes import AttemptTimeout, hand_back, input_refused, outcome_of, outcome_of_exit
 from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.pending import Pending, Write
 from perdure.runtime.progress import Progress
@@ -112,8 +106,6 @@ class Run:
     _limit: TimeLimit | None = None
     _stopped_at: float | None = None
 
-    # Plain handlers have threads of their own, or they would wait for steps that find no thread.
-
     @cached_property
     def threads(self) -> Executor:
         """For plain functions given to steps and tools."""
@@ -121,7 +113,7 @@ class Run:
 
     @cached_property
     def handler_threads(self) -> Executor:
-        """For a plain handler."""
+        """For a plain handler, which would wait for steps that find no thread if it had one of theirs."""
         return LeasedThreads(self._handler_threads, self)
 
     @cached_property
@@ -264,8 +256,7 @@ class Run:
         except BaseException:
             if self.stop_reason is not None or not limit.reached:
                 raise
-        # out of time, whatever the handler made of its cancellation
-        if limit.reached:
+        if limit.reached:  # whatever the handler made of its cancellation
             raise limit.error
         return result
 
