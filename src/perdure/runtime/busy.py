@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from perdure.runtime.run import Run
+
+class Working(Protocol):
+    """An attempt, as seen by its marks."""
+
+    def begin_work(self) -> asyncio.Task[Any] | None:
+        """Returns what to give to `end_work`."""
+        ...
+
+    def end_work(self, branch: asyncio.Task[Any] | None) -> None:
+        """The end of what `begin_work` began."""
+        ...
 
 
 class Busy:
@@ -15,7 +24,7 @@ class Busy:
 
     __slots__ = ("_branch", "_run")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Working) -> None:
         self._run = run
 
     def __enter__(self) -> None:

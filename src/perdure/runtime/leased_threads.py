@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from perdure.model.errors import Suspended
 
-if TYPE_CHECKING:
-    from perdure.runtime.run import Run
+
+class Leased(Protocol):
+    """An attempt, as seen by its threads."""
+
+    @property
+    def lease_ended(self) -> bool:
+        """Whether its lease is over."""
+        ...
+
+    def lease_lost(self) -> None:
+        """Stop it."""
+        ...
 
 
 class LeasedThreads(Executor):
     """Gives functions to the threads that all attempts share."""
 
-    def __init__(self, threads: Executor, run: Run) -> None:
+    def __init__(self, threads: Executor, run: Leased) -> None:
         self._threads = threads
         self._run = run
         self._loop = asyncio.get_running_loop()

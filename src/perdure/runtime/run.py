@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -25,6 +25,7 @@ from perdure.runtime.busy import Busy, cancelled
 from perdure.runtime.code_version import UNKNOWN
 from perdure.runtime.failures import Failures
 from perdure.runtime.history import NO_HISTORY, load_history
+from perdure.runtime.lease_times import LeaseTimes
 from perdure.runtime.leased_threads import LeasedThreads
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import AttemptTimeout, hand_back, input_refused, outcome_of, outcome_of_exit
@@ -37,9 +38,6 @@ from perdure.runtime.time_limit import END_MARGIN, TimeLimit, limit_of
 from perdure.runtime.tracebacks import Tracebacks, tracebacks_of
 from perdure.runtime.waits import Waits
 from perdure.store.protocol import Store
-
-if TYPE_CHECKING:
-    from perdure.runtime.lease import LeasedJob
 
 log = structlog.get_logger("perdure.run")
 
@@ -56,7 +54,7 @@ class Run:
     def __init__(
         self,
         store: Store,
-        leased: LeasedJob,
+        leased: LeaseTimes,
         handler: Handler[Any, Any],
         *,
         invoke: Invoke,
@@ -119,7 +117,7 @@ class Run:
     @cached_property
     def steps(self) -> RunningSteps:
         """The steps that run now."""
-        return RunningSteps(self)
+        return RunningSteps(self.record, self.cancel_with_attempt)
 
     @cached_property
     def _branches(self) -> set[asyncio.Task[Any]]:
@@ -244,7 +242,9 @@ class Run:
             self.pending = Pending(self.lease, self.history.code_waits)
 
     async def _invoke_in_time(self, arguments: tuple[Any, ...]) -> Any:
-        limit = limit_of(self)
+        deadline = self.claimed.deadline
+        left = None if deadline is None else self.seconds_until(deadline)
+        limit = limit_of(self.clock, self.handler.policy.timeout, left)
         if limit.length == 0:
             raise limit.error
         self._limit = limit

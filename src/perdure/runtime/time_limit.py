@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from perdure.model.timing import Clock
 from perdure.runtime.outcomes import AttemptTimeout
-
-if TYPE_CHECKING:
-    from perdure.runtime.run import Run
 
 END_MARGIN = 5.0
 """Seconds after limit and grace until the database ends an attempt that its worker has not ended."""
@@ -31,11 +26,10 @@ class TimeLimit:
         return self.scope.expired()
 
 
-def limit_of(run: Run) -> TimeLimit:
-    """The limit of an attempt that begins now; its handler has a timeout, or its job a deadline."""
-    timeout, deadline = run.handler.policy.timeout, run.claimed.deadline
-    left = None if deadline is None else max(0.0, run.seconds_until(deadline))
+def limit_of(clock: Clock, timeout: float | None, left: float | None) -> TimeLimit:
+    """The limit of an attempt that begins now. timeout: seconds, of its handler. left: seconds until its job's deadline. One of
+    them is not None."""
     if left is not None and (timeout is None or left <= timeout):
-        return TimeLimit(run.clock, left, AttemptTimeout("the deadline passed", final=True))
+        return TimeLimit(clock, max(0.0, left), AttemptTimeout("the deadline passed", final=True))
     assert timeout is not None
-    return TimeLimit(run.clock, timeout, AttemptTimeout(f"the attempt ran longer than {timeout:g} s", final=False))
+    return TimeLimit(clock, timeout, AttemptTimeout(f"the attempt ran longer than {timeout:g} s", final=False))
