@@ -17,6 +17,7 @@ from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.timing import Backoff, Duration
+from perdure.model.urls import place_of
 from perdure.observe.setup import Observability
 from perdure.runtime.client.client import Client, client_of
 from perdure.runtime.client.shortcuts import Shortcuts
@@ -294,6 +295,7 @@ class App(Shortcuts):
             observer=backend.observer,
             opener=opener,
             version=self.version,
+            database=place_of(self.settings["database_url"]),
         )
 
     async def work(self, *, once: bool = False, **options: Any) -> None:

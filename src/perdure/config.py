@@ -12,7 +12,14 @@ from types import MappingProxyType
 from typing import Any
 
 from perdure.model.errors import ConfigError
-from perdure.model.jobs import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE, DEFAULT_TENANT, check_name
+from perdure.model.jobs import (
+    ALL_QUEUES,
+    DEFAULT_GRACE_SECONDS,
+    DEFAULT_LEASE_SECONDS,
+    DEFAULT_QUEUE,
+    DEFAULT_TENANT,
+    check_name,
+)
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
@@ -91,7 +98,8 @@ def _whole_or_none(value: Any) -> int | None:
 
 
 def _queues(value: Any) -> tuple[str, ...]:
-    return tuple(check_name(name, "queue") for name in _names(value))
+    names = _names(value)
+    return (ALL_QUEUES,) if ALL_QUEUES in names else tuple(check_name(name, "queue") for name in names)
 
 
 def _lease(value: Any) -> float:
@@ -130,7 +138,7 @@ SETTINGS = (
     Setting("database_url", "sqlite:///perdure.db", _text, "memory:, sqlite:///path or postgresql://..."),
     Setting("tenant", DEFAULT_TENANT, _tenant, "the tenant whose jobs this process sees"),
     Setting("app", None, _text, "the App, as module:attribute, for commands that run handlers"),
-    Setting("queues", (DEFAULT_QUEUE,), _queues, "queues a worker serves, comma-separated"),
+    Setting("queues", (DEFAULT_QUEUE,), _queues, "queues a worker serves, comma-separated; * for all"),
     Setting("concurrency", 100, _whole, "jobs a worker runs at once"),
     Setting("lease", DEFAULT_LEASE_SECONDS, _lease, "after this long without its worker a job is taken over (30s, 2m)"),
     Setting("linger", 1.0, seconds, "a worker keeps a job whose timer ends within this time, instead of parking it"),
@@ -150,6 +158,7 @@ SETTINGS = (
     Setting("retention_status", ENDS, _ends, "only jobs that ended so are deleted by retention, comma-separated"),
     Setting("retention_keep_logs", False, _switch, "retention deletes payloads, results and checkpoints only"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
+    Setting("log_jobs", False, _switch, "true: a worker writes a log line for each attempt that ends"),
     Setting(
         "metrics_port", None, _port, "the port where a worker serves /metrics, /healthz and /readyz; off by default"
     ),
@@ -189,14 +198,33 @@ def load_settings(
     for setting in SETTINGS:
         raw, origin = _find(setting, flags or {}, environ, files)
         if origin != "default":
-            try:
-                raw = setting.read(raw)
-            except (ValueError, TypeError) as error:
-                raise ConfigError(
-                    f"{setting.name} ({origin}) is invalid: {error}", hint=f"{setting.name}: {setting.help}"
-                ) from None
+            raw = _read(setting, raw, origin)
         values[setting.name], origins[setting.name] = raw, origin
     return Settings(MappingProxyType(values), MappingProxyType(origins))
+
+
+def load_setting(
+    name: str, flag: Any = None, *, environ: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Any:
+    """One setting, as `load_settings` resolves it, whatever is wrong with the others. A file is read only where that is needed.
+
+    Raises ConfigError.
+    """
+    environ = os.environ if environ is None else environ
+    setting = BY_NAME[name]
+    raw, origin = _find(setting, {name: flag}, environ, [])
+    if origin == "default":
+        raw, origin = _find(setting, {}, environ, _files(environ, directory or Path.cwd()))
+    return raw if origin == "default" else _read(setting, raw, origin)
+
+
+def _read(setting: Setting, raw: Any, origin: str) -> Any:
+    try:
+        return setting.read(raw)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"{setting.name} ({origin}) is invalid: {error}", hint=f"{setting.name}: {setting.help}"
+        ) from None
 
 
 def _find(

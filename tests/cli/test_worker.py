@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,6 +14,8 @@ import pytest
 from tests.cli.conftest import Perdure, line_of, program, spawned
 
 APP = ("--app", "agents:app")
+GIVEN = {"greet": ("--input", '"ann"'), "breaks": (), "dies": (), "naps": (), "asks": ("--input", '"a draft"')}
+"""Jobs of five ends."""
 
 
 def until(true: Callable[[], object], seconds: float = 20) -> None:
@@ -94,6 +97,110 @@ class TestStart:
         events = [json.loads(line)["event"] for line in said.splitlines()]
         assert any(event.startswith("stopping") for event in events)
         assert "worker stopped" in events
+
+    @pytest.mark.parametrize(
+        ("args", "code", "says"),
+        [
+            ((*APP, "--db", "postgresql://ann:secret@127.0.0.1:1/x"), 10, "store-unreachable"),
+            (("--app", "nowhere:app"), 2, "app-not-found"),
+            (("--app", "broken:app"), 2, "app-not-found"),
+            ((*APP, "--db", "sqlite:///agents.py"), 1, "store-error"),
+            ((*APP, "--processes", "0"), 2, "usage"),
+            ((*APP, "--nonsense"), 2, "usage"),
+            ((*APP, "--lease", "0"), 2, "malformed-setting"),
+            ((), 2, "usage"),
+        ],
+        ids=lambda v: " ".join(v) if isinstance(v, tuple) else str(v),
+    )
+    @pytest.mark.parametrize("how", ["flag", "variable", "file"])
+    def test_errors_are_lines_of_the_log(
+        self,
+        perdure: Perdure,
+        place: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        how: str,
+        args: tuple[str, ...],
+        code: int,
+        says: str,
+    ) -> None:
+        (place / "broken.py").write_text("1 / 0")
+        if how == "variable":
+            monkeypatch.setenv("PERDURE_LOG_FORMAT", "json")
+        elif how == "file":
+            (place / "perdure.toml").write_text('log_format = "json"')
+        flag = ("--log-format", "json") if how == "flag" else ()
+        done = perdure("worker", "start", *args, *flag, "-vv", code=code)
+        [line] = [json.loads(line) for line in done.err.splitlines()]
+        assert (line["level"], line["code"], line["exit_code"]) == ("error", says, code)
+        assert line["exception"]
+        assert "secret" not in done.err
+
+    def test_warnings_are_lines_of_the_log(self, place: Path) -> None:
+        (place / "noisy.py").write_text(
+            "import threading, warnings\n"
+            "from agents import app\n"
+            "warnings.warn('early')\n"
+            "@app.job\n"
+            "def thread(ctx):\n"
+            "    warnings.warn('late')\n"
+            "    other = threading.Thread(target=lambda: 1 / 0)\n"
+            "    other.start(); other.join()\n"
+        )
+        program("jobs", "start", "thread", "--app", "noisy:app")
+        done = program("worker", "start", "--app", "noisy:app", "--once", "--log-format", "json")
+        lines = [json.loads(line) for line in done.err.splitlines()]
+        assert [line["level"] for line in lines] == ["warning", "info", "warning", "error", "info"]
+        assert lines[0]["event"] == "early"
+        assert "late" in lines[2]["event"]
+        assert "ZeroDivisionError" in lines[3]["exception"]
+
+    @pytest.mark.parametrize("format", ["text", "json"])
+    def test_the_first_line_names_the_database(self, anywhere: Perdure, place: Path, format: str) -> None:
+        said = program("worker", "start", *APP, "--once", "--log-format", format).err.splitlines()[0]
+        url = os.environ["PERDURE_DATABASE_URL"]
+        shown = re.sub(r"(//\w+):[^/@]+@", r"\1:***@", url)
+        assert (f'"database": "{shown}"' if format == "json" else f"database={shown} ") in said
+
+    def test_a_file_is_named_by_its_whole_path(self, place: Path) -> None:
+        said = program("worker", "start", *APP, "--once", "--db", "sqlite:///own.db").err
+        assert f"database=sqlite:///{place}/own.db " in said
+
+    @pytest.mark.parametrize("more", [(), ("--processes", "1")], ids=" ".join)
+    def test_log_of_jobs(self, anywhere: Perdure, more: tuple[str, ...]) -> None:
+        ids = {kind: anywhere.start(kind, *given) for kind, given in GIVEN.items()}
+        done = program("worker", "start", *APP, "--once", "--log-jobs", "--log-format", "json", *more)
+        lines = [json.loads(line) for line in done.err.splitlines()]
+        ends = {line["kind"]: line for line in lines if line["event"] == "attempt ended"}
+        assert {kind: (end["job_id"], end["status"], end["attempt"]) for kind, end in ends.items()} == {
+            "greet": (ids["greet"], "COMPLETED", 1),
+            "breaks": (ids["breaks"], "RETRY", 1),
+            "dies": (ids["dies"], "DEADLETTER", 1),
+            "naps": (ids["naps"], "PARKED", 1),
+            "asks": (ids["asks"], "WAITING_FOR_APPROVAL", 1),
+        }
+        assert all(0 <= end["seconds"] < 20 and end["worker"].startswith("w-") for end in ends.values())
+
+    def test_no_log_of_jobs_unless_it_is_asked_for(self, perdure: Perdure) -> None:
+        perdure.start("greet", "--input", '"ann"')
+        assert "attempt ended" not in program("worker", "start", *APP, "--once").err
+
+    @pytest.mark.parametrize("how", ["flag", "variable", "file"])
+    def test_all_queues(self, anywhere: Perdure, place: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        """The flag also where a variable and a file say otherwise."""
+        (place / "perdure.toml").write_text(f"queues = {['*'] if how == 'file' else ['x']}".replace("'", '"'))
+        if how != "file":
+            monkeypatch.setenv("PERDURE_QUEUES", "*" if how == "variable" else "y")
+        for queue in ("default", "slow", "x", "z"):
+            anywhere.start("greet", "--input", '"ann"', "--queue", queue)
+        program("worker", "start", *APP, "--once", *(["--queues", "*"] if how == "flag" else []))
+        assert anywhere("jobs", "count", "--json").json == {"COMPLETED": 4}
+
+    def test_a_worker_of_all_queues_is_known_as_one(self, anywhere: Perdure) -> None:
+        id = anywhere.start("greet", "--input", '"ann"', "--queue", "slow", "--delay", "1h")
+        with spawned("worker", "start", *APP, "--queues", "*"):
+            until(lambda: alive(anywhere))
+            assert "no live worker" not in anywhere("jobs", "explain", id).out
+            assert "1 alive on all queues" in anywhere("doctor", code=None).out
 
     def test_one_supervised_process_is_replaced(self, perdure: Perdure) -> None:
         with spawned("worker", "start", *APP, "--processes", "1") as supervisor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Fail, JobContext, Request, Status, Worker
-from perdure.model.errors import ConfigError
+from perdure.model.errors import ConfigError, InvalidInput
 from perdure.model.workers import WorkerCommand
 from perdure.runtime import worker as worker_module
 from perdure.store.hints import HintListener
@@ -63,6 +63,41 @@ async def test_a_kind_without_handler_is_left_to_workers_that_have_one(app: App)
             return input["a"]
 
         assert await handle.result(PATIENCE) == 1, "a handler that is registered while the worker runs"
+
+
+async def test_a_worker_of_all_queues(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Woken by the hint, also for a queue that it has not seen before: the poll comes once a minute here."""
+    monkeypatch.setattr(worker_module, "POLL", 60.0)
+
+    @app.job
+    async def quick(ctx: JobContext) -> str:
+        return "done"
+
+    async with working(app, queues="*"):
+        for queue in ("default", "a", "b", "a"):
+            assert await (await app.enqueue(quick, queue=queue)).result(PATIENCE) == "done"
+        [seen] = await app.workers.list()
+        assert seen.queues == ("*",)
+        assert seen.serves("anything")
+
+
+async def test_once_it_also_runs_what_its_jobs_enqueue_elsewhere(app: App) -> None:
+    @app.job
+    async def child(ctx: JobContext) -> None:
+        pass
+
+    @app.job
+    async def parent(ctx: JobContext) -> None:
+        await app.enqueue(child, queue="new")
+
+    await app.enqueue(parent)
+    await app.work(once=True, queues=["*"])
+    assert await app.jobs.count() == {"COMPLETED": 2}
+
+
+async def test_no_job_is_in_a_queue_called_as_all_queues(app: App) -> None:
+    with pytest.raises(InvalidInput, match="not '\\*'"):
+        await app.enqueue("any", queue="*", elsewhere=True)
 
 
 async def test_what_the_caller_leaves_open_the_policy_of_the_worker_decides(file_app: App, file_store_url: str) -> None:

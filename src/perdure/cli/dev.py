@@ -39,7 +39,9 @@ def dev(
     concurrency: Annotated[
         str | None, typer.Option("--concurrency", metavar="N", help="Jobs at once; default 100")
     ] = None,
-    queues: Annotated[str | None, typer.Option("--queues", metavar="A,B", help="The queues to serve")] = None,
+    queues: Annotated[
+        str | None, typer.Option("--queues", metavar="A,B", help="The queues to serve, '*' for all")
+    ] = None,
     no_jobs: Annotated[bool, typer.Option("--no-jobs", help="Do not start the three sample jobs")] = False,
 ) -> int:
     """Run everything in one process: the database, a worker, and a live table of its jobs. Ctrl-C stops it.

@@ -8,6 +8,7 @@ import os
 import sys
 import textwrap
 import traceback
+from datetime import UTC, datetime
 
 from perdure.cli.usage_error import Usage
 from perdure.model import errors
@@ -117,18 +118,37 @@ def pipe_closed() -> int:
     return Exit.PIPE_CLOSED
 
 
-def report(error: Exception, *, as_json: bool = False, verbose: int = 0, color: bool = False) -> int:
-    """Print an error to stderr and return its exit code. An error that is not a PerdureError is reported as a bug."""
+def report(
+    error: Exception, *, as_json: bool = False, as_log: bool = False, verbose: int = 0, color: bool = False
+) -> int:
+    """Print an error to stderr and return its exit code. An error that is not a PerdureError is reported as a bug. as_log: as a
+    line of a log in JSON."""
+    trace = None
     if not isinstance(error, errors.PerdureError):
-        if verbose:
-            _print_traceback(error)
+        trace = _traceback(error) if verbose else None
         error = _bug(error, verbose)
     elif verbose > 1:
-        _print_traceback(error)
+        trace = _traceback(error)
     code = exit_code(error)
+    if as_log:
+        print(_as_log_line(error, code, trace), file=sys.stderr)
+        return code
+    if trace is not None:
+        print(trace, end="", file=sys.stderr)
     text = _as_json(error, code) if as_json else format_error(error.message, error.hint, error.code, color=color)
     print(text, file=sys.stderr)
     return code
+
+
+def log_line(event: str, level: str, **facts: object) -> str:
+    """A line of a log in JSON."""
+    line = {"event": event, **facts, "level": level, "timestamp": datetime.now(UTC).isoformat()}
+    return safe_json(json.dumps(line, ensure_ascii=False))
+
+
+def _as_log_line(error: errors.PerdureError, code: int, trace: str | None) -> str:
+    more = {} if trace is None else {"exception": trace}
+    return log_line(error.message, "error", code=error.code, hint=error.hint, exit_code=int(code), **more)
 
 
 def format_error(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:
@@ -154,8 +174,8 @@ def _as_json(error: errors.PerdureError, code: int) -> str:
     return safe_json(json.dumps(fields, ensure_ascii=False))
 
 
-def _print_traceback(error: Exception) -> None:
-    print(clean_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+def _traceback(error: Exception) -> str:
+    return clean_text("".join(traceback.format_exception(error)))
 
 
 def _bug(error: Exception, verbose: int) -> Bug:

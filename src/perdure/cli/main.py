@@ -146,7 +146,30 @@ def _failed(error: Exception, args: list[str]) -> int:
         for theirs, ours in PLAINLY:
             message = message.replace(theirs, ours)
         error = Usage(message[:1].lower() + message[1:].rstrip("."), hint=f"see {path} --help")
-    return report(error, as_json=_wants_json(args), verbose=_verbosity(args), color=_color(args))
+    return report(
+        error, as_json=_wants_json(args), as_log=_logs_json(args), verbose=_verbosity(args), color=_color(args)
+    )
+
+
+def _logs_json(args: list[str]) -> bool:
+    """Whether this is a worker whose log is JSON; also of a command line that cannot be read otherwise."""
+    if leading(args)[1][:2] not in (["worker", "start"], ["workers", "start"]):
+        return False
+    from perdure.config import load_setting
+    from perdure.model.errors import ConfigError
+
+    try:
+        return bool(load_setting("log_format", _value_of("--log-format", args)) == "json")
+    except ConfigError:
+        return False
+
+
+def _value_of(name: str, args: list[str]) -> str | None:
+    """The value of an option of a command line, however that is written."""
+    from itertools import pairwise
+
+    glued = (a.partition("=")[2] for a in args if a.startswith(name + "="))
+    return next((b for a, b in pairwise(args) if a == name), None) or next(glued, None)
 
 
 def _wants_json(args: list[str]) -> bool:
@@ -169,10 +192,6 @@ def _verbosity(args: list[str]) -> int:
 
 
 def _color(args: list[str]) -> bool:
-    from itertools import pairwise
-
     from perdure.cli.output import wants_color
 
-    flag = next((b for a, b in pairwise(args) if a == "--color"), None)
-    flag = flag or next((a.partition("=")[2] for a in args if a.startswith("--color=")), None)
-    return wants_color(flag, sys.stderr)
+    return wants_color(_value_of("--color", args), sys.stderr)

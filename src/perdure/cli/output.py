@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 from uuid import UUID
 
+from perdure.cli.errors import log_line
 from perdure.cli.format import ICONS, TimeFormat, Times, clean_text, iso, one_line, safe_json
 from perdure.cli.usage_error import Usage
 from perdure.model.approvals import Approval, ApprovalStatus
@@ -142,8 +143,7 @@ class Output:
         sys.stdout.flush()
         if self.logs_json:
             level = "warning" if style == "33" else "info"
-            line = {"event": text.strip(), "level": level, "timestamp": datetime.now(UTC).isoformat()}
-            print(safe_json(json.dumps(line, ensure_ascii=False)), file=sys.stderr, flush=True)
+            print(log_line(text.strip(), level), file=sys.stderr, flush=True)
             return
         text = clean_text(text)
         print(f"\x1b[{style}m{text}\x1b[0m" if self.error_color and style else text, file=sys.stderr, flush=True)

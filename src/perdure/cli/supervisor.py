@@ -46,7 +46,7 @@ class Supervisor:
     """Runs `perdure worker start` N times. The children sit in process groups of their own, so that a Ctrl-C of the terminal
     reaches them only through us; each watches its stdin, whose other end is ours, so that none runs on without us."""
 
-    def __init__(self, cli: Cli, processes: int, options: dict[str, str], *, once: bool) -> None:
+    def __init__(self, cli: Cli, processes: int, options: dict[str, str], *, once: bool, log_jobs: bool) -> None:
         self._cli = cli
         self._number = processes
         self._argv = [sys.executable, "-m", "perdure", "worker", "start", "--supervised"]
@@ -55,7 +55,9 @@ class Supervisor:
         options["color"] = flags.color or ""
         options.pop("metrics-port", None)  # each has one of its own
         self._argv += [f"--{name}={value}" for name, value in options.items() if value]
-        self._argv += ["--once"] * once + ["--quiet"] * flags.quiet + ["--verbose"] * flags.verbose
+        self._argv += (
+            ["--once"] * once + ["--log-jobs"] * log_jobs + ["--quiet"] * flags.quiet + ["--verbose"] * flags.verbose
+        )
         self._children: set[Process] = set()
         self._stopping = asyncio.Event()
         self._signals: list[int] = []

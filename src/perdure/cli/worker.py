@@ -19,6 +19,7 @@ from perdure.cli.format import Times, one_line
 from perdure.cli.options import command, group
 from perdure.cli.output import Column
 from perdure.cli.usage_error import Usage
+from perdure.config import load_setting
 from perdure.model.workers import WorkerInfo
 from perdure.operations.errors import NoWorker
 from perdure.operations.workers import Asked, Health, drain_worker, health_of, list_workers, stop_worker
@@ -46,7 +47,7 @@ perdure worker start --app agents:app --once""",
 def start(
     cli: Cli,
     queues: Annotated[
-        str | None, typer.Option("--queues", metavar="A,B", help="The queues to serve (PERDURE_QUEUES)")
+        str | None, typer.Option("--queues", metavar="A,B", help="The queues to serve, '*' for all (PERDURE_QUEUES)")
     ] = None,
     concurrency: Annotated[
         str | None, typer.Option("--concurrency", metavar="N", help="Jobs at once, per process; default 100")
@@ -77,6 +78,7 @@ def start(
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="text|json", help="How to write log lines; default text")
     ] = None,
+    log_jobs: Annotated[bool, typer.Option("--log-jobs", help="A log line for each attempt that ends")] = False,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -102,8 +104,13 @@ def start(
         "metrics_port": metrics_port,
         "metrics_host": metrics_host,
         "log_format": log_format,
+        "log_jobs": log_jobs or None,
     }
-    own = cli.own_app
+    from perdure.cli.logs import json_warnings
+
+    cli.out.logs_json = load_setting("log_format", log_format) == "json"
+    with json_warnings() if cli.out.logs_json else nullcontext():
+        own = cli.own_app
     if own is None:
         raise Usage(
             "no App is given: perdure worker start --app module:attr",
@@ -111,13 +118,12 @@ def start(
         )
     if not len(own.registry):
         raise Usage(f"the App {cli.settings['app']} has no handlers", hint="a handler is a function under @app.job")
-    cli.out.logs_json = cli.settings["log_format"] == "json"
     if processes is not None:
         from perdure.cli.supervisor import Supervisor, check_ports
 
-        options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None}
+        options = {k.replace("_", "-"): v for k, v in cli.more_flags.items() if v is not None and k != "log_jobs"}
         check_ports(cli.app, processes)
-        return run_async(Supervisor(cli, processes, options, once=once).run())
+        return run_async(Supervisor(cli, processes, options, once=once, log_jobs=log_jobs).run())
     from perdure.runtime.gc_tuning import tuned_for_worker
 
     with tuned_for_worker():

@@ -73,7 +73,7 @@ class Situation:
 
 def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:
     """The kinds of jobs that may be claimed before this one: its own, and what live workers of its queue have handlers for."""
-    return sorted({job.kind, *(kind for w in workers if w.alive and job.queue in w.queues for kind in w.kinds)})
+    return sorted({job.kind, *(kind for w in workers if w.alive and w.serves(job.queue) for kind in w.kinds)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ MAX_SUSPICION = 5
 # NewJob, Enqueued, Lease, ClaimedJob and Outcome are named tuples because a job needs one of each: a frozen dataclass takes four
 # times as long.
 
+ALL_QUEUES = "*"
+"""Among the queues of a worker: it serves every queue. No job is in a queue of this name."""
 T = TypeVar("T")
 
 
@@ -44,8 +46,11 @@ def check_name(value: object, whose: str) -> str:
         or ":" in value
         or " " in value
         or not value.isprintable()
+        or value == ALL_QUEUES
     ):
-        raise ValueError(f"a {whose}'s name is 1 to 100 characters without ':' or blanks, got {value!r:.120}")
+        raise ValueError(
+            f"a {whose}'s name is 1 to 100 characters without ':' or blanks, and not '*', got {value!r:.120}"
+        )
     return value
 
 

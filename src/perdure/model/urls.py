@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import unquote_plus
 
@@ -37,6 +38,15 @@ def masked(url: str) -> str:
         rest = f"{name}:{_MASK}{rest[at:]}" if colon else rest
     place, question, query = rest.partition("?")
     return scheme + mark + place + question + "&".join(map(_masked_parameter, query.split("&")))
+
+
+def place_of(url: str) -> str:
+    """The database that a URL names, for log lines: without passwords, a SQLite file by its absolute path."""
+    url = masked(url.strip())
+    path, question, rest = url.removeprefix("sqlite:///").partition("?")
+    if path == url or not path or question:
+        return url
+    return f"sqlite:///{os.path.abspath(path)}{question}{rest}"  # noqa: PTH100  pathlib is slow to load
 
 
 def has_secret(url: str) -> bool:

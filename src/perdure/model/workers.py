@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from perdure.model.jobs import DEFAULT_GRACE_SECONDS
+from perdure.model.jobs import ALL_QUEUES, DEFAULT_GRACE_SECONDS
 
 
 class WorkerState(StrEnum):
@@ -29,7 +29,7 @@ class WorkerCommand(StrEnum):
 class WorkerInfo:
     """One worker process.
 
-    queues: those it claims from. kinds: the kinds it has handlers for. concurrency: how many jobs it runs at once.
+    queues: those it claims from, `*` for all. kinds: the kinds it has handlers for. concurrency: how many jobs it runs at once.
     heartbeat_at: its last heartbeat. alive: whether that was less than three heartbeats ago, by database time.
     command: what it was asked to do and has not done yet. hung: calls that go on though their attempt has ended.
     grace: seconds a handler may take to stop after a cancel or its timeout.
@@ -52,3 +52,7 @@ class WorkerInfo:
     grace: float = DEFAULT_GRACE_SECONDS
     version: str | None = None
     """Of the code of its handlers."""
+
+    def serves(self, queue: str) -> bool:
+        """Whether it claims from this queue."""
+        return queue in self.queues or ALL_QUEUES in self.queues

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perdure.config import Settings
 from perdure.model.errors import ExtraMissing
+from perdure.observe.job_log import JobLog
 from perdure.runtime.observer import Observer
 from perdure.runtime.registry import Registry
 from perdure.runtime.worker import Worker
@@ -31,8 +32,9 @@ class Observability:
         self._kinds = kinds
         self._metrics: Metrics | None = None
         self._tracing: Tracing | None = None
+        self._job_log = JobLog()
         self.observer: Observer | None = None
-        """The observer of all jobs, after `begin`; None if neither metrics nor traces are wanted."""
+        """The observer of all jobs, after `begin`; None if no metrics, traces or log of jobs are wanted."""
 
     def begin(self, settings: Settings) -> None:
         """Make the wanted metrics and traces, unless they exist already. Raises ExtraMissing, ConfigError."""
@@ -41,6 +43,8 @@ class Observability:
             found.append(self._begin_metrics(self._registry, settings))
         if self._provider is not None or settings["otel"]:
             found.append(self._begin_tracing())
+        if settings["log_jobs"]:
+            found.append(self._job_log)
         if found:
             from perdure.observe.combined import combined
 

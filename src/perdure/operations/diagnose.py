@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from perdure.model.errors import PerdureError
-from perdure.model.jobs import DEFAULT_QUEUE, Job
+from perdure.model.jobs import ALL_QUEUES, DEFAULT_QUEUE, Job
 from perdure.model.states import LEASED, Status
 from perdure.model.timing import span
 from perdure.model.workers import WorkerInfo
@@ -108,11 +108,13 @@ async def _work(client: Client) -> list[Check]:
     alive = [w for w in workers if w.alive]
     lost = len(workers) - len(alive)
     queues = sorted({q for w in alive for q in w.queues})
+    if ALL_QUEUES in queues:
+        queues = ["all queues"]
     detail = f"{len(alive)} alive" + (f" on {', '.join(queues)}" if queues else "") + (f", {lost} lost" if lost else "")
     checks = [Check("workers", "ok", detail) if alive else Check("workers", "warning", "none is alive", command=START)]
     stuck = await _stuck(client, alive)
     for (queue, kind), number in stuck.most_common(10):
-        serving = [w for w in alive if queue in w.queues]
+        serving = [w for w in alive if w.serves(queue)]
         why = (
             f"no worker serves queue '{queue}'" if not serving else f"no worker on queue '{queue}' has handler '{kind}'"
         )
@@ -129,12 +131,14 @@ async def _work(client: Client) -> list[Check]:
 
 async def _stuck(client: Client, alive: Iterable[WorkerInfo]) -> Counter[tuple[str, str]]:
     """Jobs due for more than a minute that no living worker would take, by queue and kind."""
-    served = {(q, k) for w in alive for q in w.queues for k in w.kinds}
+    serving = tuple(alive)
     limit = datetime.now(UTC) - timedelta(seconds=STUCK_AFTER)
     found: Counter[tuple[str, str]] = Counter()
     for status in (Status.PENDING, Status.RETRY, Status.PARKED, Status.WAITING_FOR_APPROVAL):
         for job in await _jobs(client, status):
-            if job.due_at is not None and job.due_at < limit and (job.queue, job.kind) not in served:
+            if job.due_at is None or job.due_at >= limit:
+                continue
+            if not any(job.kind in w.kinds and w.serves(job.queue) for w in serving):
                 found[job.queue, job.kind] += 1
     return found
 

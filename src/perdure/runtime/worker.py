@@ -12,7 +12,6 @@ import contextlib
 import random
 import secrets
 import time
-from collections import deque
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -32,6 +31,7 @@ from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import hand_back
 from perdure.runtime.prefetch import Buffer, Prefetch
+from perdure.runtime.queues import Queues
 from perdure.runtime.registry import Registry
 from perdure.runtime.run import Invoke, Run
 from perdure.runtime.slots import Slots
@@ -72,6 +72,7 @@ class Worker:
         invoke: Invoke = invoke,
         opener: StoreOpener | None = None,
         version: str | None = None,
+        database: str | None = None,
     ) -> None:
         self.id = "w-" + secrets.token_hex(5)
         self.options = options or WorkerOptions()
@@ -79,6 +80,8 @@ class Worker:
         self._registry = registry
         self.version = version or version_of(handler.fn.__module__ for handler in registry)
         """Of the code of its handlers."""
+        self._database = database
+        """What the log calls it."""
         self._observer = observer
         self._invoke = invoke
         self._leases = LeaseManager(store, self.id, self.options.lease, self._cancel_buffered)
@@ -86,6 +89,7 @@ class Worker:
         size = max(8, self.options.concurrency)
         self._threads = DaemonThreads(size, "perdure-step")
         self._handler_threads = DaemonThreads(size, "perdure-handler")
+        self._queues = Queues(self.options.queues, self.id, store.leases)
         self._buffer = Buffer()
         self._changed = asyncio.Event()
         self._slots = Slots(
@@ -135,7 +139,7 @@ class Worker:
             version=self.version,
         )
         self.working = True
-        self._log_life("worker started", queues=self.options.queues, kinds=kinds)
+        self._log_life("worker started", database=self._database, queues=self.options.queues, kinds=kinds)
         serves = Serves(self.version, self.options.queues, kinds)
         chores = Chores(self._store, self.id, serves, every=self.options.chores, retention=self.options.retention)
         if once:
@@ -228,7 +232,7 @@ class Worker:
     # -- claiming ------------------------------------------------------------------------------------------------------
 
     async def _work(self, hints: Listener) -> None:
-        queues = deque(self.options.queues)
+        got = 0
         while not self._stopping.is_set():
             self._slots.fill()
             wanted = self._prefetch.wanted(
@@ -238,10 +242,9 @@ class Worker:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
+            await self._queues.look(idle=got == 0 or self._until_idle)
             got = 0
-            for _ in range(len(queues)):
-                queue = queues[0]
-                queues.rotate(-1)
+            for queue in self._queues.round():
                 got += await self._claim(queue, wanted - got)
                 if got >= wanted:
                     break
@@ -278,7 +281,7 @@ class Worker:
     async def _next_due(self) -> float:
         """Seconds until a claim may find something without a hint."""
         try:
-            due = await self._store.leases.next_due(self.options.queues, self._registry.kinds)
+            due = await self._store.leases.next_due(self._queues.names, self._registry.kinds)
         except PerdureError as error:
             log.warning("reading when the next job is due failed", worker=self.id, error=str(error))
             due = None

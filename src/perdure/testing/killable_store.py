@@ -38,7 +38,7 @@ _READS: dict[str, frozenset[str]] = {
     "jobs": frozenset(
         {"get_job", "find_job", "list_jobs", "count_jobs", "list_runs", "list_events", "situation", "waiting_for_code"}
     ),
-    "leases": frozenset({"next_due", "cancel_requests", "read_wait"}),
+    "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
     "workers": frozenset({"list_workers"}),
     "retention": frozenset({"list_prunable"}),

@@ -27,7 +27,7 @@ class Reason:
 def able_workers(seen: Situation) -> Reason:
     """Which workers could start the job now."""
     job, queue = seen.job, f"queue '{seen.job.queue}'"
-    serving = [w for w in seen.workers if job.queue in w.queues]
+    serving = [w for w in seen.workers if w.serves(job.queue)]
     alive = [w for w in serving if w.alive]
     taking = [w for w in alive if w.state is WorkerState.RUNNING and w.command is None]
     able = [w for w in taking if job.kind in w.kinds]

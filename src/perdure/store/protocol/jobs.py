@@ -127,6 +127,6 @@ class JobStore(Protocol):
     async def waiting_for_code(
         self, *, version: str, queues: Sequence[str], kinds: Sequence[str], limit: int = 100
     ) -> list[UUID]:
-        """The PARKED jobs of these queues and kinds that wait for code that fits and have not met that of this version, at most
-        `limit`. The cost grows with the jobs that wait for code."""
+        """The PARKED jobs of these queues (`*`: of all) and kinds that wait for code that fits and have not met that of this
+        version, at most `limit`. The cost grows with the jobs that wait for code."""
         ...

@@ -47,6 +47,11 @@ class LeaseStore(Protocol):
         none."""
         ...
 
+    async def waiting_queues(self) -> list[str]:
+        """The queues in which jobs of this tenant wait, due or not, in no order. It costs one look into the index for each queue
+        of any tenant in which jobs wait, however many those are."""
+        ...
+
     async def heartbeat(
         self,
         leases: Sequence[Lease],

@@ -27,7 +27,7 @@ select true as waits from perdure.job_waits where job_id = :job_id and kind = 'c
 -- key: of the waits that this version has opened.
 select distinct w.job_id from perdure.job_waits w join perdure.jobs j on j.id = any (array[w.job_id])
 where w.kind = 'code' and w.answered_at is null and j.status = 'PARKED' and j.tenant_id = :tenant_id
-  and j.queue = any (:queues::text[]) and j.kind = any (:kinds::text[]) and not exists (
+  and (:queues::text[] is null or j.queue = any (:queues)) and j.kind = any (:kinds::text[]) and not exists (
     select 1 from perdure.job_waits o where o.job_id = w.job_id and o.kind = 'code' and o.key = :key)
 order by w.job_id limit :limit
 

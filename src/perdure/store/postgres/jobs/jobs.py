@@ -8,7 +8,7 @@ from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
-from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.jobs import ALL_QUEUES, Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
@@ -130,7 +130,7 @@ class PostgresJobs:
             "waiting_for_code",
             key=PREFIX + version,
             tenant_id=self._tenant_id,
-            queues=list(queues),
+            queues=None if ALL_QUEUES in queues else list(queues),
             kinds=list(kinds),
             limit=limit,
         )

@@ -81,3 +81,13 @@ select extract(epoch from min(least(greatest(x.run_at, '0002-01-01 UTC'), '9998-
 from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (
   select q.run_at from perdure.job_queue q where q.lane = k.lane and q.kind = k.kind and q.priority = p.priority::smallint
   order by q.run_at limit 1) x
+
+-- name: waiting_lanes
+-- From one lane to the next one, not through their rows. prefix: of the tenant's lanes, empty for the tenant whose lanes have none.
+with recursive lanes as (
+  (select q.lane from perdure.job_queue q order by q.lane limit 1)
+  union all
+  select (select q.lane from perdure.job_queue q where q.lane > l.lane order by q.lane limit 1) from lanes l where l.lane is not null
+)
+select lane from lanes where lane is not null
+  and case when :prefix::text = '' then position(':' in lane) = 0 else left(lane, length(:prefix::text)) = :prefix::text end

@@ -11,7 +11,16 @@ from perdure.store.postgres.engine.driver_errors import DAMAGED, failure_of, rai
 from perdure.store.postgres.engine.hot_connection import HotConnection
 from perdure.store.rows import Row
 
-HOT_STATEMENTS = ("claim", "claim_front", "drop_stale_claim", "push_back", "next_due", "heartbeat", "still_held")
+HOT_STATEMENTS = (
+    "claim",
+    "claim_front",
+    "drop_stale_claim",
+    "push_back",
+    "next_due",
+    "waiting_lanes",
+    "heartbeat",
+    "still_held",
+)
 
 SHORTEST_TIME_LIMIT = 2.0
 """Seconds an answer may take however short the leases are."""

@@ -29,7 +29,7 @@ select 1 from job_waits where job_id = :job_id and kind = 'code' limit 1
 -- key: of the waits that this version has opened. queues, kinds: JSON arrays.
 select distinct w.job_id from job_waits w join jobs j on j.id = w.job_id
 where w.kind = 'code' and w.answered_at is null and j.status = 'PARKED' and j.tenant_id = :tenant_id
-  and j.queue in (select value from json_each(:queues)) and j.kind in (select value from json_each(:kinds)) and not exists (
+  and (:queues is null or j.queue in (select value from json_each(:queues))) and j.kind in (select value from json_each(:kinds)) and not exists (
     select 1 from job_waits o where o.job_id = w.job_id and o.kind = 'code' and o.key = :key)
 order by w.job_id limit :limit
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
-from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.jobs import ALL_QUEUES, Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found, parse_cursor
@@ -146,7 +146,7 @@ class SqliteJobs:
             "waiting_for_code",
             key=PREFIX + version,
             tenant_id=self._tenant_id,
-            queues=json.dumps(list(queues)),
+            queues=None if ALL_QUEUES in queues else json.dumps(list(queues)),
             kinds=json.dumps(list(kinds)),
             limit=limit,
         )

@@ -66,6 +66,12 @@ class SqliteLeases:
         left = row["left"]
         return None if left is None else max(0.0, left / 1_000_000)
 
+    async def waiting_queues(self) -> list[str]:
+        """See `protocol.LeaseStore.waiting_queues`."""
+        prefix = lane_of(self._tenant_id, "")
+        rows = await self._engine.rows("waiting_lanes", prefix=prefix)
+        return [row["lane"][len(prefix) :] for row in rows]
+
     async def heartbeat(
         self,
         leases: Sequence[Lease],
