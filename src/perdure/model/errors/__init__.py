@@ -20,7 +20,16 @@ PerdureError
 │   ├── NegativeDelay            negative-delay
 │   ├── UnsupportedTransaction   unsupported-transaction
 │   ├── NoTransaction            no-transaction
-│   └── OtherDatabase            other-database
+│   ├── OtherDatabase            other-database
+│   ├── InvalidTask              invalid-task
+│   │   ├── UnknownTool          unknown-tool
+│   │   ├── EmptyPrompt          empty-prompt
+│   │   ├── PromptTooLarge       prompt-too-large
+│   │   ├── InvalidModel         invalid-model
+│   │   ├── UnsafePath           unsafe-path
+│   │   └── InvalidOutputSpec    invalid-output-spec
+│   └── InvalidAccount           invalid-account
+│       └── SecretByValue        secret-by-value
 ├── NotFound (LookupError)
 │   ├── JobNotFound              job-not-found
 │   ├── ApprovalNotFound         approval-not-found
@@ -49,6 +58,12 @@ PerdureError
 │   ├── NotifyFailed             notify-failed
 │   ├── TooManyHung              too-many-hung
 │   └── LeaseLost                lease-lost
+├── ToolRefused                  tool-refused
+│   ├── ToolMissing              tool-missing
+│   ├── ToolUnsupported          tool-unsupported
+│   ├── SecretMissing            secret-missing
+│   ├── SandboxTooWeak           sandbox-too-weak
+│   └── DangerRefused            danger-refused
 ├── JobError                     raised by result()
 │   ├── JobFailed                job-failed
 │   ├── JobCancelled             job-cancelled
@@ -97,6 +112,23 @@ from perdure.model.errors.schema import (
 )
 from perdure.model.errors.steps import RecordedFailure, StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
+from perdure.model.errors.tooling import (
+    DangerRefused,
+    EmptyPrompt,
+    InvalidAccount,
+    InvalidModel,
+    InvalidOutputSpec,
+    InvalidTask,
+    PromptTooLarge,
+    SandboxTooWeak,
+    SecretByValue,
+    SecretMissing,
+    ToolMissing,
+    ToolRefused,
+    ToolUnsupported,
+    UnknownTool,
+    UnsafePath,
+)
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
 from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended, Verdict
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
@@ -109,8 +141,10 @@ __all__ = [
     "ApprovalNotFound",
     "ConfigError",
     "Conflict",
+    "DangerRefused",
     "Denied",
     "DuplicateHandler",
+    "EmptyPrompt",
     "ExtraMissing",
     "Fail",
     "FileReplaced",
@@ -118,8 +152,12 @@ __all__ = [
     "HandlerError",
     "IdempotencyConflict",
     "IllegalTransition",
+    "InvalidAccount",
     "InvalidInput",
+    "InvalidModel",
+    "InvalidOutputSpec",
     "InvalidPriority",
+    "InvalidTask",
     "JobCancelled",
     "JobError",
     "JobFailed",
@@ -139,12 +177,16 @@ __all__ = [
     "OtherDatabase",
     "PerdureError",
     "PortTaken",
+    "PromptTooLarge",
     "RealJobs",
     "RecordedFailure",
     "Retry",
+    "SandboxTooWeak",
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaTooNew",
+    "SecretByValue",
+    "SecretMissing",
     "Snooze",
     "StepChanged",
     "StepNotFound",
@@ -153,8 +195,13 @@ __all__ = [
     "Suspended",
     "TooLarge",
     "TooManyHung",
+    "ToolMissing",
+    "ToolRefused",
+    "ToolUnsupported",
     "UnknownHandler",
     "UnknownOutcome",
+    "UnknownTool",
+    "UnsafePath",
     "UnsupportedTransaction",
     "Verdict",
     "VersionMismatch",

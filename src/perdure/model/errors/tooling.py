@@ -1,0 +1,95 @@
+"""Errors of tasks, that is of jobs that run a coding CLI, and of the accounts they run under."""
+
+from __future__ import annotations
+
+from perdure.model.errors.base import InvalidInput, PerdureError
+
+
+class InvalidTask(InvalidInput):
+    """A field of a task is invalid; nothing was written."""
+
+    code = "invalid-task"
+
+
+class UnknownTool(InvalidTask):
+    """There is no adapter for this tool."""
+
+    code = "unknown-tool"
+
+
+class EmptyPrompt(InvalidTask):
+    """A task needs a prompt."""
+
+    code = "empty-prompt"
+
+
+class PromptTooLarge(InvalidTask):
+    """The prompt is longer than its tool reads."""
+
+    code = "prompt-too-large"
+
+
+class InvalidModel(InvalidTask):
+    """A model's name has characters that no vendor uses, or begins with a dash, which a CLI would read as a flag."""
+
+    code = "invalid-model"
+
+
+class UnsafePath(InvalidTask):
+    """A path leaves the workspace, or could: absolute, `..`, a backslash, a control character, a part of `.git`."""
+
+    code = "unsafe-path"
+
+
+class InvalidOutputSpec(InvalidTask):
+    """An output_spec is no list of relative paths and patterns."""
+
+    code = "invalid-output-spec"
+
+
+class InvalidAccount(InvalidInput):
+    """A field of an account is invalid; nothing was written."""
+
+    code = "invalid-account"
+
+
+class SecretByValue(InvalidAccount):
+    """An account holds a secret itself; it may only say where the secret is."""
+
+    code = "secret-by-value"
+
+
+class ToolRefused(PerdureError):
+    """A coding CLI was not started."""
+
+    code = "tool-refused"
+
+
+class ToolMissing(ToolRefused):
+    """The program of a tool is not on this machine."""
+
+    code = "tool-missing"
+
+
+class ToolUnsupported(ToolRefused):
+    """The installed version of a tool is one that its adapter does not know."""
+
+    code = "tool-unsupported"
+
+
+class SecretMissing(ToolRefused):
+    """A secret that an account refers to cannot be read on this machine."""
+
+    code = "secret-missing"
+
+
+class SandboxTooWeak(ToolRefused):
+    """This machine cannot give the sandbox level that is required at least."""
+
+    code = "sandbox-too-weak"
+
+
+class DangerRefused(ToolRefused):
+    """A dangerous flag needs the account's permission, a controlled container and a read-only credential."""
+
+    code = "danger-refused"

@@ -1,0 +1,22 @@
+"""Coding CLIs: what a task asks for, the account it runs under, and what came of a run. Records and pure rules."""
+
+from perdure.model.tooling.account import Account, SecretReference, reference_of
+from perdure.model.tooling.paths import check_path, check_pattern, matches
+from perdure.model.tooling.run import Captured, CliRun, RunClass, Sandbox, Usage
+from perdure.model.tooling.task import AUTO, TaskSpec
+
+__all__ = [
+    "AUTO",
+    "Account",
+    "Captured",
+    "CliRun",
+    "RunClass",
+    "Sandbox",
+    "SecretReference",
+    "TaskSpec",
+    "Usage",
+    "check_path",
+    "check_pattern",
+    "matches",
+    "reference_of",
+]
