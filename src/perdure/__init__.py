@@ -30,8 +30,10 @@ if TYPE_CHECKING:
         ApprovalNotFound,
         ConfigError,
         Conflict,
+        DangerRefused,
         Denied,
         DuplicateHandler,
+        EmptyPrompt,
         ExtraMissing,
         Fail,
         FileReplaced,
@@ -39,8 +41,12 @@ if TYPE_CHECKING:
         HandlerError,
         IdempotencyConflict,
         IllegalTransition,
+        InvalidAccount,
         InvalidInput,
+        InvalidModel,
+        InvalidOutputSpec,
         InvalidPriority,
+        InvalidTask,
         JobCancelled,
         JobError,
         JobFailed,
@@ -60,12 +66,16 @@ if TYPE_CHECKING:
         OtherDatabase,
         PerdureError,
         PortTaken,
+        PromptTooLarge,
         RealJobs,
         RecordedFailure,
         Retry,
+        SandboxTooWeak,
         SchemaMissing,
         SchemaOutdated,
         SchemaTooNew,
+        SecretByValue,
+        SecretMissing,
         Snooze,
         StepChanged,
         StepNotFound,
@@ -73,9 +83,14 @@ if TYPE_CHECKING:
         StoreUnreachable,
         Suspended,
         TooLarge,
+        ToolMissing,
+        ToolRefused,
+        ToolUnsupported,
         TooManyHung,
         UnknownHandler,
         UnknownOutcome,
+        UnknownTool,
+        UnsafePath,
         UnsupportedTransaction,
         Verdict,
         VersionMismatch,
@@ -115,9 +130,11 @@ __all__ = [
     "Client",
     "ConfigError",
     "Conflict",
+    "DangerRefused",
     "Decision",
     "Denied",
     "DuplicateHandler",
+    "EmptyPrompt",
     "Event",
     "Explanation",
     "ExtraMissing",
@@ -130,8 +147,12 @@ __all__ = [
     "HandlerError",
     "IdempotencyConflict",
     "IllegalTransition",
+    "InvalidAccount",
     "InvalidInput",
+    "InvalidModel",
+    "InvalidOutputSpec",
     "InvalidPriority",
+    "InvalidTask",
     "Job",
     "JobCancelled",
     "JobContext",
@@ -154,13 +175,17 @@ __all__ = [
     "OtherDatabase",
     "PerdureError",
     "PortTaken",
+    "PromptTooLarge",
     "RealJobs",
     "RecordedFailure",
     "Request",
     "Retry",
+    "SandboxTooWeak",
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaTooNew",
+    "SecretByValue",
+    "SecretMissing",
     "Snooze",
     "Status",
     "StepChanged",
@@ -171,8 +196,13 @@ __all__ = [
     "TRANSITIONS",
     "TooLarge",
     "TooManyHung",
+    "ToolMissing",
+    "ToolRefused",
+    "ToolUnsupported",
     "UnknownHandler",
     "UnknownOutcome",
+    "UnknownTool",
+    "UnsafePath",
     "UnsupportedTransaction",
     "Verdict",
     "VersionMismatch",
@@ -193,14 +223,16 @@ _HOMES = {
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
         "AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound ConfigError Conflict "
-        "Denied DuplicateHandler ExtraMissing Fail FileReplaced ForeignDatabase HandlerError IdempotencyConflict "
-        "IllegalTransition InvalidInput InvalidPriority JobCancelled JobError JobFailed JobLeased JobNotFound "
+        "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileReplaced ForeignDatabase "
+        "HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "
+        "InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound "
         "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound "
-        "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken RealJobs RecordedFailure Retry SchemaMissing "
-        "SchemaOutdated SchemaTooNew Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended "
-        "TooLarge TooManyHung UnknownHandler UnknownOutcome UnsupportedTransaction Verdict VersionMismatch WaitInsideJob "
-        "WaitTimeout "
-        "WorkerNotFound WrongToken"
+        "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs "
+        "RecordedFailure Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue "
+        "SecretMissing Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended TooLarge "
+        "TooManyHung ToolMissing ToolRefused ToolUnsupported UnknownHandler UnknownOutcome UnknownTool "
+        "UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitInsideJob WaitTimeout WorkerNotFound "
+        "WrongToken"
     ),
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",

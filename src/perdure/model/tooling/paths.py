@@ -52,7 +52,7 @@ def is_pattern(text: str) -> bool:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a checked pattern of output_spec covers a path of the workspace. Without a slash it covers names at the top only."""
+    """Whether a checked pattern of output_spec covers a path of the workspace; without a slash, of its top folder only."""
     return _compiled(pattern).fullmatch(path) is not None
 
 

@@ -12,7 +12,7 @@ class RunClass(StrEnum):
 
     ok: the answer and the declared files are there. retryable: network, server or an empty answer. rate_limited: the account has
     to wait. auth: the credential was refused. fatal: the same request fails again. timeout: ended by perdure. unknown: none of
-    these could be told. missing_output: it succeeded without a file that it was to write.
+    these, as far as its output shows. missing_output: it succeeded without a file that it was to write.
     """
 
     OK = "ok"
