@@ -63,7 +63,7 @@ class Account:
     dangerous: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+        if not _ID.fullmatch(self.id):
             raise InvalidAccount(f"the id of an account is 1 to 100 letters, digits or ._@-, got {self.id!r:.120}")
         if not self.group_name:
             object.__setattr__(self, "group_name", self.id)
@@ -81,7 +81,7 @@ class Account:
     def _check_variable(self, name: str, value: str) -> None:
         if problem := account_problem(name):
             raise InvalidAccount(f"the variable {name!r:.120} {problem}")
-        if not isinstance(value, str) or "\0" in value or len(value) > MAX_VALUE_CHARACTERS:
+        if "\0" in value or len(value) > MAX_VALUE_CHARACTERS:
             raise InvalidAccount(f"the value of {name} is text without NUL, up to {MAX_VALUE_CHARACTERS:,} characters")
         if reference_of(value) is None and names_a_secret(name) and not value.startswith("/"):
             raise SecretByValue(

@@ -62,13 +62,13 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         _matching(self.tool, _TOOL, "tool", "is 1 to 32 lower-case letters, digits, - or _")
-        if not isinstance(self.prompt, str) or not self.prompt.strip():
+        if not self.prompt.strip():
             raise EmptyPrompt(
                 "the prompt is empty", hint="--prompt TEXT, --prompt @FILE, or --prompt - for standard input"
             )
         if "\0" in self.prompt or not _is_unicode(self.prompt):
             raise InvalidTask("the prompt has a NUL character or a lone surrogate, which is not text")
-        if self.model is not None and not (isinstance(self.model, str) and _MODEL.fullmatch(self.model)):
+        if self.model is not None and not _MODEL.fullmatch(self.model):
             raise InvalidModel(
                 f"a model's name is letters, digits and ._:/@+[]-, and begins with a letter or digit; got {self.model!r:.120}"
             )
@@ -97,9 +97,7 @@ class TaskSpec:
             if self.repo is None:
                 raise InvalidTask("ref needs a repo")
             _matching(self.ref, _REF, "ref", "is a branch, tag or commit")
-        if self.repo is not None and (
-            not isinstance(self.repo, str) or not self.repo.startswith("/") or "\0" in self.repo
-        ):
+        if self.repo is not None and (not self.repo.startswith("/") or "\0" in self.repo):
             raise InvalidTask(
                 f"repo is the absolute path of a git repository on the worker's machine, got {self.repo!r:.200}"
             )
