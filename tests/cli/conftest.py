@@ -95,6 +95,12 @@ class Done:
         return json.loads(self.out)
 
     @property
+    def only(self) -> Any:
+        """The one item of its list, printed as JSON."""
+        [item] = self.json["items"]
+        return item
+
+    @property
     def lines(self) -> list[str]:
         """Its data, line by line."""
         return self.out.splitlines()

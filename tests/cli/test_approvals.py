@@ -62,7 +62,7 @@ class TestLook:
         assert "then the job fails" in done.out
         assert "anyone" in done.out
         assert "approvals deny" in done.err
-        assert anywhere("approvals", "get", job, "--json").json["id"] == approval
+        assert anywhere("approvals", "get", job, "--json").only["id"] == approval
 
     @pytest.mark.parametrize("verb", ["get", "approve", "deny", "token"])
     def test_unknown_ids(self, perdure: Perdure, verb: str) -> None:
@@ -80,7 +80,7 @@ class TestDecide:
         assert f"perdure jobs watch {job[-8:]}" in done.err
         anywhere.work()
         assert anywhere("jobs", "get", job, "--fields", "result").out == "published a draft\n"
-        decided = anywhere("approvals", "get", approval, "--json").json
+        decided = anywhere("approvals", "get", approval, "--json").only
         assert (decided["status"], decided["comment"], decided["decided_via"]) == ("APPROVED", "ok, small diff", "cli")
         for id in (approval, job):
             assert "[perdure help already-decided]" in anywhere("approvals", "approve", id, code=5).err

@@ -20,11 +20,11 @@ class TestFork:
         new = done.out.strip()
         assert f"…{new[-8:]} is …{old[-8:]} again from 'read 1' on; it keeps 1 step" in done.err
         assert f"perdure jobs watch {new[-8:]}" in done.err
-        job = anywhere("jobs", "get", new, "--json").json
+        job = anywhere("jobs", "get", new, "--json").only
         assert (job["origin_kind"], job["origin_id"], job["payload"]) == ("fork", old, {"topic": "tea", "limit": 3})
         assert (job["note"]["from_step"], job["note"]["reason"], job["priority"]) == ("read 1", "more", 7)
         anywhere.work()
-        assert anywhere("jobs", "get", new, "--json").json["result"] == {"notes": ["tea 0", "tea 1", "tea 2"]}
+        assert anywhere("jobs", "get", new, "--json").only["result"] == {"notes": ["tea 0", "tea 1", "tea 2"]}
         table = anywhere("jobs", "steps", new).lines
         assert table[1].startswith("✓ kept  read 0")
         assert table[2].startswith("✓ done  read 1")
@@ -185,7 +185,7 @@ class TestAt:
 
     def test_a_job_as_it_was(self, anywhere: Perdure) -> None:
         id = anywhere.ran("research", "-P", "topic=tea")
-        head = anywhere("jobs", "get", id, "--json").json["version"]
+        head = anywhere("jobs", "get", id, "--json").only["version"]
         page = anywhere("jobs", "get", id, "--at", "3", "--time-format", "iso")
         assert page.out.startswith(f"◐ RUNNING  research  {id}\n  as of         version 3 of {head}, 20")
         assert "  last step     read 0\n" in page.out
@@ -193,11 +193,11 @@ class TestAt:
         assert "job_completed" not in page.out
         assert "Result" not in page.out
         assert page.err == "", "what one would type next is about now"
-        job = anywhere("jobs", "get", id, "--at", "3", "--json", "--show", "steps,events,runs").json
+        job = anywhere("jobs", "get", id, "--at", "3", "--json", "--show", "steps,events,runs").only
         assert (job["version"], job["status"], job["result"], job["lease"]) == (3, "RUNNING", None, None)
         assert [s["key"] for s in job["steps"]] == ["read 0"]
         assert (len(job["events"]), job["runs"]) == (3, [])
-        assert anywhere("jobs", "get", id, "--at", str(head), "--json").json["result"] == {"notes": ["tea 0", "tea 1"]}
+        assert anywhere("jobs", "get", id, "--at", str(head), "--json").only["result"] == {"notes": ["tea 0", "tea 1"]}
         assert anywhere("jobs", "get", id, "--at", "1", "--fields", "status").out == "PENDING\n"
 
     def test_what_it_waited_for(self, perdure: Perdure) -> None:

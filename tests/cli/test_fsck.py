@@ -67,7 +67,7 @@ def test_what_is_safe_is_repaired(anywhere: Perdure, hurt: tuple[str, str]) -> N
     assert anywhere("fsck", code=1).lines == done.lines[1:]
     anywhere("jobs", "retry-now", queued)
     anywhere.work()
-    assert anywhere("jobs", "get", queued, "--json").json["status"] == "COMPLETED"
+    assert anywhere("jobs", "get", queued, "--json").only["status"] == "COMPLETED"
 
 
 def test_all_repaired_is_all_well(anywhere: Perdure, file_store_url: str) -> None:

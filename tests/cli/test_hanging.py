@@ -76,7 +76,7 @@ def start(perdure: Perdure, kind: str) -> str:
 
 def job(perdure: Perdure, id: str) -> dict[str, object]:
     """What `jobs get` says."""
-    found: dict[str, object] = perdure("jobs", "get", id, "--json").json
+    found: dict[str, object] = perdure("jobs", "get", id, "--json").only
     return found
 
 

@@ -170,3 +170,9 @@ def test_completion_of_an_unknown_shell(perdure: Perdure) -> None:
 )
 def test_first_sentence(text: str | None, first: str) -> None:
     assert first_sentence(text) == first
+
+
+def test_a_hidden_command_is_not_listed(perdure: Perdure) -> None:
+    listed = perdure("worker", "--help").out
+    assert "  status  " in listed
+    assert "  ls  " not in listed

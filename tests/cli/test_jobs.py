@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import AGENTS, Perdure
+
+APP = ("--app", "agents:app")
 
 NOWHERE = "01900000-0000-7000-8000-000000000000"  # fixed: the workers of a parallel run must collect the same names
 
@@ -20,7 +23,7 @@ class TestStart:
 
     def test_prints_the_id(self, anywhere: Perdure) -> None:
         id = anywhere("jobs", "start", "x").out.strip()
-        assert anywhere("jobs", "get", id, "--json").json["kind"] == "x"
+        assert anywhere("jobs", "get", id, "--json").only["kind"] == "x"
         assert anywhere("jobs", "start", "x", "-o", "id").out.strip() == anywhere("jobs", "ls", "-o", "id").lines[0]
         assert anywhere("jobs", "start", "x", "--json").json["status"] == "PENDING"
         assert anywhere("jobs", "start", "x", "-o", "none").out == ""
@@ -248,7 +251,7 @@ class TestGet:
         assert "Traceback\n" in done.out
         line = 1 + AGENTS.splitlines().index('        raise Fail("no such account")')
         assert f'agents.py", line {line}, in fails' in done.out
-        assert perdure("jobs", "get", id, "--json").json["note"]["traceback"].count("Fail: no such account") == 1
+        assert perdure("jobs", "get", id, "--json").only["note"]["traceback"].count("Fail: no such account") == 1
         assert "Traceback" not in perdure("jobs", "events", id).out
         assert f"perdure jobs rerun {id[-8:]}" in done.err
 
@@ -278,11 +281,11 @@ class TestGet:
 
     def test_json(self, perdure: Perdure) -> None:
         id = perdure.ran("research", "-P", "topic=tea")
-        job = perdure("jobs", "get", id, "--json").json
+        job = perdure("jobs", "get", id, "--json").only
         assert job["result"] == {"notes": ["tea 0", "tea 1"]}
         assert job["state"]["checkpoint"] == {"notes": 2}
         assert "steps" not in job
-        more = perdure("jobs", "get", id, "--json", "--show", "steps,events,runs").json
+        more = perdure("jobs", "get", id, "--json", "--show", "steps,events,runs").only
         assert [s["key"] for s in more["steps"]] == ["read 0", "read 1"]
         assert more["events"][0]["type"] == "job_created"
         assert more["runs"][0]["outcome"] == "COMPLETED"
@@ -294,6 +297,40 @@ class TestGet:
         assert "… 32 more lines" in page
         assert "  49\n" not in page.replace("    49", "  49")
         assert "49" in perdure("jobs", "get", id, "--show", "payload").out
+
+    @pytest.mark.parametrize("number", [0, 1, 2])
+    @pytest.mark.parametrize(
+        "verb",
+        ["jobs get", "jobs watch", "jobs cancel", "jobs retry-now", "jobs rerun", "approvals get", "approvals deny"],
+    )
+    def test_their_number_does_not_change_the_shape(self, perdure: Perdure, verb: str, number: int) -> None:
+        kind = ("asks", "--input", '"x"') if "approvals" in verb else ("breaks",)
+        ids = [perdure.ran(*kind)[-8:] for _ in range(number)]
+        if verb == "jobs watch":
+            perdure("jobs", "cancel", "-", "--yes", stdin="\n".join(ids))
+        shown = perdure(*verb.split(), "-", "--yes", "--json", stdin="\n".join(ids), code=None)
+        assert sorted(shown.json) == ["items", "next_cursor"]
+        assert len(shown.json["items"]) == number
+
+    def test_a_job_looks_the_same_wherever_it_is_shown(self, anywhere: Perdure) -> None:
+        id = anywhere.ran("asks", "--input", '"x"')
+        brief = anywhere.ran("research", "--input", '{"topic": "tea"}')
+        seen: dict[str, Any] = {}
+        for job in (id, brief):
+            seen = anywhere("jobs", "get", job, "--json").only
+            assert seen["state"]["cursor"] == ("read 1" if job == brief else None)
+            assert bool(seen["waits"]) == (job == id)
+            listed = anywhere("jobs", "ls", "--json").json["items"]
+            assert [item for item in listed if item["id"] == job] == [seen]
+            assert json.loads(anywhere("jobs", "get", job, "-o", "jsonl").out) == seen
+        assert anywhere("jobs", "watch", brief, "--json").only == seen
+        assert anywhere("jobs", "rerun", brief, "--json").only.keys() == seen.keys()
+        started = anywhere("jobs", "start", "greet", "--input", '"x"', *APP, "--json").json
+        assert started.keys() == seen.keys()
+
+    def test_a_job_that_was_started_has_the_fields_that_are_asked_for(self, perdure: Perdure) -> None:
+        done = perdure("jobs", "start", "greet", "--input", '"x"', *APP, "--json", "--fields", "kind,status")
+        assert done.json == {"kind": "greet", "status": "PENDING"}
 
     def test_several(self, perdure: Perdure) -> None:
         a, b = perdure.start("naps"), perdure.start("greet", "--input", '"x"')
@@ -370,7 +407,7 @@ class TestControl:
     def test_cancel(self, anywhere: Perdure) -> None:
         id = anywhere.start("naps")
         assert anywhere("jobs", "cancel", id, "--reason", "not needed").out == f"⊘ CANCELLED  …{id[-8:]}\n"
-        job = anywhere("jobs", "get", id, "--json").json
+        job = anywhere("jobs", "get", id, "--json").only
         assert (job["status"], job["note"]["reason"], job["note"]["via"]) == ("CANCELLED", "not needed", "cli")
         assert anywhere("jobs", "cancel", id, "--json").json["items"] == [{"id": id, "status": "CANCELLED"}]
         done = anywhere("jobs", "cancel", anywhere.ran("fails"), code=5)
@@ -401,7 +438,7 @@ class TestControl:
     def test_rerun(self, anywhere: Perdure) -> None:
         old = anywhere.ran("greet", "--input", '"ann"')
         done = anywhere("jobs", "rerun", old)
-        new = anywhere("jobs", "get", done.out.strip(), "--json").json
+        new = anywhere("jobs", "get", done.out.strip(), "--json").only
         assert (new["origin_id"], new["origin_kind"], new["payload"], new["status"]) == (old, "rerun", "ann", "PENDING")
         assert f"reruns …{old[-8:]}" in done.err
         assert len(anywhere("jobs", "rerun", old, new["id"], "-o", "id").lines) == 2

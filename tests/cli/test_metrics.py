@@ -49,7 +49,7 @@ def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
 
 def reaches(perdure: Perdure, id: str, *statuses: str) -> None:
     """Wait until the job is in one of these states."""
-    until(lambda: perdure("jobs", "get", id, "--json").json["status"] in statuses)
+    until(lambda: perdure("jobs", "get", id, "--json").only["status"] in statuses)
 
 
 def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -180,7 +180,7 @@ def test_a_port_that_is_taken(perdure: Perdure, place: Path, taken: int) -> None
     for more in ((), ("--processes", "2")):
         done = perdure(*START, "--metrics-port", str(taken), *more, code=2)
         assert f"metrics cannot be served on 127.0.0.1:{taken}: Address already in use" in done.err
-        assert "[perdure help port-taken]" in done.err
+        assert "perdure help port-taken" in done.err
         assert "--metrics-port" in done.err
     assert not list(place.glob("perdure.db*")), "nothing was made"
 
@@ -219,7 +219,7 @@ def test_without_the_extra(perdure: Perdure, place: Path, monkeypatch: pytest.Mo
     done = perdure(*START, "--metrics-port", "0", code=2)
     assert "metrics need the package prometheus_client, which is not installed" in done.err
     assert "pip install 'perdure[metrics]'" in done.err
-    assert "[perdure help extra-missing]" in done.err
+    assert "perdure help extra-missing" in done.err
     assert not list(place.glob("perdure.db*"))
 
 

@@ -83,7 +83,7 @@ class TestFields:
 
     def test_of_one(self, perdure: Perdure, ids: list[str]) -> None:
         assert perdure("jobs", "get", ids[0], "--fields", "kind,status,goal").lines == ["naps", "PENDING", "job 2"]
-        assert perdure("jobs", "get", ids[0], "--json", "--fields", "kind").json == {"kind": "naps"}
+        assert perdure("jobs", "get", ids[0], "--json", "--fields", "kind").only == {"kind": "naps"}
 
     @pytest.mark.parametrize("mode", ["table", "json", "jsonl"])
     def test_unknown(self, perdure: Perdure, ids: list[str], mode: str) -> None:
@@ -201,7 +201,7 @@ class TestLayout:
         ).out.strip()
         out = perdure("jobs", "get", id, "--json").out
         assert not set(out) & set("\x1b\u202e\x7f")
-        assert json.loads(out)["goal"] == "\x1b[2J\u202e\x7f"
+        assert json.loads(out)["items"][0]["goal"] == "\x1b[2J\u202e\x7f"
 
 
 def test_a_lone_surrogate_is_printed_as_json_escape(capsys: pytest.CaptureFixture[str]) -> None:

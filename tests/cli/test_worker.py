@@ -59,7 +59,7 @@ class TestStart:
                 pass
             worker.send_signal(signal.SIGINT)
             assert worker.wait(timeout=20) == 130
-        job = perdure("jobs", "get", id, "--json").json
+        job = perdure("jobs", "get", id, "--json").only
         assert (job["status"], job["retry_count"], job["note"]["reason"]) == ("RETRY", 0, "worker_stopped")
 
     @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from perdure.model.effects import patch_state
+from perdure.model.effects import open_wait, patch_state
 from perdure.model.errors import (
     AmbiguousId,
     ApprovalNotFound,
@@ -18,7 +18,7 @@ from perdure.model.errors import (
     WrongToken,
 )
 from perdure.model.ids import hash_token, new_token
-from perdure.model.jobs import JobFilter, Lease, Outcome
+from perdure.model.jobs import JobFilter, Lease, Outcome, Wait
 from perdure.model.retention import PruneFilter
 from perdure.model.states import FAILURES, Status
 from perdure.model.workers import WorkerCommand
@@ -134,6 +134,26 @@ async def test_the_last_page_says_so_even_when_it_is_full(store: Store) -> None:
     assert len(page.items) == 10
     if page.next_cursor is not None:  # an extra page is allowed, a wrong one is not
         assert (await store.jobs.list_jobs(JobFilter(), limit=10, cursor=page.next_cursor)).items == ()
+
+
+async def test_a_job_of_a_list_is_what_get_job_gives(store: Store) -> None:
+    ids = [await run_to(store, status) for status in Status]
+    lease = await started(store)
+    for key in ("a", "b"):
+        await store.leases.record(lease, [event("node_finished", f'{{"key": "{key}", "result": 1}}')])
+    until = await store.now() + timedelta(seconds=60)
+    waits = [open_wait(Wait(key, "timer", until)) for key in ("nap", "doze")]
+    await store.leases.record(lease, [], effects=waits)
+    ids.append(lease.job_id)
+    jobs = {id: await store.jobs.get_job(id) for id in ids}
+    assert jobs[lease.job_id].state.cursor == "b"
+    assert len(jobs[lease.job_id].waits) == 2
+    for filter in (JobFilter(), JobFilter(kinds=("echo",)), *(JobFilter(statuses=(status,)) for status in Status)):
+        with case(filter):
+            listed = {job.id: job for job in (await store.jobs.list_jobs(filter, limit=100)).items}
+            assert listed == {
+                id: job for id, job in jobs.items() if not filter.statuses or job.status in filter.statuses
+            }
 
 
 async def test_a_cursor_that_is_none_is_refused(store: Store) -> None:

@@ -96,7 +96,7 @@ async def test_once_it_also_runs_what_its_jobs_enqueue_elsewhere(app: App) -> No
 
 
 async def test_no_job_is_in_a_queue_called_as_all_queues(app: App) -> None:
-    with pytest.raises(InvalidInput, match="not '\\*'"):
+    with pytest.raises(InvalidInput, match="no queue is called '\\*'"):
         await app.enqueue("any", queue="*", elsewhere=True)
 
 

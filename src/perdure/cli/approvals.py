@@ -87,7 +87,7 @@ async def get(cli: Cli, ids: Ids) -> int:
     from perdure.cli.approval_page import approval_page
 
     chosen = inputs.ids_given(ids, "an approval")
-    together = cli.out.mode is Mode.JSON and len(chosen) > 1
+    together = cli.out.mode is Mode.JSON
     async with cli.client() as client:
 
         async def show_one(id: str) -> Approval:

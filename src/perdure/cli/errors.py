@@ -148,7 +148,15 @@ def log_line(event: str, level: str, **facts: object) -> str:
 
 def _as_log_line(error: errors.PerdureError, code: int, trace: str | None) -> str:
     more = {} if trace is None else {"exception": trace}
-    return log_line(error.message, "error", code=error.code, hint=error.hint, exit_code=int(code), **more)
+    return log_line(
+        error.message,
+        "error",
+        code=error.code,
+        hint=error.hint,
+        help=f"perdure help {error.code}",
+        exit_code=int(code),
+        **more,
+    )
 
 
 def format_error(message: str, hint: str | None, code: str, *, color: bool = False, word: str = "error") -> str:

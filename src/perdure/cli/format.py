@@ -108,9 +108,8 @@ _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 def moment(text: str, option: str, *, past: bool) -> datetime:
-    """A moment typed by a person: ISO 8601, `HH:MM`, `today 18:00`, `tomorrow 09:00`, `yesterday` (its
-    midnight), or a duration from now (backwards where
-    the option looks into the past). Without an offset it is local time. Raises Usage."""
+    """A moment typed by a person: ISO 8601, `HH:MM`, `today 18:00`, `tomorrow 09:00`, `yesterday` (its midnight), or a
+    duration from now (backwards where the option looks into the past). Without an offset it is local time. Raises Usage."""
     typed = text.strip()
     if typed.lower() in _DAYS:
         typed += " 00:00"
@@ -132,5 +131,5 @@ def moment(text: str, option: str, *, past: bool) -> datetime:
     except (ValueError, OverflowError):
         raise Usage(
             f"{option}: '{text}' is neither a time nor a duration",
-            hint="write for example 2026-12-24T18:00Z, 18:00, tomorrow 09:00, or 90m",
+            hint=f"write for example 2026-12-24T18:00Z, 18:00, {'yesterday' if past else 'tomorrow 09:00'}, or 90m",
         ) from None

@@ -94,7 +94,8 @@ class Group(TyperGroup):
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:
         """Name and first sentence of every command."""
-        return [(name, first_sentence(self.commands[name].help)) for name in self.list_commands(ctx)]
+        shown = (name for name in self.list_commands(ctx) if not self.commands[name].hidden)
+        return [(name, first_sentence(self.commands[name].help)) for name in shown]
 
 
 class LazyGroup(Group):

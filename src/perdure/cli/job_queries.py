@@ -102,7 +102,7 @@ async def get(
     if "all" in parts:
         parts = list(PARTS)
     chosen = inputs.ids_given(ids)
-    together = cli.out.mode is Mode.JSON and len(chosen) > 1
+    together = cli.out.mode is Mode.JSON
     async with cli.client() as client:
 
         async def show_one(id: str) -> jobs.JobRecord:
@@ -150,6 +150,7 @@ async def watch(
     limit = None if timeout is None else duration(timeout, "--timeout")
     chosen = inputs.ids_given(ids) if ids else []
     if ids and not chosen:
+        cli.out.rows([], [], id=str)
         cli.out.note("nothing to watch: no unfinished job matches")
         return Exit.OK
     async with cli.client() as client:

@@ -12,7 +12,7 @@ from perdure.cli.context import Cli
 from perdure.cli.format import bare, duration, moment
 from perdure.cli.job_options import app
 from perdure.cli.options import command
-from perdure.cli.output import Mode
+from perdure.cli.output import Mode, as_dict
 from perdure.cli.usage_error import Usage
 from perdure.model.errors import UnknownHandler
 from perdure.operations.enqueue import enqueue_job
@@ -141,4 +141,4 @@ async def follow_to_end(
 
 async def _print_job(cli: Cli, client: Client, id: UUID) -> None:
     job = (await get_job(client, str(id))).job
-    cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)
+    cli.out.json_line(as_dict(job)) if cli.out.mode is Mode.JSONL else cli.out.json(cli.out.picked(as_dict(job)))

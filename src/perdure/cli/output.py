@@ -167,7 +167,7 @@ class Output:
                 if items:
                     self.print(laid_out([[c.cell(i) for c in chosen] for i in items], chosen, self.width))
             case Mode.JSON:
-                self.json({"items": [self._picked(plain(i)) for i in items], "next_cursor": next_cursor})
+                self.json({"items": [self.picked(plain(i)) for i in items], "next_cursor": next_cursor})
             case Mode.JSONL:
                 for item in items:
                     self.json_line(plain(item))
@@ -184,12 +184,12 @@ class Output:
         plain = plain or as_dict
         match self.mode:
             case Mode.TABLE | Mode.WIDE if self.fields:
-                for value in self._picked(plain(item)).values():
+                for value in self.picked(plain(item)).values():
                     print(clean_text(_shown(value)))
             case Mode.TABLE | Mode.WIDE:
                 self.print(page())
             case Mode.JSON:
-                self.json(self._picked(plain(item)))
+                self.json(self.picked(plain(item)))
             case Mode.JSONL:
                 self.json_line(plain(item))
             case Mode.ID:
@@ -217,12 +217,13 @@ class Output:
 
     def json_line(self, value: dict[str, Any]) -> None:
         """Print one line of JSON and flush it: a program may read it while the command runs."""
-        print(safe_json(json.dumps(self._jsonable(self._picked(value)), ensure_ascii=False)), flush=True)
+        print(safe_json(json.dumps(self._jsonable(self.picked(value)), ensure_ascii=False)), flush=True)
 
     def _jsonable(self, value: Any) -> Any:
         return jsonable(value, epoch=self._epoch)
 
-    def _picked(self, value: dict[str, Any]) -> dict[str, Any]:
+    def picked(self, value: dict[str, Any]) -> dict[str, Any]:
+        """What --fields asks for, or everything."""
         if self.fields is None:
             return value
         return {name: _dig(value, name) for name in self.fields}

@@ -54,6 +54,7 @@ class Watch:
         except TimeoutError:
             timed_out = True
         if not self._jobs:
+            self._out.rows([], [], id=str)
             self._out.note("nothing to watch: no unfinished job matches")
             return Exit.OK
         if self._out.mode is Mode.JSON:

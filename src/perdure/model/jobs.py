@@ -46,11 +46,10 @@ def check_name(value: object, whose: str) -> str:
         or ":" in value
         or " " in value
         or not value.isprintable()
-        or value == ALL_QUEUES
     ):
-        raise ValueError(
-            f"a {whose}'s name is 1 to 100 characters without ':' or blanks, and not '*', got {value!r:.120}"
-        )
+        raise ValueError(f"a {whose}'s name is 1 to 100 characters without ':' or blanks, got {value!r:.120}")
+    if value == ALL_QUEUES:
+        raise ValueError(f"no {whose} is called '*': that means all queues of a worker")
     return value
 
 

@@ -72,8 +72,9 @@ class JobStore(Protocol):
         ...
 
     async def list_jobs(self, filter: JobFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Job]:
-        """Jobs that match, newest first (by id). A cursor continues exactly where its page ended. Raises `InvalidInput`
-        for an invalid cursor. The cost of a list of live or failed jobs grows with what it shows, not with all jobs."""
+        """Jobs that match, newest first (by id), each as `get_job` gives it. A cursor continues exactly where its page
+        ended. Raises `InvalidInput` for an invalid cursor. The cost of a list of live or failed jobs grows with what
+        it shows, not with all jobs."""
         ...
 
     async def count_jobs(self, filter: JobFilter, *, by: Literal["status", "kind", "queue"]) -> dict[str, int]:

@@ -27,7 +27,7 @@ SOURCES: dict[Status, tuple[str, ...]] = {
 
 
 def job_of_row(row: Row) -> Job:
-    """A row of `get_job`."""
+    """A row of `get_job` or `list_jobs`."""
     return job_of({**row, "cursor": _key_of(row["last_step"])}, CODEC)
 
 
@@ -49,7 +49,7 @@ async def list_jobs(
         )
 
     rows = await database.transact(work)
-    items = tuple(job_of(row, CODEC) for row in rows[:limit])
+    items = tuple(job_of_row(row) for row in rows[:limit])
     return Page(items, str(items[-1].id) if items and len(rows) > limit else None)
 
 

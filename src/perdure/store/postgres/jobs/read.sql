@@ -28,7 +28,11 @@ from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_has
 -- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
-  null::text as cursor, null::json as waits
+  (select e.payload from perdure.job_events e where e.job_id = j.id and e.type = 'node_finished'
+    order by e.version desc limit 1) as last_step,
+  (select json_agg(json_build_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
+    'answered_at', w.answered_at)
+    order by w.opened_at, w.key) from perdure.job_waits w where w.job_id = j.id) as waits
 from (
   select i.*, page.job_id as place from (
     select distinct job_id from (

@@ -21,7 +21,12 @@ select id from jobs where id in (select id from jobs where substr(replace(id, '-
 -- name: list_jobs
 -- All jobs, newest first; JSON arrays for lists, null for any; 'g' comes after every id.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
+    order by e.version desc limit 1) as cursor,
+  (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
+    'answered_at', w.answered_at))
+    from (select * from job_waits where job_id = j.id order by opened_at, key) w) as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
 where j.tenant_id = :tenant_id and j.id < coalesce(:before, 'g')
@@ -38,7 +43,12 @@ order by j.id desc limit :limit
 -- name: list_jobs_of_kind
 -- only: sqlite see list_some_jobs; as list_jobs, of one kind
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
+    order by e.version desc limit 1) as cursor,
+  (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
+    'answered_at', w.answered_at))
+    from (select * from job_waits where job_id = j.id order by opened_at, key) w) as waits
 from jobs j indexed by jobs_kind left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
 where j.tenant_id = :tenant_id and j.kind = :kind and j.id < coalesce(:before, 'g')
@@ -54,7 +64,12 @@ order by j.id desc limit :limit
 -- name: list_some_jobs
 -- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next four names
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, null as cursor, null as waits
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
+    order by e.version desc limit 1) as cursor,
+  (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
+    'answered_at', w.answered_at))
+    from (select * from job_waits where job_id = j.id order by opened_at, key) w) as waits
 from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s.job_id = j.id
 left join job_queue q on q.job_id = j.id
 where j.tenant_id = :tenant_id and j.id in (select value from json_each(:ids))
