@@ -262,7 +262,7 @@ class App(Shortcuts):
 
     async def worker(self, **options: Any) -> Worker:
         """A worker for this app's handlers; options named as the settings, which are their defaults."""
-        own = ("queues", "concurrency", "lease", "linger", "drain_timeout", "grace", "max_hung")
+        own = ("queues", "concurrency", "lease", "linger", "drain_timeout", "grace", "max_hung", "max_blocked")
         names = (*own, "retention", "retention_status", "retention_keep_logs")
         known = {n: self.settings[n] for n in names}
         if unknown := set(options) - {*names, "chores"}:
@@ -309,8 +309,12 @@ class App(Shortcuts):
         if worker.worn_out:
             raise _too_many_hung(worker)
 
-    async def _work(self, server: StatusServer | None, once: bool, options: dict[str, Any]) -> Worker:
+    async def _work(
+        self, server: StatusServer | None, once: bool, options: dict[str, Any], *, own_process: bool = False
+    ) -> Worker:
         worker = await self.worker(**options)
+        if own_process:
+            worker.may_end_process()
         with StopSignals(lambda _, count: worker.stop(now=count > 1), last_words=worker.hand_back_blocked) as signals:
             async with self.serving(server, worker):
                 await worker.run(once=once)
@@ -328,7 +332,7 @@ class App(Shortcuts):
         async def main() -> None:
             with _closing(self.status_server()) as server:
                 async with self:
-                    worker = await self._work(server, options.pop("once", False), options)
+                    worker = await self._work(server, options.pop("once", False), options, own_process=True)
             if worker.unfinished:
                 end_process(1 if worker.worn_out else 0)  # the event loop would wait for them
             if worker.worn_out:

@@ -109,6 +109,10 @@ def _lease(value: Any) -> float:
     return length
 
 
+def _blocked(value: Any) -> float | None:
+    return None if value is None else _lease(value)
+
+
 def _retention(value: Any) -> float | None:
     if value is None or str(value).strip().lower() in ("off", "none", ""):
         return None
@@ -151,6 +155,12 @@ SETTINGS = (
         None,
         _whole_or_none,
         "calls that do not stop, at which a worker process is replaced; half of concurrency, at least 8",
+    ),
+    Setting(
+        "max_blocked",
+        None,
+        _blocked,
+        "a worker process whose event loop stands still for this long ends and is replaced; ten times lease",
     ),
     Setting(
         "retention", None, _retention, "workers delete finished jobs and their logs after this (30d); off by default"

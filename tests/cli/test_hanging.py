@@ -48,6 +48,17 @@ STUCK = """
         print("hanging", flush=True)
         time.sleep(3600)
 
+    @app.job
+    async def blocks_once(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            await asyncio.sleep(1)
+            time.sleep(3600)
+
+    @app.job
+    async def waits(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            await asyncio.sleep(3600)
+
     @app.job(max_retries=0)
     async def poison(ctx: JobContext) -> None:
         os._exit(1)
@@ -160,6 +171,28 @@ def test_jobs_that_end_their_process_do_not_end_the_supervisor(
             replaced += "ended with exit code 1; another one starts in 1 s" in line
         supervisor.send_signal(signal.SIGTERM)
         assert supervisor.wait(timeout=30) == 0
+
+
+def test_a_process_whose_event_loop_is_blocked_for_too_long_ends(
+    anywhere: Perdure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that blocks it uses a retry; the others are handed back, and another process runs them."""
+    monkeypatch.setenv("PERDURE_MAX_BLOCKED", "3")
+    monkeypatch.setenv("PERDURE_LEASE", "2")
+    other, blocking = start(anywhere, "waits"), start(anywhere, "blocks_once")
+    with spawned("worker", "start", *APP, "--processes", "1", "--log-format", "json") as supervisor:
+        until(lambda: {job(anywhere, id)["status"] for id in (other, blocking)} == {"COMPLETED"}, 60)
+        seen = anywhere("worker", "status", "--stopped", "--json").json["items"]
+        assert [(w["alive"], w["state"], w["blocked"]) for w in seen] == [(True, "RUNNING", 0), (False, "STOPPED", 1)]
+        supervisor.send_signal(signal.SIGTERM)
+        _, said = supervisor.communicate(timeout=30)
+    [line] = [found for found in map(json.loads, said.splitlines()) if "blocked for too long" in found["event"]]
+    assert line["job_id"] == blocking
+    assert "worker process 1 ended with exit code 11; another one starts in 1 s" in said
+    found = job(anywhere, blocking), job(anywhere, other)
+    assert [(j["attempt"], j["retry_count"]) for j in found] == [(2, 1), (2, 0)]
+    [run] = [e for e in anywhere("jobs", "events", blocking, "--json").json["items"] if e["new_status"] == "RETRY"]
+    assert "blocked the event loop" in run["payload"]["error"]
 
 
 def test_hanging_calls_are_shown(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:

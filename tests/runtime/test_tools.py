@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Handle, JobContext, Status, idempotency_key
-from perdure.model.errors import InvalidInput, UnknownOutcome
+from perdure.model.errors import InvalidInput, NotAssigned, UnknownOutcome
 from tests.runtime.support import NOW, PATIENCE, ended, keys, only, pending, reached, types, until, working
 
 
@@ -246,6 +246,40 @@ async def test_a_handler_may_deal_with_an_unknown_outcome_itself(app: App, post:
     await cut_off(app, handle, post)
     async with working(app):
         assert await handle.result(PATIENCE) == "looked it up elsewhere"
+
+
+async def test_whom_the_question_asks(app: App, post: Post) -> None:
+    @app.job(backoff=NOW)
+    async def one(ctx: JobContext) -> dict[str, str]:
+        asking = ctx.options(assignees=["ann", "bob"])
+        posted = await asking.tool("post", post, "hello")
+        await asking.approve("own", title="May I?", assignees=["carol"])
+        await asking.approve("as the options say", title="May I?")
+        await asking.options(assignees=[]).approve("any", title="May I?")
+        return posted
+
+    handle = await app.enqueue(one)
+    await cut_off(app, handle, post)
+    async with working(app):
+        for by, assignees in (("ann", ("ann", "bob")), ("carol", ("carol",)), ("bob", ("ann", "bob")), ("eve", ())):
+            asked = await pending(app, handle)
+            assert asked.assignees == assignees
+            answer: dict[str, Any] = {"edited": {"outcome": "retry"}} if asked.kind == "question" else {}
+            if assignees:
+                with pytest.raises(NotAssigned):
+                    await app.approve(asked.id, by="eve", **answer)
+            await app.approve(asked.id, by=by, **answer)
+        assert await handle.result(PATIENCE) == {"posted": "hello"}
+
+
+async def test_a_single_name_is_refused(app: App) -> None:
+    @app.job
+    async def one(ctx: JobContext) -> None:
+        ctx.options(assignees="ann")  # type: ignore[arg-type]  # on purpose
+
+    async with working(app):
+        handle = await app.enqueue(one)
+        assert "assignees is a list of names" in ((await reached(handle, Status.FAILED)).error_message or "")
 
 
 async def test_a_timeout_leaves_the_outcome_unknown(app: App, post: Post) -> None:

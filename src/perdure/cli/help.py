@@ -31,7 +31,8 @@ SHARED = "Global options"
 
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 not permitted, 5 conflict, 6 awaited job failed, 7 cancelled or denied,
-8 wait timed out, 9 stopped at an approval, 10 database unreachable, 11 too many hanging calls, 130 and 143 by signal."""
+8 wait timed out, 9 stopped at an approval, 10 database unreachable, 11 hanging calls or a blocked worker, 130 and 143
+by signal."""
 
 _DURATION = re.compile(r"\d+(\.\d+)?(ms|s|m|h|d|w)(\d+(ms|s|m|h|d|w))*")
 

@@ -135,6 +135,7 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
     with nullcontext() if server is None else closing(server):
         async with cli.client(creates=True, works=True):
             worker = await cli.app.worker()
+            worker.may_end_process()
             if supervised:
                 from perdure.cli.supervisor import say_ready
 
@@ -193,6 +194,7 @@ def columns(times: Times) -> list[Column[WorkerInfo]]:
         Column("worker", lambda w: w.id, least=12),
         Column("held", lambda w: f"{w.held}/{w.concurrency}", right=True),
         Column("hung", lambda w: str(w.hung), right=True),
+        Column("blocked", lambda w: str(w.blocked), right=True),
         Column("heartbeat", lambda w: times.show(w.heartbeat_at), right=True),
         Column("queues", lambda w: ",".join(w.queues), flexible=True),
         Column("kinds", lambda w: ",".join(w.kinds), flexible=True),

@@ -49,6 +49,8 @@ class WorkerInfo:
     """Jobs it holds a live lease on, counted from the leases."""
     command: WorkerCommand | None = None
     hung: int = 0
+    blocked: int = 0
+    """How often its event loop stood still."""
     grace: float = DEFAULT_GRACE_SECONDS
     version: str | None = None
     """Of the code of its handlers."""

@@ -80,6 +80,12 @@ def outcome_of_exit(error: BaseException, policy: Policy, retry_count: int) -> O
     return _retry(f"the handler ended by {_text(error)}", policy.backoff.delay(retry_count), None)
 
 
+def blocked_too_long(seconds: float, policy: Policy, retry_count: int) -> Outcome:
+    """Its code blocked the event loop until the process ended."""
+    error = f"its code blocked the event loop of its worker for {seconds:g} s, so that process ended"
+    return _retry(error, policy.backoff.delay(retry_count), "timeout")
+
+
 def hand_back(reason: str, *, started: bool = True) -> Outcome:
     """Back to the queue without using a retry."""
     return Outcome(Status.RETRY, uses_retry=False, reason=reason, started=started)

@@ -12,16 +12,19 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import structlog
 
 from perdure.model.current_attempt import current_attempt
 from perdure.model.errors import PerdureError
+from perdure.model.jobs import Lease, Outcome
+from perdure.model.workers import WorkerState
 from perdure.runtime.lease import LeasedJob, LeaseManager
-from perdure.runtime.outcomes import hand_back
+from perdure.runtime.outcomes import blocked_too_long, hand_back
 from perdure.runtime.slots import Slots
 from perdure.runtime.worker_options import WorkerOptions
+from perdure.stop_signals import end_process
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.worker")
@@ -30,10 +33,10 @@ TICK = 0.25
 """Seconds between two looks, and between two marks of the event loop."""
 BLOCKED_AFTER = 2.0
 """Seconds without a turn of the event loop that are logged; a short lease makes it less."""
-MOST_LEASES = 10
-"""How many lengths of a lease a blocked worker keeps what it holds: other workers can do the rest."""
 HAND_BACK_WITHIN = 3.0
 """Seconds that the end of a blocked process waits for its jobs to be handed back."""
+EXIT_CODE = 11
+"""Of a process that ends because its event loop is blocked; as that of one in which too many calls hang."""
 
 
 class StoreOpener(Protocol):
@@ -64,6 +67,8 @@ class Watchdog:
         self._turn = time.monotonic()
         self._ended = threading.Event()
         self._keeping = False
+        self.may_end_process = False
+        """Whether the process is the worker's own."""
         self.blocked = 0
         """How often the event loop stood still."""
 
@@ -112,8 +117,13 @@ class Watchdog:
                 asyncio.run(self._keep_leases(self._opener, since))
             finally:
                 self._keeping = False
+        looked = time.monotonic()
         while self._turn == since and not self._ended.wait(TICK):
-            pass
+            now = time.monotonic()
+            stood, looked = now - looked > 2 * TICK + 1, now
+            # not after the whole process stood still: the event loop may be about to go on
+            if self.may_end_process and not stood and now - since > self._options.most_blocked:
+                self._end(since)
         log.warning("the event loop runs again", worker=self._worker_id, seconds=round(time.monotonic() - since, 1))
 
     def _culprit(self) -> LeasedJob | None:
@@ -143,7 +153,7 @@ class Watchdog:
 
     async def _keep_leases(self, opener: StoreOpener, since: float) -> None:
         """Renew what the worker holds until its event loop has a turn, or it is too long. A lease that has an end keeps it."""
-        until = since + MOST_LEASES * self._options.lease
+        until = since + self._options.most_blocked
         store: Store | None = None
         renew_at = 0.0
         try:
@@ -164,6 +174,40 @@ class Watchdog:
                 await asyncio.sleep(TICK)
         finally:
             await opener.close()
+
+    def _end(self, since: float) -> NoReturn:
+        """End the process. The job that blocks it, if that is known, uses a retry, and the others do not; else all leases
+        expire, and those that were lost together become suspects."""
+        culprit, length = self._culprit(), round(time.monotonic() - since, 1)
+        log.error(
+            "the event loop is blocked for too long: this process ends, and is to be replaced",
+            worker=self._worker_id,
+            seconds=length,
+            job_id=None if culprit is None else str(culprit.claimed.id),
+            kind=None if culprit is None else culprit.claimed.kind,
+        )
+        if self._opener is not None:
+            ends = [] if culprit is None else self._ends(culprit, length)
+            with suppress(Exception):  # then the leases expire
+                asyncio.run(self._write_ends(self._opener, ends))
+        end_process(EXIT_CODE)
+
+    def _ends(self, culprit: LeasedJob, length: float) -> list[tuple[Lease, Outcome]]:
+        ends = [
+            (leased.claimed.lease, hand_back("worker_stopped", started=leased.run is not None))
+            for leased in list(self._leases.jobs.values())
+            if leased is not culprit
+        ]
+        if culprit.run is not None:
+            outcome = blocked_too_long(length, culprit.run.handler.policy, culprit.claimed.retry_count)
+            ends.append((culprit.claimed.lease, outcome))
+        return ends
+
+    async def _write_ends(self, opener: StoreOpener, ends: list[tuple[Lease, Outcome]]) -> None:
+        async with asyncio.timeout(HAND_BACK_WITHIN):
+            store = await opener.open()
+            await store.workers.beat_worker(self._worker_id, state=WorkerState.STOPPED, blocked=self.blocked)
+            await store.leases.finish_many(ends)
 
     def hand_back_all(self) -> None:
         """Hand back what the worker holds, though its event loop is blocked: the process is about to end."""

@@ -130,7 +130,7 @@ class Worker:
         cancelled, it interrupts what runs and hands the jobs back first, which takes up to ten seconds; cancelled again, it ends.
         """
         self._until_idle = once
-        row, kinds = WorkerRow(self._store, self.id), tuple(self._registry.kinds)
+        row, kinds = WorkerRow(self._store, self.id, lambda: (self.hung, self.blocked)), tuple(self._registry.kinds)
         await row.register(
             queues=self.options.queues,
             kinds=kinds,
@@ -153,7 +153,7 @@ class Worker:
                     self._leases.give_up_expired_forever(),
                     self._leases.watch_cancels_forever(),
                     chores.run_forever(),
-                    row.beat_forever(self._stopping.is_set, lambda: self._watch.hung, self._obey),
+                    row.beat_forever(self._stopping.is_set, self._obey),
                     self._hand_back_buffered_forever(),
                     self._watch.run_forever(),
                     self._watchdog.run_forever(),
@@ -214,6 +214,10 @@ class Worker:
     def blocked(self) -> int:
         """How often its event loop stood still."""
         return self._watchdog.blocked
+
+    def may_end_process(self) -> None:
+        """Its process is its own: it ends where its event loop stands still for longer than `max_blocked`."""
+        self._watchdog.may_end_process = True
 
     def hand_back_blocked(self) -> None:
         """Hand back its jobs from another thread: its event loop is blocked, and the process is about to end."""

@@ -20,11 +20,12 @@ INTERVAL = 2.0
 
 
 class WorkerRow:
-    """The row of one worker."""
+    """The row of one worker. counts: how many calls hang in it, and how often its event loop stood still."""
 
-    def __init__(self, store: Store, worker_id: str) -> None:
+    def __init__(self, store: Store, worker_id: str, counts: Callable[[], tuple[int, int]]) -> None:
         self._store = store
         self._id = worker_id
+        self._counts = counts
 
     async def register(
         self, *, queues: Sequence[str], kinds: Sequence[str], concurrency: int, grace: float, version: str
@@ -47,15 +48,14 @@ class WorkerRow:
         )
         await self._store.workers.register_worker(info)
 
-    async def beat_forever(
-        self, stopping: Callable[[], bool], hung: Callable[[], int], obey: Callable[[WorkerCommand], None]
-    ) -> None:
+    async def beat_forever(self, stopping: Callable[[], bool], obey: Callable[[WorkerCommand], None]) -> None:
         """Renew the row until cancelled, and call `obey` with its column `command`."""
         while True:
             await asyncio.sleep(INTERVAL)
             state = WorkerState.DRAINING if stopping() else WorkerState.RUNNING
             try:
-                command = await self._store.workers.beat_worker(self._id, state=state, hung=hung())
+                hung, blocked = self._counts()
+                command = await self._store.workers.beat_worker(self._id, state=state, hung=hung, blocked=blocked)
             except PerdureError as error:
                 log.warning("worker heartbeat failed", worker=self._id, error=str(error))
                 continue
@@ -65,6 +65,7 @@ class WorkerRow:
     async def mark_stopped(self) -> None:
         """Write that the worker has stopped."""
         try:
-            await self._store.workers.beat_worker(self._id, state=WorkerState.STOPPED)
+            hung, blocked = self._counts()
+            await self._store.workers.beat_worker(self._id, state=WorkerState.STOPPED, hung=hung, blocked=blocked)
         except PerdureError as error:
             log.warning("the worker's row could not be marked as stopped", worker=self._id, error=str(error))

@@ -226,6 +226,7 @@ def worker_of(row: Row, codec: Codec) -> WorkerInfo:
         held=row["held"],
         command=None if row["command"] is None else WorkerCommand(row["command"]),
         hung=row["hung"],
+        blocked=row["blocked"],
         grace=codec.seconds(row["grace"]),
         version=row["version"],
     )

@@ -227,7 +227,7 @@ def _fail(run: Run, error: str, kind: str) -> NoReturn:
 
 
 async def ask_what_happened(
-    run: Run, key: str, calls: int, shown: dict[str, Any], returns: Any
+    run: Run, key: str, calls: int, shown: dict[str, Any], returns: Any, assignees: tuple[str, ...]
 ) -> tuple[str, Any] | None:
     """A crash cut off a tool call: a person says `{"outcome": "happened", "result": ...}` or `{"outcome": "retry"}`, or denies
     (the job fails). None means run it again; else the result as JSON, and as what the tool returns. shown: what is shown
@@ -242,7 +242,7 @@ async def ask_what_happened(
             title=f"Did '{key}' happen? {said}",
             payload={"tool": key, "call": calls, **shown},
             expires_in=None,
-            assignees=(),
+            assignees=assignees,
             on_expiry="fail",
             on_deny="fail",
             kind="question",

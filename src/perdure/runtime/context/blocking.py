@@ -78,6 +78,7 @@ class BlockingContext:
         on_unknown: OnUnknown | None = None,
         unknown_on: ErrorClasses | None = None,
         known_on: ErrorClasses | None = None,
+        assignees: tuple[str, ...] | list[str] | None = None,
     ) -> BlockingContext:
         """See `JobContext.options`."""
         other = self._ctx.options(
@@ -89,6 +90,7 @@ class BlockingContext:
             on_unknown=on_unknown,
             unknown_on=unknown_on,
             known_on=known_on,
+            assignees=assignees,
         )
         return BlockingContext(other, self._loop)
 

@@ -243,7 +243,7 @@ class Caller:
             "arguments": shown_arguments(call.fn, call.args, call.kwargs),
             "idempotency_key": idempotency_key_of(self._run.lease.job_id, TOOL.noun, call.key),
         }
-        answer = await ask_what_happened(self._run, call.key, count, shown, returns)
+        answer = await ask_what_happened(self._run, call.key, count, shown, returns, options.assignees)
         if answer is None:
             return None
         result, value = answer

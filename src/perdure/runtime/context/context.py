@@ -105,6 +105,7 @@ class JobContext:
         on_unknown: OnUnknown | None = None,
         unknown_on: ErrorClasses | None = None,
         known_on: ErrorClasses | None = None,
+        assignees: tuple[str, ...] | list[str] | None = None,
     ) -> JobContext:
         """The same context with other options for the calls made through it.
 
@@ -113,7 +114,8 @@ class JobContext:
         as another kind: "wait" for code that fits, "fail", "keep" the recorded result, "rerun" the step; by default what the
         handler's policy says. on_unknown: for tools, see `tool`. unknown_on, known_on:
         classes of errors after which a tool may have had its effect, or had not, in addition to those of the usual clients.
-        Raises InvalidInput.
+        assignees: who may answer the question about a tool whose outcome is unknown, and decide approvals that name no
+        assignees of their own; by default every person. Raises InvalidInput.
         """
         other = JobContext(self._run)
         other._caller = self._caller  # it counts how often a name was used
@@ -126,6 +128,7 @@ class JobContext:
             on_unknown=on_unknown,
             unknown_on=unknown_on,
             known_on=known_on,
+            assignees=assignees,
         )
         return other
 
@@ -194,7 +197,7 @@ class JobContext:
         least once and usually exactly once; the token exists nowhere else.
         Raises Denied, StepChanged (another payload than was asked for), InvalidInput, NotJson, TooLarge.
         """
-        who = check_names(assignees, "assignees")
+        who = check_names(assignees, "assignees") or self._options.assignees
         check_word(on_expiry, "on_expiry", OnExpiry)
         check_word(on_deny, "on_deny", OnDeny)
         question = approvals.Question(

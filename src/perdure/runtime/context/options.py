@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from perdure.model.errors import InvalidInput
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.names import UNSTORABLE
-from perdure.runtime.validation import check_backoff, check_retries, check_seconds, check_word
+from perdure.runtime.validation import check_backoff, check_names, check_retries, check_seconds, check_word
 
 OnChange = Literal["wait", "fail", "rerun", "keep"]
 """What happens if a call does not fit its record: the job waits for code that does, it fails, the call runs again, its record is
@@ -31,6 +32,7 @@ class CallOptions:
     on_unknown: OnUnknown = "ask"
     unknown_on: ErrorClasses = ()
     known_on: ErrorClasses = ()
+    assignees: tuple[str, ...] = ()
 
     def changed(
         self,
@@ -43,6 +45,7 @@ class CallOptions:
         on_unknown: OnUnknown | None,
         unknown_on: ErrorClasses | None,
         known_on: ErrorClasses | None,
+        assignees: Sequence[str] | None,
     ) -> CallOptions:
         """These options with those that are given, None for the others. Raises InvalidInput."""
         if key is not None and (len(str(key)) > 400 or UNSTORABLE.search(str(key))):
@@ -52,6 +55,7 @@ class CallOptions:
         given["backoff"] = None if backoff is None else check_backoff(backoff)
         given["unknown_on"] = None if unknown_on is None else _check_classes(unknown_on, "unknown_on")
         given["known_on"] = None if known_on is None else _check_classes(known_on, "known_on")
+        given["assignees"] = None if assignees is None else check_names(assignees, "assignees")
         given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
         changed = replace(self, **{name: value for name, value in given.items() if value is not None})
         check_word(changed.on_change or "wait", "on_change", OnChange)

@@ -14,9 +14,11 @@ class WorkerStore(Protocol):
         """Insert the worker's row, heartbeat now."""
         ...
 
-    async def beat_worker(self, worker_id: str, *, state: WorkerState, hung: int = 0) -> WorkerCommand | None:
+    async def beat_worker(
+        self, worker_id: str, *, state: WorkerState, hung: int = 0, blocked: int = 0
+    ) -> WorkerCommand | None:
         """Renew the worker's row and return what an operator asks of it, if anything. A missing row is not an error. hung: how
-        many calls go on in it though their attempt has ended."""
+        many calls go on in it though their attempt has ended. blocked: how often its event loop stood still."""
         ...
 
     async def list_workers(self, *, include_stopped: bool = False) -> list[WorkerInfo]:

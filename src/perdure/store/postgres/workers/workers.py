@@ -36,10 +36,12 @@ class PostgresWorkers:
             state=info.state.value,
         )
 
-    async def beat_worker(self, worker_id: str, *, state: WorkerState, hung: int = 0) -> WorkerCommand | None:
+    async def beat_worker(
+        self, worker_id: str, *, state: WorkerState, hung: int = 0, blocked: int = 0
+    ) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
         row = await self._database.row(
-            "beat_worker", worker_id=worker_id, state=state.value, hung=hung, tenant_id=self._tenant_id
+            "beat_worker", worker_id=worker_id, state=state.value, hung=hung, blocked=blocked, tenant_id=self._tenant_id
         )
         return None if row is None or row["command"] is None else WorkerCommand(row["command"])
 

@@ -4,11 +4,12 @@
 insert into perdure.workers (id, tenant_id, host, pid, queues, kinds, concurrency, version, grace, state)
 values (:worker_id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :version, :grace, :state)
 on conflict (id) do update set host = excluded.host, pid = excluded.pid, queues = excluded.queues, kinds = excluded.kinds,
-  concurrency = excluded.concurrency, version = excluded.version, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
+  concurrency = excluded.concurrency, version = excluded.version, grace = excluded.grace, hung = 0, blocked = 0, losses = 0,
+  state = excluded.state, command = null,
   started_at = perdure.db_now(), heartbeat_at = perdure.db_now()
 
 -- name: beat_worker
-update perdure.workers set heartbeat_at = perdure.db_now(), state = :state, hung = :hung
+update perdure.workers set heartbeat_at = perdure.db_now(), state = :state, hung = :hung, blocked = :blocked
 where id = :worker_id and tenant_id = :tenant_id returning command
 
 -- name: list_workers

@@ -38,11 +38,20 @@ class SqliteWorkers:
         }
         await self._engine.write(lambda conn, now: conn.execute(SQL["register_worker"], {**row, "now": now}), NOTHING)
 
-    async def beat_worker(self, worker_id: str, *, state: WorkerState, hung: int = 0) -> WorkerCommand | None:
+    async def beat_worker(
+        self, worker_id: str, *, state: WorkerState, hung: int = 0, blocked: int = 0
+    ) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
 
         def beat(conn: sqlite3.Connection, now: int) -> WorkerCommand | None:
-            values = {"worker_id": worker_id, "tenant_id": self._tenant_id, "state": state, "hung": hung, "now": now}
+            values = {
+                "worker_id": worker_id,
+                "tenant_id": self._tenant_id,
+                "state": state,
+                "hung": hung,
+                "blocked": blocked,
+                "now": now,
+            }
             row = conn.execute(SQL["beat_worker"], values).fetchone()
             return WorkerCommand(row["command"]) if row is not None and row["command"] is not None else None
 

@@ -4,12 +4,13 @@
 insert into workers (id, tenant_id, host, pid, queues, kinds, concurrency, version, grace, state, started_at, heartbeat_at)
 values (:id, :tenant_id, :host, :pid, :queues, :kinds, :concurrency, :version, :grace, :state, :now, :now)
 on conflict (id) do update set host = excluded.host, pid = excluded.pid, queues = excluded.queues, kinds = excluded.kinds,
-  concurrency = excluded.concurrency, version = excluded.version, grace = excluded.grace, hung = 0, losses = 0, state = excluded.state, command = null,
+  concurrency = excluded.concurrency, version = excluded.version, grace = excluded.grace, hung = 0, blocked = 0, losses = 0,
+  state = excluded.state, command = null,
   started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at
 
 -- name: beat_worker
-update workers set heartbeat_at = :now, state = :state, hung = :hung where id = :worker_id and tenant_id = :tenant_id returning command
+update workers set heartbeat_at = :now, state = :state, hung = :hung, blocked = :blocked where id = :worker_id and tenant_id = :tenant_id returning command
 
 -- name: list_workers
 select w.*, w.state <> 'STOPPED' and w.heartbeat_at > (select now from clock) - 15000000 as alive,

@@ -218,6 +218,7 @@ create table perdure.workers (
   kinds text[] not null,
   concurrency int not null,
   hung int not null default 0,  -- calls that go on though their attempt has ended
+  blocked int not null default 0,  -- how often its event loop stood still
   losses int not null default 0,  -- started jobs that were taken from it
   grace interval not null default '10 seconds',  -- for a handler to stop after a cancel or its timeout
   version text,  -- of the code of its handlers
@@ -845,6 +846,8 @@ comment on column perdure.workers.queues is 'What it takes from.';
 comment on column perdure.workers.kinds is 'The handlers that it has.';
 comment on column perdure.workers.concurrency is 'How many jobs it runs at a time.';
 comment on column perdure.workers.hung is 'Calls that go on though their attempt has ended.';
+comment on column perdure.workers.blocked is 'How often its event loop stood still.';
+comment on column perdure.workers.version is 'Of the code of its handlers.';
 comment on column perdure.workers.losses is 'Started jobs that were taken from it.';
 comment on column perdure.workers.grace is 'How long a handler has to stop.';
 comment on column perdure.workers.state is 'RUNNING, DRAINING or STOPPED.';

@@ -208,6 +208,7 @@ create table workers (
   kinds text not null check (json_type(kinds) = 'array'),
   concurrency integer not null,
   hung integer not null default 0,  -- calls that go on though their attempt has ended
+  blocked integer not null default 0,  -- how often its event loop stood still
   losses integer not null default 0,  -- started jobs that were taken from it
   grace integer not null default 10000000,  -- for a handler to stop after a cancel or its timeout
   version text,  -- of the code of its handlers
