@@ -309,6 +309,8 @@ def _due(case: Case) -> float | None:
         return float(job["run_at"] if status is Status.PENDING else job["next_retry_at"])
     if status not in _SUSPENDED:
         return None
+    if any(w["kind"] == "code" and w["answered_at"] is None for w in case.waits):
+        return None if job["deadline"] is None else float(job["deadline"])  # nothing else wakes it
     decided = {str(id) for id, approval in case.approvals.items() if approval["status"] != "PENDING"}
     answered = [w for w in case.waits if w["answered_at"] is not None or w["subject_id"] in decided]
     if answered or not case.waits:

@@ -15,6 +15,7 @@ from perdure.cli.chaos import page
 from tests.postgres_server import PostgresServer
 
 KILLS = int(os.environ.get("PERDURE_SOAK_KILLS", "2000"))
+DEPLOY_EVERY = 60.0
 EVERY = 30.0
 """Seconds between two lines about how far it is."""
 
@@ -42,13 +43,15 @@ def soak(name: str, plan: Plan) -> bool:
 
 def main() -> int:
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else random.randrange(1_000_000)
-    good = soak("SQLite", Plan(None, KILLS, seed))
+    good = soak("SQLite", Plan(None, KILLS, seed, deploy_every=DEPLOY_EVERY))
     with PostgresServer(own=True) as server:
 
         async def restart() -> None:
             server.restart()  # blocks, and in this very thread: the server lives no longer than the thread that starts it
 
-        good &= soak("PostgreSQL", Plan(server.create_database("soak"), KILLS, seed, restart=restart))
+        good &= soak(
+            "PostgreSQL", Plan(server.create_database("soak"), KILLS, seed, deploy_every=DEPLOY_EVERY, restart=restart)
+        )
     return 0 if good else 1
 
 

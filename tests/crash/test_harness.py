@@ -199,7 +199,7 @@ async def test_jobs_are_kept_where_they_are_to_be(tmp_path: Path) -> None:
     assert report.place is not None
     async with App(url, tenant=report.tenant) as app:
         counts = await app.jobs.count()
-        assert sum(counts.values()) == report.enqueued >= 30
+        assert sum(counts.values()) - report.done["forks"] == report.enqueued >= 30
         assert counts == dict(report.jobs)
     assert {"effects", "worker-1.log"} <= {file.name for file in Path(report.place).iterdir()}
 
@@ -317,6 +317,14 @@ SABOTAGE = {
         f"{COPY} from job_events where type = 'tool_called' and job_id in (select id from jobs where payload not like '%retry%')",
         "was silently called again",
     ),
+    "a caught failure that was called again": (
+        COPY.replace(" type,", " 'tool_called',") + " from job_events where type = 'failure_caught'",
+        "was called again after its failure was recorded",
+    ),
+    "an unknown fork": (
+        "update jobs set origin_id = (select max(id) from jobs) where id = (select min(id) from jobs)",
+        "it is a fork that was not asked for",
+    ),
 }  # fmt: skip
 
 
@@ -334,7 +342,8 @@ async def test_what_is_wrong_in_the_tables_is_found(finished: Finished, what: st
 
 async def test_what_is_wrong_outside_is_found(finished: Finished, tmp_path: Path) -> None:
     job, key = finished.row(
-        "select job_id, payload ->> '$.key' from job_events where type = 'node_finished' order by job_id"
+        "select job_id, payload ->> '$.key' from job_events "
+        "where type = 'node_finished' and attempt = 1 and payload ->> '$.key' not like '%[%' order by job_id"
     )
     tool, call = finished.row(
         "select job_id, payload ->> '$.key' from job_events where type = 'tool_called' order by job_id"
@@ -349,6 +358,16 @@ async def test_what_is_wrong_outside_is_found(finished: Finished, tmp_path: Path
         assert any(message in fault for fault in faults), (message, faults)
 
 
+async def test_a_fork_that_asks_again_is_found(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, kind, key = finished.row("select job_id, kind, key from approvals where status = 'APPROVED'")
+    monkeypatch.setitem(finished.chaos.requested.forks, UUID(job), (kind, key))
+    monkeypatch.setattr(finished.chaos.requested, "forked", {UUID(job)})
+    faults = await finished.proved(tmp_path, f"update jobs set origin_id = id where id = '{job}'")
+    assert any("it asks again what was answered" in fault for fault in faults), faults
+
+
 async def test_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never_content(*given: Any) -> None:
         given[2].faults.append("nothing is ever good enough")
@@ -359,7 +378,7 @@ async def test_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert report.place is not None
     assert (Path(report.place) / "worker-1.log").exists()
     async with App(url, tenant=report.tenant) as app:
-        assert sum((await app.jobs.count()).values()) == report.enqueued > 0
+        assert sum((await app.jobs.count()).values()) - report.done["forks"] == report.enqueued > 0
 
 
 async def test_a_worker_that_ends_by_itself_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

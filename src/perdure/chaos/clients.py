@@ -33,6 +33,10 @@ class Requested:
         """Goals of jobs whose enqueue was not acknowledged: they may exist."""
         self.cancelled: set[UUID] = set()
         """Jobs that were to be cancelled, whether or not it worked."""
+        self.forks: dict[UUID, tuple[str, str]] = {}
+        """Acknowledged forks, each with the kind and key of a question that was answered before."""
+        self.forked: set[UUID] = set()
+        """Jobs that were to be forked, whether or not it worked."""
 
     @property
     def latest(self) -> list[UUID]:
@@ -95,10 +99,12 @@ class Producer:
 
 
 class Approver:
-    """Decides approvals, each as its payload says: by id or by the link's token, and sometimes twice."""
+    """Decides approvals, each as its payload says: by id or by the link's token, and sometimes twice. Some of the jobs are forked
+    right after that."""
 
-    def __init__(self, client: Client, report: Report, directory: Path) -> None:
+    def __init__(self, client: Client, requested: Requested, report: Report, directory: Path) -> None:
         self._client = client
+        self._requested = requested
         self._report = report
         self._directory = directory
 
@@ -125,6 +131,11 @@ class Approver:
         except NotPermitted as error:
             self._report.faults.append(f"approval {asked.id} of job {asked.job_id}, by its last link: {error.message}")
             return
+        if chance % 7 == 0 and asked.job_id not in self._requested.forks:
+            self._requested.forked.add(asked.job_id)
+            fork = await self._client.jobs.fork(asked.job_id, reason="chaos")
+            self._requested.forks[fork.id] = asked.kind, asked.key
+            self._report.done["forks"] += 1
         if chance % 5:
             return
         try:

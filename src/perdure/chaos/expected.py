@@ -8,7 +8,8 @@ from pathlib import Path
 from uuid import UUID
 
 from perdure.chaos.invariants import RECORDS, JobData, key_of
-from perdure.chaos.jobs import Op, branches, expected_ends
+from perdure.chaos.jobs import TOOLS, Op, effects_of, expected_ends
+from perdure.model.events import Event
 from perdure.model.states import Status
 
 Effects = dict[UUID, list[tuple[int, str]]]
@@ -32,7 +33,7 @@ def violations(case: JobData, effects: Effects, cancelled: Collection[UUID]) -> 
         done = effects.get(case.job.id, [])
         yield from _of_steps(case, done)
         for op in case.job.payload["ops"]:
-            if op["do"] == "tool":
+            if op["do"] in TOOLS:
                 yield from _of_tool(case, Op(**op), done)
 
 
@@ -58,9 +59,11 @@ def _of_the_end(case: JobData, cancelled: Collection[UUID]) -> Iterator[str]:
 
 
 def _of_steps(case: JobData, done: list[tuple[int, str]]) -> Iterator[str]:
-    """What is recorded never runs again, and nothing runs twice in one attempt."""
+    """What is recorded never runs again, nor what failed and was gone on from; nothing runs twice in one attempt."""
+    retried = {key_of(e): e.version for e in case.events if e.type == "failure_retried"}
     for event in case.events:
-        if event.type not in RECORDS:
+        caught = event.type == "failure_caught" and event.version > retried.get(key_of(event), 0)
+        if event.type not in RECORDS and not caught:
             continue
         name = (key_of(event) or "").rpartition("[")[2].rstrip("]")
         attempts = [attempt for attempt, what in done if what == name]
@@ -69,24 +72,41 @@ def _of_steps(case: JobData, done: list[tuple[int, str]]) -> Iterator[str]:
     for (attempt, name), times in Counter(done).items():
         if times > 1:
             yield f"'{name}' ran {times} times in attempt {attempt}"
-    known = {name for op in case.job.payload["ops"] for name in (op["name"], *branches(Op(**op)))}
+    known = {name for op in case.job.payload["ops"] for name in effects_of(Op(**op))}
     if unknown := {name for _, name in done} - known:
         yield f"it did what is not in its input: {sorted(unknown)}"
 
 
 def _of_tool(case: JobData, op: Op, done: list[tuple[int, str]]) -> Iterator[str]:
     """A side effect happens only after its call was logged, and again only where an answer or its policy allows it."""
-    calls = [e.attempt or 0 for e in case.events if e.type == "tool_called" and key_of(e) == op.name]
+    events = [e for e in case.events if key_of(e) in (op.name, *_questions(case, op))]
+    calls = [
+        e.attempt for e in events if e.type == "tool_called" and e.attempt
+    ]  # a fork begins with calls of attempt 0
     effects = [attempt for attempt, name in done if name == op.name]
     if unwritten := Counter(effects) - Counter(calls):
         yield f"'{op.name}' happened without a logged call in attempts {sorted(unwritten)}"
     if len(calls) != len(set(calls)):
         yield f"'{op.name}' was called twice in one attempt: {calls}"
-    allowed = 1
-    if op.on_unknown == "ask":
-        answers = [
-            a.decision_payload for a in case.approvals if a.kind == "question" and a.key.startswith(f"{op.name}?")
-        ]
-        allowed += sum(isinstance(a, dict) and a.get("outcome") == "retry" for a in answers)
-    if op.on_unknown != "retry" and len(calls) > allowed:
-        yield f"'{op.name}' was silently called again: {len(calls)} calls, {allowed} allowed"
+    allowed = True
+    for event in events:
+        if event.type == "tool_called":
+            if not allowed:
+                yield f"'{op.name}' was silently called again in attempt {event.attempt}"
+            allowed = op.on_unknown == "retry"
+        elif event.type == "tool_failed" or (event.type == "wait_completed" and _answer(case, event) == "retry"):
+            allowed = True
+
+
+def _questions(case: JobData, op: Op) -> set[str]:
+    """The keys of the questions about a tool."""
+    asked = {key_of(e) for e in case.events if e.type == "wait_completed" and e.payload.get("kind") == "question"}
+    return {key for key in asked if key is not None and key.startswith(f"{op.name}?")}
+
+
+def _answer(case: JobData, event: Event) -> str | None:
+    """What was said to have happened; a fork has it in its log."""
+    recorded = event.payload.get("recorded", {}).get("decision_payload")
+    said = [a.decision_payload for a in case.approvals if str(a.id) == event.payload.get("approval")]
+    answer = said[0] if said else recorded
+    return answer.get("outcome") if isinstance(answer, dict) else None

@@ -16,7 +16,7 @@ from perdure.chaos.background import in_background
 from perdure.chaos.clients import OPEN, Approver, Controller, Producer, Requested
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.faults import FaultInjector, Restart
-from perdure.chaos.jobs import make_app
+from perdure.chaos.handlers import make_app
 from perdure.chaos.proof import check, prove
 from perdure.chaos.proxy import Proxy, reachable
 from perdure.chaos.report import Report
@@ -37,7 +37,8 @@ class Plan:
     """What a run does.
 
     url: the database; None is a temporary SQLite file. jobs: run at least this many, even if that takes longer than
-    the kills. restart: restarts the database, now and then. keep: leave the jobs in the database. directory: where the
+    the kills. deploy_every: seconds in which all workers get the next release of the code, one slot after the other.
+    restart: restarts the database, now and then. keep: leave the jobs in the database. directory: where the
     effects and the logs are written, None is a temporary one. finish_timeout: seconds in which the last jobs must end after the
     last kill.
     """
@@ -47,6 +48,7 @@ class Plan:
     seed: int
     workers: int = 4
     jobs: int = 0
+    deploy_every: float = 20.0
     keep: bool = False
     allow_real_jobs: bool = False
     restart: Restart | None = None
@@ -132,7 +134,7 @@ class Chaos:
             client = await stack.enter_async_context(self._client(through))
             producer, approver = (
                 Producer(client, self.requested, report, plan.seed),
-                Approver(client, report, self._directory),
+                Approver(client, self.requested, report, self._directory),
             )
             injector = FaultInjector(
                 report,
@@ -153,6 +155,7 @@ class Chaos:
                     url=through,
                     tenant=report.tenant,
                     directory=self._directory,
+                    deploy_every=plan.deploy_every,
                 )
             )
             self._note_missing_faults(url, proxied=proxy is not None, real=real)

@@ -12,6 +12,7 @@ from perdure.model.approvals import Approval, ApprovalStatus
 from perdure.model.events import Event
 from perdure.model.jobs import MAX_LOST_STARTS, Job, RunRecord
 from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transition_event
+from perdure.model.waits import CODE
 from perdure.runtime.client.client import Client
 
 NOT_BY_HOLDER = frozenset({"approval_decided", "cancel_requested", "made_due"})
@@ -151,8 +152,8 @@ def _of_keys(data: JobData) -> Iterator[str]:
     for what, counts in (
         ("recorded", recorded),
         ("asked", Counter(data.keys("approval_requested"))),
-        ("begun to wait for", Counter(data.keys("wait_started", "approval_requested"))),
-        ("answered", Counter(data.keys("wait_completed"))),
+        ("begun to wait for", _but_for_code(data, "wait_started", "approval_requested")),
+        ("answered", _but_for_code(data, "wait_completed")),
     ):
         if doubled := [key for key, n in counts.items() if n > 1]:
             yield f"{what} more than once: {doubled}"
@@ -163,6 +164,25 @@ def _of_keys(data: JobData) -> Iterator[str]:
         key = key_of(event)
         if key in last and event.version > last[key] and event.type != "node_started":
             yield f"'{key}' continued after it was recorded: {event.type}"
+    failed: set[str] = set()
+    for event in data.events:
+        key = key_of(event)
+        if key is None:
+            continue
+        match event.type:
+            case "failure_caught":
+                failed.add(key)
+            case "failure_retried":
+                failed.discard(key)
+            case "tool_called" | "tool_returned" | "node_finished" if key in failed:
+                yield f"'{key}' was called again after its failure was recorded"
+            case _:
+                pass
+
+
+def _but_for_code(data: JobData, *types: str) -> Counter[str | None]:
+    """The keys of events of waits. A job may wait for code more than once."""
+    return Counter(key_of(e) for e in data.events if e.type in types and e.payload.get("kind") != CODE.name)
 
 
 def _of_attempts(data: JobData) -> Iterator[str]:
@@ -217,10 +237,15 @@ def _of_runs(data: JobData) -> Iterator[str]:
 
 def _of_waits(data: JobData) -> Iterator[str]:
     """Open waits are those that began in the log and did not end."""
-    opened = set(data.keys("wait_started", "approval_requested")) - set(data.keys("wait_completed"))
+    opened: set[str | None] = set()
+    for event in data.events:
+        if event.type in ("wait_started", "approval_requested"):
+            opened.add(key_of(event))
+        elif event.type == "wait_completed":
+            opened.discard(key_of(event))
     expected = set() if data.job.status.terminal else opened
     if {w.key for w in data.job.waits} != expected:
-        yield f"open waits {[w.key for w in data.job.waits]}, the log says {sorted(expected)}"
+        yield f"open waits {[w.key for w in data.job.waits]}, the log says {expected or 'none'}"
     decided = {str(approval.id) for approval in data.approvals if not approval.pending}
     for wait in data.job.waits:  # read after the approvals
         if wait.subject_id in decided and wait.answered_at is None:
@@ -230,7 +255,8 @@ def _of_waits(data: JobData) -> Iterator[str]:
 def _of_rest(data: JobData) -> Iterator[str]:
     """What changes while a job runs fits its log; approvals are decided once, and none outlives its job."""
     state = data.job.state
-    used = sum(e.payload["tokens"] for e in data.events if e.type == "usage_recorded")
+    own = [e for e in data.events if "copied_from" not in e.payload]  # a fork did not use what the old job used
+    used = sum(e.payload["tokens"] for e in own if e.type == "usage_recorded")
     if state.tokens != used:
         yield f"{state.tokens} tokens, the log says {used}"
     saved = [e.payload["state"] for e in data.events if e.type == "checkpoint_saved"]

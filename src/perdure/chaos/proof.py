@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from perdure.chaos.expected import Effects, read_effects, violations
 from perdure.chaos.invariants import JobData, problems, read_job
 from perdure.chaos.report import Report
 from perdure.model.approvals import ApprovalStatus
+from perdure.model.waits import CODE, QUESTION
 from perdure.runtime.client.client import Client
 
 PAGE = 200
@@ -27,7 +28,10 @@ async def prove(client: Client, requested: Requested, report: Report, directory:
     seen: Counter[str] = Counter()
     ids: set[UUID] = set()
     async for data in _all_jobs(client):
-        seen[data.job.goal or ""] += 1
+        if data.job.origin_id is None:
+            seen[data.job.goal or ""] += 1
+        else:
+            report.faults.extend(_line(data, what) for what in _of_a_fork(data, requested))
         ids.add(data.job.id)
         _count(data, report)
         for what in (*problems(data), *violations(data, effects, requested.cancelled)):
@@ -61,6 +65,9 @@ def _compare(requested: Requested, seen: Counter[str], ids: set[UUID], effects: 
     for goal, id in requested.jobs.items():
         if id not in ids:
             report.faults.append(f"job {id} ({goal}) was acknowledged and does not exist")
+    for id in requested.forks:
+        if id not in ids:
+            report.faults.append(f"fork {id} was acknowledged and does not exist")
     for goal, number in seen.items():
         if number > 1:
             report.faults.append(f"'{goal}' was enqueued once, and stored {number} times")
@@ -68,6 +75,15 @@ def _compare(requested: Requested, seen: Counter[str], ids: set[UUID], effects: 
             report.faults.append(f"'{goal}' was never enqueued")
     if unknown := set(effects) - ids:
         report.faults.append(f"jobs did something that do not exist: {', '.join(map(str, sorted(unknown)[:5]))}")
+
+
+def _of_a_fork(data: JobData, requested: Requested) -> Iterator[str]:
+    """It was asked for, and no question that was answered before is asked again."""
+    if data.job.origin_id not in requested.forked:
+        yield "it is a fork that was not asked for"
+    answered = requested.forks.get(data.job.id)
+    if answered in {(approval.kind, approval.key) for approval in data.approvals}:
+        yield f"it asks again what was answered: {answered}"
 
 
 def _count(data: JobData, report: Report) -> None:
@@ -84,9 +100,14 @@ def _count(data: JobData, report: Report) -> None:
                 found["tool calls"] += 1
             case "job_retrying" | "job_deadlettered" if event.payload.get("reason") == "lease_expired":
                 found["taken over"] += 1
+            case "failure_caught":
+                found["caught failures"] += 1
+            case "wait_started" if event.payload["kind"] == CODE.name:
+                found["waits for code"] += 1
             case _:
                 pass
     for approval in data.approvals:
+        found["questions"] += approval.kind == QUESTION.name
         found["approvals decided"] += approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED)
         found["approvals expired"] += approval.status is ApprovalStatus.EXPIRED
 

@@ -12,7 +12,7 @@ class Report:
 
     faults: everything that is wrong, one line each. notes: what was left out, and why.
     done: what was done to workers, connections and jobs, by name. jobs: how many ended in each status. found: what the logs
-    hold: attempts, attempts cut off, events, steps, tool calls, approvals decided.
+    hold: attempts, attempts cut off, events, steps, tool calls, approvals decided, ...
     """
 
     seed: int

@@ -12,12 +12,11 @@ from random import Random
 from typing import Literal, TypeVar
 
 from perdure.chaos.jobs import MANY_RETRIES, Answer, Failing, Op, OpList
+from perdure.chaos.worker_config import LEASE
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.context.options import OnUnknown
 
-LEASE = 1.0
-"""Seconds: the shortest there is, so that jobs of a killed worker are taken over soon."""
 HOUR = 3600.0
 SKEWS = (0.0, HOUR, 0.0, -HOUR)
 """By how many seconds the clocks of the workers in each slot are wrong."""
@@ -39,14 +38,15 @@ T = TypeVar("T")
 class Lifetime:
     """How long one worker runs, and how it ends.
 
-    seconds: from when it is ready (from its fork, where `early`). end: `kill` is SIGKILL, `stop` SIGSTOP for `pause`
-    seconds and then SIGCONT and SIGKILL, `freeze` SIGSTOP and then SIGKILL without waking, `term` SIGTERM, `term2` another
-    one soon after it.
+    seconds: from when it is ready (from its fork, where `early`). long: so many seconds, also on a busy machine.
+    end: `kill` is SIGKILL, `stop` SIGSTOP for `pause` seconds and then SIGCONT and SIGKILL, `freeze` SIGSTOP and then SIGKILL
+    without waking, `term` SIGTERM, `term2` another one soon after it.
     """
 
     seconds: float
     end: End
     early: bool = False
+    long: bool = False
     pause: float = 0.0
     concurrency: int = 10
 
@@ -66,9 +66,12 @@ def lifetimes(seed: int, slot: int) -> Iterator[Lifetime]:
     while True:
         early = rng.random() < 0.08
         seconds = rng.uniform(0.0, 0.06) if early else rng.choice((rng.uniform(0.02, 0.2), rng.uniform(0.05, 0.5)))
+        long = not early and rng.random() < 0.04
+        if long:
+            seconds = rng.uniform(1.5, 3.0)
         end = _one_of(rng, END_WEIGHTS)
         pause = rng.choice((rng.uniform(0.2, 0.8), rng.uniform(1.2, 2.5), rng.uniform(1.4, 2.5)))
-        yield Lifetime(seconds, end, early, pause * LEASE, rng.choice((2, 10)))
+        yield Lifetime(seconds, end, early, long, pause * LEASE, rng.choice((2, 10)))
 
 
 def injected_faults(seed: int) -> Iterator[InjectedFault]:
@@ -107,19 +110,22 @@ def request(seed: int, number: int) -> Request:
             ops = [_op(rng, f"op{n}", _PLAIN) for n in range(rng.randint(1, 4))]
             return Request("chaos.plain", OpList(ops), options)
         case 3 | 4:
-            ops = [_op(rng, f"op{n}", (*_BUSY, "hang", "hang")) for n in range(rng.randint(1, 4))]
+            ops = [_op(rng, f"op{n}", (*_BUSY, *_HANGING)) for n in range(rng.randint(1, 4))]
             return Request("chaos.timed", OpList(ops), options)
         case _:
-            ops = [_op(rng, f"op{n}", (*_BUSY, *_WAITING)) for n in range(rng.randint(1, 7))]
+            ops = [_op(rng, f"op{n}", (*_BUSY, *_WAITING, *_HARMFUL, *_CHANGING)) for n in range(rng.randint(1, 7))]
             return Request("chaos.ops", OpList(ops), options)
 
 
 _PLAIN = ("step", "step", "thread", "tool", "sleep")
 _BUSY = (
     "step", "step", "step", "thread", "thread", "both", "both", "flaky", "tool", "tool", "tool", "checkpoint", "usage",
-    "emit", "progress", "error",
+    "emit", "progress", "error", "caught step", "caught tool", "caught tool", "lost",
 )  # fmt: skip
 _WAITING = ("sleep", "sleep", "approve", "approve", "snooze")
+_HANGING = ("hang", "hang", "deaf", "stuck")
+_HARMFUL = ("block", "exit")
+_CHANGING = ("changed", "added", "renamed")
 
 
 def _op(rng: Random, name: str, kinds: tuple[str, ...]) -> Op:
@@ -127,8 +133,12 @@ def _op(rng: Random, name: str, kinds: tuple[str, ...]) -> Op:
     match rng.choice(kinds):
         case "tool":
             return Op("tool", name, brief, on_unknown=_one_of(rng, ON_UNKNOWN))
-        case "sleep":
-            return Op("sleep", name, rng.choice((0.02, 0.3, 0.8)))
+        case "caught tool":
+            return Op("caught tool", name, brief, known=rng.random() < 0.5, on_unknown=_one_of(rng, ON_UNKNOWN))
+        case "lost":
+            return Op("lost", name, brief, on_unknown=_one_of(rng, {"ask": 5, "retry": 1, "fail": 1}))
+        case "sleep" | "renamed" as what:
+            return Op(what, name, rng.choice((0.02, 0.3, 0.8)))
         case "approve":
             answer, on_deny, on_expiry = _one_of(rng, ANSWER_WEIGHTS), _one_of(rng, ON_DENY), _one_of(rng, ON_EXPIRY)
             return Op("approve", name, rng.uniform(0.1, 1), answer=answer, on_deny=on_deny, on_expiry=on_expiry)

@@ -15,9 +15,10 @@ from structlog.typing import EventDict
 
 from perdure.app import App, run
 from perdure.chaos.fork_server import Say
-from perdure.chaos.jobs import QUEUE, Failing, OpList, make_app
-from perdure.chaos.worker_config import CHORES, DRAIN, LINGER, LOST, WorkerConfig
-from perdure.model.errors import StoreUnreachable
+from perdure.chaos.handlers import make_app
+from perdure.chaos.jobs import QUEUE, Failing, OpList
+from perdure.chaos.worker_config import CHORES, DRAIN, GRACE, LINGER, LOST, TOO_MANY_HUNG, WorkerConfig
+from perdure.model.errors import StoreUnreachable, TooManyHung
 from perdure.runtime import codec
 
 LEASE_LOST = ("lease lost", "the lease was lost before the end was written")
@@ -34,7 +35,7 @@ def prepare() -> None:
 
 
 def run_worker(text: str, say: Say) -> None:
-    """Work until SIGTERM; sends `ready` when it begins."""
+    """Work until SIGTERM, or until too many calls hang; sends `ready` when it begins."""
     config = WorkerConfig.read(text)
 
     def report_lost_leases(logger: Any, method: str, event: EventDict) -> EventDict:
@@ -53,11 +54,14 @@ def run_worker(text: str, say: Say) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    run(_work(config, say))
+    try:
+        run(_work(config, say))
+    except TooManyHung:
+        sys.exit(TOO_MANY_HUNG)
 
 
 async def _work(config: WorkerConfig, say: Say) -> None:
-    app = make_app(config.url, config.tenant, Path(config.directory))
+    app = make_app(config.url, config.tenant, Path(config.directory), config.generation)
     try:
         await _open(app)
         say("ready")
@@ -67,6 +71,7 @@ async def _work(config: WorkerConfig, say: Say) -> None:
             lease=config.lease,
             linger=LINGER,
             drain_timeout=DRAIN,
+            grace=GRACE,
             chores=CHORES,
         )
     finally:

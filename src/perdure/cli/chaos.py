@@ -195,9 +195,12 @@ def _facts(report: Report, plan: Plan) -> dict[str, Any]:
 
 DONE = (
     "workers", "kills", "stops", "leases lost", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels",
-    "made due", "refused", "checks",
+    "made due", "refused", "checks", "deploys", "ended by jobs", "worn out", "forks",
 )  # fmt: skip
-FOUND = ("attempts", "taken over", "steps", "tool calls", "approvals decided", "approvals expired", "events")
+FOUND = (
+    "attempts", "taken over", "steps", "tool calls", "caught failures", "waits for code", "approvals decided",
+    "approvals expired", "questions", "events",
+)  # fmt: skip
 
 
 def page(report: Report, plan: Plan) -> Text:
@@ -219,11 +222,15 @@ def page(report: Report, plan: Plan) -> Text:
         "terms": f"{done['terms']} by SIGTERM",
         "drops": f"{_drops(report)}: {dropped}",
         "restarts": f"{done['restarts']} of the server",
-        "by people": f"{done['cancels']} jobs cancelled, {done['made due']} made due; {done['refused']} calls failed",
+        "by jobs": f"{done['ended by jobs']} workers ended by a job, {done['worn out']} by calls that hang",
+        "deploys": f"{done['deploys']}; {found['waits for code']} times the code did not fit a job",
+        "by people": f"{done['cancels']} jobs cancelled, {done['made due']} made due, {done['forks']} forked; "
+        f"{done['refused']} calls failed",
         "jobs": f"{sum(report.jobs.values())}: {statuses}",
         "attempts": f"{found['attempts']}, {found['taken over']} of them cut off and taken over",
-        "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls",
-        "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired",
+        "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls, {found['caught failures']} failures caught",
+        "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired; "
+        f"{found['questions']} asked about tools",
         "events": f"{found['events']}",
         "checks": f"{done['checks']} by fsck during the run, and a complete one at the end",
         "faults": f"{len(report.faults)}",
