@@ -9,6 +9,7 @@ import pytest
 
 from perdure.store.open import open_store
 from tests.postgres_server import PostgresServer, run_apart
+from tests.tools import clis
 
 numbers = itertools.count(1)
 
@@ -70,3 +71,9 @@ def store_url(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], s
 def file_store_url(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], str]) -> str:
     """As store_url, but only the kinds that several processes can share."""
     return fresh_store_url(request.param)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what could not be tested on this machine."""
+    if clis.npm() is None:
+        terminalreporter.write_line(clis.NO_NPM, red=True, bold=True)

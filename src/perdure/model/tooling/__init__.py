@@ -2,7 +2,7 @@
 
 from perdure.model.tooling.account import Account, SecretReference, reference_of
 from perdure.model.tooling.paths import check_path, check_pattern, matches
-from perdure.model.tooling.run import Captured, CliRun, RunClass, Sandbox, Usage
+from perdure.model.tooling.run import Captured, CliRun, RunClass, RunStart, Sandbox, Usage
 from perdure.model.tooling.task import AUTO, TaskSpec
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Captured",
     "CliRun",
     "RunClass",
+    "RunStart",
     "Sandbox",
     "SecretReference",
     "TaskSpec",

@@ -11,7 +11,6 @@ MAX_PATH_BYTES = 1024
 MAX_PART_BYTES = 255
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_WILD = re.compile(r"[*?\[]")
 
 
 def check_path(path: object, what: str = "a file") -> str:
@@ -44,11 +43,6 @@ def check_pattern(pattern: object) -> str:
         if "[" in re.sub(r"\[!?\]?[^\]]+\]", "", part):
             raise InvalidOutputSpec(f"output_spec has {pattern!r}, whose bracket is not closed", hint="write [ab]")
     return pattern
-
-
-def is_pattern(text: str) -> bool:
-    """Whether a checked entry of output_spec is a pattern, and no plain path."""
-    return _WILD.search(text) is not None
 
 
 def matches(pattern: str, path: str) -> bool:

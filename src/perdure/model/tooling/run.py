@@ -71,13 +71,29 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStart:
+    """What is about to be started. args: without secrets, and without the prompt. dangerous: the dangerous flags among them.
+    writable: folders that the run may write to. ports: TCP ports it may connect to; None = it is not restricted."""
+
+    tool: str
+    version: str
+    args: tuple[str, ...]
+    sandbox: Sandbox
+    dangerous: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    ports: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CliRun:
     """What came of one run.
 
     outcome: its class. detail: one word that says more. exit_code: negative = ended by that signal; None = it did not start.
     session_id: to continue it. final_text: the answer. retry_after: seconds until the CLI said that it may be called again, None
     where it did not say. message: one line for people, the CLI's own words where it gave some. seconds: how long it ran.
-    permission_denials: tool calls that the CLI refused. cpu_seconds, max_rss_bytes: of the whole tree of processes.
+    permission_denials: tool calls that the CLI refused. ended_early: perdure ended it because of its own warnings.
+    credential_changed: it wrote to its copy of the credential. survivors: processes that could not be killed.
+    cpu_seconds, max_rss_bytes: of the whole tree of processes.
     """
 
     outcome: RunClass
@@ -89,6 +105,9 @@ class CliRun:
     usage: Usage = field(default_factory=Usage)
     retry_after: float | None = None
     permission_denials: int = 0
+    ended_early: bool = False
+    credential_changed: bool = False
+    survivors: int = 0
     missing_files: tuple[str, ...] = ()
     stdout: Captured = field(default_factory=Captured)
     stderr: Captured = field(default_factory=Captured)

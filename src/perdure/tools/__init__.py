@@ -1,0 +1,20 @@
+"""Coding CLIs: one real program, run once in a workspace of its own, and what came of it. No store is needed here."""
+
+from perdure.tools.outputs import OutputFile, find_outputs, missing_outputs, open_output, write_input
+from perdure.tools.registry import ADAPTERS, adapter_of, check_task
+from perdure.tools.run import run_cli
+from perdure.tools.settings import CliSettings, Limits
+
+__all__ = [
+    "ADAPTERS",
+    "CliSettings",
+    "Limits",
+    "OutputFile",
+    "adapter_of",
+    "check_task",
+    "find_outputs",
+    "missing_outputs",
+    "open_output",
+    "run_cli",
+    "write_input",
+]

@@ -1,0 +1,1 @@
+"""Coding CLIs: the real programs, against an API on this machine."""

@@ -1,0 +1,112 @@
+"""A run of a real CLI against the API of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.model.tooling import Account, CliRun, RunStart, TaskSpec
+from perdure.tools import ADAPTERS, CliSettings, run_cli
+from tests.tools import clis
+from tests.tools.api import Api
+
+KEY = "sk-perdure-test-0123456789"
+VARIABLES = {
+    "codex": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "/v1"),
+    "claude": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ""),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", ""),
+}
+MODELS = {"codex": "gpt-5", "claude": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Api]:
+    with Api() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder with the real CLIs."""
+    if clis.npm() is None:
+        pytest.skip(clis.NO_NPM)
+    return clis.installed()
+
+
+def account(tool: str, url: str, **changes: Any) -> Account:
+    """An account whose key is in a variable of the worker and whose API is at `url`."""
+    key, base, suffix = VARIABLES[tool]
+    env = {key: "env:TEST_KEY", base: url + suffix}
+    return Account(**{"id": f"{tool}-test", "tool": tool, "env": env, **changes})
+
+
+@dataclass
+class Bench:
+    """Runs tools in fresh folders. After a run: output (what came, by stream), starts, and how long it took."""
+
+    folder: Path
+    settings: CliSettings
+    output: dict[str, bytearray] = field(default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()})
+    starts: list[RunStart] = field(default_factory=list)
+    took: float = 0.0
+    adapters: Mapping[str, Any] = field(default_factory=lambda: ADAPTERS)
+
+    @property
+    def workspace(self) -> Path:
+        """Where the tool works."""
+        return self.folder / "workspace"
+
+    @property
+    def home(self) -> Path:
+        """Its HOME."""
+        return self.folder / "home"
+
+    async def run(self, task: TaskSpec, under: Account, environ: Mapping[str, str] | None = None) -> CliRun:
+        """Run it."""
+
+        async def on_output(stream: str, data: bytes) -> None:
+            self.output[stream] += data
+
+        async def on_start(start: RunStart) -> None:
+            self.starts.append(start)
+
+        for path in (self.workspace, self.home):
+            path.mkdir(exist_ok=True)
+        began = time.monotonic()
+        try:
+            return await run_cli(
+                task,
+                under,
+                workspace=self.workspace,
+                home=self.home,
+                settings=self.settings,
+                adapters=self.adapters,
+                environ={"TEST_KEY": KEY} if environ is None else environ,
+                on_output=on_output,
+                on_start=on_start,
+            )
+        finally:
+            self.took = time.monotonic() - began
+
+
+@pytest.fixture
+def bench(tmp_path: Path, programs: Path) -> Bench:
+    """For real CLIs, which repeat nothing by themselves and wait 5 seconds for their API."""
+    return Bench(tmp_path, CliSettings(path=f"{programs}:/usr/bin:/bin", retries=0, idle_timeout=5.0))
+
+
+def task(tool: str, **changes: Any) -> TaskSpec:
+    """A task that is to write results.txt."""
+    fields = {
+        "prompt": "Write results.txt",
+        "model": MODELS.get(tool),
+        "output_spec": ("results.txt",),
+        "timeout": 30.0,
+        "kill_after": 1.0,
+    }
+    return TaskSpec(**{"tool": tool, **fields, **changes})
