@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from uuid import UUID
 
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings
-from perdure.model.errors import ConfigError, InvalidInput, PerdureError
+from perdure.model.errors import ConfigError, InvalidInput, PerdureError, StoreUnreachable
 from perdure.model.jobs import Job
 from perdure.observe.setup import Observability
 from perdure.runtime.client.backend import Backend
@@ -84,6 +85,16 @@ class DatabaseBackend(AppBackend):
         stores = self._here()
         async with stores.opening:
             return await (await self._connected(stores)).schema.schema_status()
+
+    async def backup(self, file: str, *, overwrite: bool) -> int:
+        """See `Backend.backup`."""
+        stores = self._here()
+        path = self._settings()["database_url"].strip().removeprefix("sqlite:///")
+        if ":" not in path and not os.path.exists(path):  # noqa: ASYNC240, PTH110  a look, and pathlib is slow to load
+            raise StoreUnreachable(f"there is no database at {path}", hint="check the URL with perdure config ls")
+        async with stores.opening:
+            store = await self._connected(stores, allow_other_tables=True)
+        return await store.schema.backup(file, overwrite=overwrite)
 
     async def migrate(self) -> list[Migration]:
         """See `Backend.migrate`."""

@@ -43,6 +43,7 @@ VERBS: dict[str, str] = {
     "worker drain --all": "workers.drain",
     "db status": "database.status",
     "db migrate": "database.migrate",
+    "db backup copy.db": "database.backup",
     "db prune --older-than 1d --dry-run": "database.prune",
     "fsck": "database.fsck",
     "doctor": "database.diagnose",

@@ -12,6 +12,7 @@ import pytest
 
 from perdure import App, JobContext
 from perdure.model.states import Status
+from perdure.sync import Client
 from tests.postgres_server import PostgresServer, find_binaries
 
 numbers = itertools.count(1)
@@ -68,7 +69,13 @@ def by_vacuum(source: Path, target: Path) -> None:
         old.execute("vacuum into ?", (str(target),))
 
 
-@pytest.mark.parametrize("copy", [by_backup, by_vacuum], ids=["backup", "vacuum"])
+def by_perdure(source: Path, target: Path) -> None:
+    """As `perdure db backup` does it."""
+    with Client(f"sqlite:///{source}") as client:
+        assert client.database.backup(target) == target.stat().st_size
+
+
+@pytest.mark.parametrize("copy", [by_perdure, by_backup, by_vacuum], ids=["perdure", "backup", "vacuum"])
 async def test_a_copy_of_sqlite(tmp_path: Path, copy: object) -> None:
     source, target = tmp_path / "perdure.db", tmp_path / "copy.db"
     async with notebook(f"sqlite:///{source}", []) as app:

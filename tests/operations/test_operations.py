@@ -262,6 +262,7 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("workers.stop", NoWorker, lambda a, c: workers.stop_worker(c)),
     ("workers.stop", errors.WorkerNotFound, lambda a, c: workers.stop_worker(c, "w-0000000000")),
     ("workers.drain", errors.InvalidInput, lambda a, c: workers.drain_worker(c, "w-0000000000", all=True)),
+    ("database.backup", errors.InvalidInput, lambda a, c: database.backup_database(c, "/")),
     ("database.prune", errors.InvalidInput, lambda a, c: database.prune_jobs(c, older_than=0, status=("running",))),
 ]
 """An operation, an error it raises, and a call that raises it."""

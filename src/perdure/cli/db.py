@@ -11,7 +11,7 @@ from perdure.cli import inputs
 from perdure.cli.context import Cli
 from perdure.cli.db_views import Progress, jobs, sizes_json, sizes_page
 from perdure.cli.errors import Exit
-from perdure.cli.format import duration, span
+from perdure.cli.format import duration, one_line, span
 from perdure.cli.options import command, group
 from perdure.cli.usage_error import Usage
 from perdure.config import BY_NAME, shown
@@ -20,13 +20,14 @@ from perdure.model.states import Status, parse_status
 from perdure.operations.database import (
     SchemaFit,
     SchemaMigration,
+    backup_database,
     database_status,
     migrate_database,
     prune_jobs,
     schema_script,
 )
 
-app = group("Migrate, inspect and prune the database.", "perdure db status")
+app = group("Migrate, inspect, copy and prune the database.", "perdure db status")
 
 
 @command(app, "status", example="perdure db status --db postgresql://localhost/jobs")
@@ -111,6 +112,28 @@ def _dump(cli: Cli, url: str) -> None:
         cli.out.rows(rows, [], id=lambda r: r["number"], plain=dict)
         return
     print(script.sql)
+
+
+@command(
+    app,
+    "backup",
+    example="perdure db backup perdure-monday.db\nperdure db backup --overwrite /var/backups/perdure.db",
+)
+async def backup(
+    cli: Cli,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The copy: one file, which only you may read")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it is there")] = False,
+) -> None:
+    """Copy a SQLite database, as it is at one moment, while workers run. For PostgreSQL it says how pg_dump does it.
+
+    The copy is complete and synced once it has its name. To check it: `perdure fsck --db sqlite:///FILE`.
+    """
+    if not file.strip():
+        raise Usage("FILE is empty")
+    async with cli.unopened() as client:
+        size = await backup_database(client, file, overwrite=overwrite)
+    facts = {"file": file, "bytes": size}
+    cli.out.one(facts, lambda: Text(f"wrote {one_line(file)}, {size:,} bytes"), id=facts["file"], plain=dict)
 
 
 @command(

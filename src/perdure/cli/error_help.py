@@ -14,7 +14,7 @@ ADVICE: dict[str, str] = {
     "worker starts.",
     "store-unreachable": "Check that the database runs and that the URL and the rights are right. Trying again may help.",
     "file-replaced": "Restart the processes that have the database open, then run `perdure fsck`. Stop every process before "
-    "you move, restore or delete the file, and copy it with the `.backup` of the sqlite3 shell, never with `cp`.",
+    "you move, restore or delete the file, and copy it with `perdure db backup`, never with `cp`.",
     "schema-missing": "Run `perdure db migrate`.",
     "foreign-database": "Name perdure's own database. To add its tables to yours in a SQLite file: `perdure db migrate` or "
     "`App(..., migrate=True)`, where no name is in the way. On PostgreSQL rename the schema: "

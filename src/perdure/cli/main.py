@@ -42,7 +42,7 @@ class Root(LazyGroup):
         "jobs": ("perdure.cli.jobs", "Start, read and control jobs"),
         "approvals": ("perdure.cli.approvals", "Read and decide approvals"),
         "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),
-        "db": ("perdure.cli.db", "Migrate, inspect and prune the database"),
+        "db": ("perdure.cli.db", "Migrate, inspect, copy and prune the database"),
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),
         "fsck": ("perdure.cli.fsck", "Check that every job fits its log, and repair what is safe"),
         "doctor": ("perdure.cli.doctor", "Check the installation, the database, workers and stuck jobs"),

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import InvalidInput, StoreError
 from perdure.model.retention import StoreSizes
 from perdure.model.timing import Duration
 from perdure.operations.registry import Role, operation
@@ -82,6 +82,12 @@ async def migrate_database(client: Client) -> Migrated:
     applied = await client.database.migrate()
     version = (await client.database.schema_status()).current
     return Migrated(tuple(SchemaMigration(m.number, m.name, m.checksum, m.applied_at) for m in applied), version)
+
+
+@operation("database.backup", role=Role.ADMIN, errors=(InvalidInput, StoreError))
+async def backup_database(client: Client, file: str, *, overwrite: bool = False) -> int:
+    """Copy a SQLite database to another file on the machine of the client, while workers run; return how many bytes it has."""
+    return await client.database.backup(file, overwrite=overwrite)
 
 
 @operation("database.prune", role=Role.ADMIN, errors=(InvalidInput,))

@@ -43,6 +43,10 @@ class Database:
         """See `Database.blocked_by`."""
         return self._background.run(self._database.blocked_by())
 
+    def backup(self, file: str | PathLike[str], *, overwrite: bool = False) -> int:
+        """See `Database.backup`."""
+        return self._background.run(self._database.backup(file, overwrite=overwrite))
+
     def fsck(self, *, fix: bool = False) -> Iterator[Finding]:
         """See `Database.fsck`."""
         return self._background.iterate(self._database.fsck(fix=fix))

@@ -79,6 +79,10 @@ class MemoryBackend(AppBackend):
         """See `Backend.schema_status`."""
         return await (await self.open()).schema.schema_status()
 
+    async def backup(self, file: str, *, overwrite: bool) -> int:
+        """See `Backend.backup`."""
+        return await (await self.open()).schema.backup(file, overwrite=overwrite)
+
     async def migrate(self) -> list[Migration]:
         """See `Backend.migrate`."""
         return await (await self.open()).schema.migrate()

@@ -28,6 +28,10 @@ class Backend(Protocol):
         """See `Database.schema_status`."""
         ...
 
+    async def backup(self, file: str, *, overwrite: bool) -> int:
+        """See `Database.backup`."""
+        ...
+
     async def migrate(self) -> list[Migration]:
         """See `Database.migrate`."""
         ...
@@ -70,6 +74,10 @@ class OpenStore:
     async def schema_status(self) -> SchemaStatus:
         """See `Backend.schema_status`."""
         return await (await self.open()).schema.schema_status()
+
+    async def backup(self, file: str, *, overwrite: bool) -> int:
+        """See `Backend.backup`."""
+        return await (await self.open()).schema.backup(file, overwrite=overwrite)
 
     async def migrate(self) -> list[Migration]:
         """See `Backend.migrate`."""

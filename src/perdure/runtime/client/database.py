@@ -57,6 +57,15 @@ class Database(ClientPart):
         """
         return await (await self._store()).checks.blocked_by()
 
+    async def backup(self, file: str | PathLike[str], *, overwrite: bool = False) -> int:
+        """Copy a SQLite database to another file, as it is at one moment, while workers run; return how many bytes it has.
+
+        Its schema may also be older or newer than this perdure's. The copy has mode 0600, and is there when it is complete and
+        synced. overwrite: replace a file that is there. Raises InvalidInput for a file that exists, or is the database itself,
+        and for PostgreSQL, where pg_dump makes backups; StoreError if the copy cannot be written; MalformedUrl, StoreUnreachable.
+        """
+        return await self._scope.holder.backend.backup(fspath(file), overwrite=overwrite)
+
     def fsck(self, *, fix: bool = False) -> Fsck:
         """Check that every job fits its log, that no row is missing or left over, and that the schema is whole:
         `async for finding in app.database.fsck()`. A database without damage gives only notes (`finding.note`).

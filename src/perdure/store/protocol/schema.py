@@ -58,6 +58,15 @@ class SchemaStore(Protocol):
         """Tables and views that are not perdure's; on PostgreSQL with their schemas, without those of extensions."""
         ...
 
+    async def backup(self, file: str, *, overwrite: bool) -> int:
+        """Copy a SQLite database to another file, as it is at one moment, while others write to it; return how many bytes it has.
+
+        The copy has mode 0600 and appears when it is complete and synced. overwrite: replace a file that is there.
+        Raises `InvalidInput` for a file that exists or is the database itself, and for other stores; `StoreError` if it cannot be
+        written.
+        """
+        ...
+
     async def kinds(self) -> list[str]:
         """Every kind of job in the database, of all tenants, in any order. It costs an index lookup for each kind, however many
         jobs there are."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perdure.model.errors import MigrationChanged
+from perdure.model.errors import InvalidInput, MigrationChanged
+from perdure.model.urls import has_secret
 from perdure.store.errors import check_schema_version, foreign_schema
 from perdure.store.postgres.engine.connections import COMMON, Connection, close_quietly, connect
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
@@ -82,6 +84,16 @@ class PostgresSchema:
     async def other_tables(self) -> list[str]:
         """See `protocol.SchemaStore.other_tables`."""
         return [row["name"] for row in await self._database.rows("other_tables", known=known_tables())]
+
+    async def backup(self, file: str, *, overwrite: bool) -> int:  # noqa: ARG002  it only says how to do it
+        """See `protocol.SchemaStore.backup`."""
+        url = '"$PERDURE_DATABASE_URL"'  # not for the screen
+        if not has_secret(self._url):
+            url = shlex.quote("postgresql://" + self._url.strip().partition("://")[2])
+        raise InvalidInput(
+            "a PostgreSQL database is not copied by perdure, but by pg_dump; workers may run meanwhile",
+            hint=f"pg_dump --format=custom --schema=perdure --file={shlex.quote(file)} {url}",
+        )
 
     async def kinds(self) -> list[str]:
         """See `protocol.SchemaStore.kinds`."""

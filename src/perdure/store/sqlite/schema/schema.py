@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from perdure.model.errors import MigrationChanged, StoreError
+from perdure.model.errors import InvalidInput, MigrationChanged, StoreError
 from perdure.store.errors import check_schema_version, foreign_file
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.connection import savepoint
+from perdure.store.sqlite.engine.driver_errors import translated
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.schema.backup import back_up
 from perdure.store.sqlite.schema.schema_check import names_of_ours
 from perdure.store.statements import load_migrations
 
@@ -152,6 +155,16 @@ class SqliteSchema:
             return [name for name in _tables(things) if name not in ours]
 
         return await self._engine.read(read)
+
+    async def backup(self, file: str, *, overwrite: bool) -> int:
+        """See `protocol.SchemaStore.backup`."""
+        source = self._engine.path
+        if source is None:
+            raise InvalidInput("a database in memory ends with its process: it has no backup")
+        try:
+            return await asyncio.to_thread(back_up, source, file, overwrite=overwrite)
+        except sqlite3.Error as error:
+            raise translated(error, source) from error
 
     async def kinds(self) -> list[str]:
         """See `protocol.SchemaStore.kinds`."""
