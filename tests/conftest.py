@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from perdure.store.open import open_store
+from tests.pgbouncer_server import PgBouncer, PgBouncerUnavailableError
 from tests.postgres_server import PostgresServer, run_apart
 from tests.tools import clis
 
+NO_PGBOUNCER = "no PgBouncer"
 numbers = itertools.count(1)
 
 
@@ -27,6 +29,17 @@ def postgres() -> Iterator[PostgresServer]:
     """The PostgreSQL server of this session; it starts when the first test asks for it."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: PostgresServer, pytestconfig: pytest.Config) -> Iterator[PgBouncer]:
+    """The PgBouncer of this session, in transaction mode; without one the test is skipped, and the summary says so."""
+    try:
+        pooler = PgBouncer(postgres.url(), pytestconfig.cache.mkdir("pgbouncer"))
+    except PgBouncerUnavailableError as error:
+        pytest.skip(f"{NO_PGBOUNCER}: {error}")
+    with pooler:
+        yield pooler
 
 
 @pytest.fixture(scope="session")
@@ -77,3 +90,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what could not be tested on this machine."""
     if clis.npm() is None:
         terminalreporter.write_line(clis.NO_NPM, red=True, bold=True)
+    if skipped := [r for r in terminalreporter.getreports("skipped") if NO_PGBOUNCER in str(r.longrepr)]:
+        why = f"NOT TESTED: {len(skipped)} tests need PgBouncer: {skipped[0].longrepr[-1]}"
+        terminalreporter.write_line(why, red=True, bold=True)

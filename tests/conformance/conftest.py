@@ -10,6 +10,26 @@ from perdure.store.protocol import Store
 from tests.conformance.sql_shell import Shell, open_shell
 from tests.postgres_server import PostgresServer
 
+THROUGH_PGBOUNCER = frozenset(
+    [
+        "test_approvals",
+        "test_cancel",
+        "test_claim",
+        "test_concurrent_calls",
+        "test_effects",
+        "test_enqueue",
+        "test_enqueue_recorded",
+        "test_follow",
+        "test_leases",
+        "test_outcomes",
+        "test_retention",
+        "test_situation",
+        "test_wait_answers",
+        "test_workers",
+    ]
+)
+"""The modules whose tests of `store` are also run through PgBouncer."""
+
 tenants = itertools.count(1)
 
 
@@ -21,11 +41,28 @@ def shared_postgres_url(postgres: PostgresServer, postgres_template: str) -> Ite
     postgres.drop_database(name)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is not run through PgBouncer."""
+    items[:] = [item for item in items if not _is_left_out(item)]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    of_case = getattr(item, "callspec", None)
+    return (
+        of_case is not None and of_case.params.get("store") == "pgbouncer" and item.path.stem not in THROUGH_PGBOUNCER
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "pgbouncer"])
 async def store(request: pytest.FixtureRequest, fresh_store_url: Callable[[str], str]) -> AsyncIterator[Store]:
-    """A store in which nothing happened yet: a fresh database, or for PostgreSQL a tenant of its own in the shared one."""
-    if request.param == "postgres":
+    """A store in which nothing happened yet: a fresh database, or for PostgreSQL a tenant of its own in the shared one.
+
+    `pgbouncer` is PostgreSQL through a pooler in transaction mode, for the modules of THROUGH_PGBOUNCER.
+    """
+    if request.param in ("postgres", "pgbouncer"):
         url = request.getfixturevalue("shared_postgres_url")
+        if request.param == "pgbouncer":
+            url = request.getfixturevalue("pgbouncer").url(url)
         store = await open_store(url, tenant=f"tenant-{next(tenants)}")
     else:
         store = await open_store(fresh_store_url(request.param))

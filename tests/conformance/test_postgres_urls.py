@@ -134,7 +134,8 @@ async def test_a_parameter_that_no_server_knows_is_named(fresh_store_url: Callab
     assert "a parameter of the URL" in str(caught.value.hint)
 
 
-async def test_a_pooler_that_refuses_settings_is_named() -> None:
+@pytest.mark.parametrize("asked", ["?pgbouncer=false", "?pgbouncer=true&options=-cjit%3Doff", ""])
+async def test_a_pooler_that_refuses_settings_is_named(asked: str) -> None:
     """PgBouncer answers a startup parameter that it does not know like this."""
 
     async def pooler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,9 +152,14 @@ async def test_a_pooler_that_refuses_settings_is_named() -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         with pytest.raises(StoreUnreachable, match="behind a pooler such as PgBouncer") as caught:
-            await open_store(f"postgresql://shop:secret@127.0.0.1:{port}/shop")
+            await open_store(f"postgresql://shop:secret@127.0.0.1:{port}/shop{asked}")
     finally:
         server.close()
     assert "unsupported startup parameter" in str(caught.value)
-    assert "the database itself" in str(caught.value.hint)
+    assert "pgbouncer=true" in str(caught.value.hint)
     assert "secret" not in str(caught.value)
+
+
+def test_pgbouncer_is_true_or_false() -> None:
+    with pytest.raises(MalformedUrl, match="pgbouncer"):
+        read_url("postgresql://shop@db/shop?pgbouncer=transaction")

@@ -169,18 +169,24 @@ def add_migration_kill_points() -> None:
 
     sqlite_schema.SqliteSchema._migrate_once = migrate_once  # type: ignore[method-assign]
     apply = postgres_schema.PostgresSchema._apply
+    apply_next = postgres_schema.PostgresSchema._apply_next
 
-    async def slow_apply(self: Any, connection: Any, migration: Migration) -> Migration:
+    async def slow_apply(self: Any, tx: Any, migration: Migration) -> Migration:
         if _config.kill_at == f"inside migration {migration.number}":
             slow = replace(migration, sql=f"{migration.sql};\nselect pg_sleep(1)")
-            write = asyncio.ensure_future(apply(self, connection, slow))
+            write = asyncio.ensure_future(apply(self, tx, slow))
             await asyncio.wait({write}, timeout=0.5)
             kill_self()
-        applied = await apply(self, connection, migration)
-        at_point(f"after migration {migration.number}")
+        return await apply(self, tx, migration)
+
+    async def apply_next_then_point(self: Any, connection: Any) -> Migration | None:
+        applied = await apply_next(self, connection)
+        if applied is not None:
+            at_point(f"after migration {applied.number}")
         return applied
 
     postgres_schema.PostgresSchema._apply = slow_apply  # type: ignore[method-assign]
+    postgres_schema.PostgresSchema._apply_next = apply_next_then_point  # type: ignore[method-assign]
 
 
 async def migrate(config: ChildConfig) -> None:

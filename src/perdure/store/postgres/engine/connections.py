@@ -7,17 +7,19 @@ are planned for the actual values.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import asyncpg
 
 from perdure.model.errors import PerdureError
-from perdure.store.group_commit.retry import Failure
 from perdure.store.postgres.engine.codec import read_time, write_time
-from perdure.store.postgres.engine.driver_errors import READ_ONLY, NotConnected, error_text, failure_of
-from perdure.store.postgres.engine.url import read_url
+from perdure.store.postgres.engine.driver_errors import NotConnected, breaks, error_text, refused_by_pooler
+from perdure.store.postgres.engine.pooler import BehindPooler, connection_class, is_through_pooler, settings_at_start
+from perdure.store.postgres.engine.statements import STATEMENTS
+from perdure.store.postgres.engine.url import Address, read_url
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -50,12 +52,13 @@ HOT = {
 }
 # Lists have optional filters: only a plan made for the actual values leaves out those that are not asked for.
 POOLED = {**COMMON, "plan_cache_mode": "force_custom_plan", "lock_timeout": "5s"}
-NOTIFYING = {**COMMON, "synchronous_commit": "off"}  # what it commits is only hints
 
 WRITE_TIMEOUT = 10.0
 """Seconds after which a hot statement without an answer counts as lost: its connection may be dead without knowing."""
 POOL_TIMEOUT = 30.0
 """The same for statements of the pool, which may have much to look through; also the longest wait for one of its places."""
+SPARE_WAIT = 0.02
+"""Seconds that a statement waits for a connection of the pool before the pool opens another one, which takes about as long."""
 
 
 async def connect(url: str, settings: Mapping[str, str], *, command_timeout: float | None = None) -> Connection:
@@ -66,12 +69,15 @@ async def connect(url: str, settings: Mapping[str, str], *, command_timeout: flo
         timeout=address.timeout,
         command_timeout=command_timeout,
         ssl=address.ssl,
-        server_settings={**settings, **address.settings},
+        **_session(address, settings, asyncpg.Connection),
     )
 
 
 async def open_pool(url: str, *, size: int) -> Pool:
-    """A pool of connections, one of them connected; raises whatever the driver raises."""
+    """A pool of connections, one of them connected; raises whatever the driver raises.
+
+    Raises BehindPooler where the settings of the session do not reach it, unless the URL says what is between.
+    """
     address = read_url(url)
     pool = await asyncpg.create_pool(
         address.dsn,
@@ -80,18 +86,38 @@ async def open_pool(url: str, *, size: int) -> Pool:
         timeout=address.timeout,
         command_timeout=POOL_TIMEOUT,
         ssl=address.ssl,
-        connection_class=_pooled_class(),
         init=_read_any_time,
-        server_settings={**POOLED, **address.settings},
+        **_session(address, POOLED, _pooled_class()),
     )
-    async with pool.acquire():
-        return pool
+    try:
+        async with pool.acquire() as connection:
+            if address.pooler is None and "plan_cache_mode" not in address.settings:
+                await connection.execute(STATEMENTS["settings_arrived"].sql)
+    except (asyncpg.DivisionByZeroError, asyncpg.ProtocolViolationError) as error:
+        pool.terminate()
+        if address.pooler is None and (isinstance(error, asyncpg.DivisionByZeroError) or refused_by_pooler(error)):
+            raise BehindPooler from error
+        raise
+    return pool
+
+
+def _session(address: Address, settings: Mapping[str, str], ordinary: type[Connection]) -> dict[str, Any]:
+    """How the driver is to make a session with these settings."""
+    settings = {**settings, **address.settings}
+    if not address.pooler:
+        return {"connection_class": ordinary, "server_settings": settings}
+    return {
+        "connection_class": connection_class(settings),
+        "server_settings": settings_at_start(settings),
+        "statement_cache_size": 0,
+    }
 
 
 async def _read_any_time(connection: AnyConnection) -> None:
-    await connection.set_type_codec(
-        "timestamptz", schema="pg_catalog", encoder=write_time, decoder=read_time, format="tuple"
-    )
+    async with connection.transaction() if is_through_pooler(connection) else nullcontext():
+        await connection.set_type_codec(
+            "timestamptz", schema="pg_catalog", encoder=write_time, decoder=read_time, format="tuple"
+        )
 
 
 def _pooled_class() -> type[Connection]:
@@ -102,12 +128,6 @@ def _pooled_class() -> type[Connection]:
             return ""
 
     return PooledConnection
-
-
-def breaks(error: BaseException) -> bool:
-    """Whether a connection is of no more use after this: it is lost, or takes no writes, or the caller was cancelled in the
-    middle of a statement, so that the outcome is unknown."""
-    return not isinstance(error, Exception) or isinstance(error, READ_ONLY) or failure_of(error) is Failure.LOST
 
 
 @asynccontextmanager
@@ -127,8 +147,12 @@ async def transaction(
 
 
 @asynccontextmanager
-async def borrowed(pool: Pool) -> AsyncIterator[AnyConnection]:
-    """A connection of the pool, closed if it breaks. Raises NotConnected if none is to be had."""
+async def borrowed(pool: Pool, *, wait: float = SPARE_WAIT) -> AsyncIterator[AnyConnection]:
+    """A connection of the pool, closed if it breaks. Raises NotConnected if none is to be had.
+
+    wait: seconds to wait for one that is in use before another one is opened.
+    """
+    await _idle_one(pool, wait)
     try:
         connection = await pool.acquire(timeout=POOL_TIMEOUT)
     except TimeoutError as error:
@@ -148,6 +172,15 @@ async def borrowed(pool: Pool) -> AsyncIterator[AnyConnection]:
         raise
     finally:
         await pool.release(connection)
+
+
+async def _idle_one(pool: Pool, wait: float) -> None:
+    """Wait, for a while, as long as the pool has connections, all in use, and would open another one."""
+    until = asyncio.get_running_loop().time() + wait
+    while not pool.get_idle_size() and 0 < pool.get_size() < pool.get_max_size():
+        if asyncio.get_running_loop().time() >= until:
+            return
+        await asyncio.sleep(0.002)
 
 
 async def close_quietly(connection: Connection) -> None:

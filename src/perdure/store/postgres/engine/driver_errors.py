@@ -76,6 +76,12 @@ def failure_of(error: Exception) -> Failure:
     return Failure.OTHER
 
 
+def breaks(error: BaseException) -> bool:
+    """Whether a connection is of no more use after this: it is lost, or takes no writes, or the caller was cancelled in the
+    middle of a statement, so that the outcome is unknown."""
+    return not isinstance(error, Exception) or isinstance(error, READ_ONLY) or failure_of(error) is Failure.LOST
+
+
 def out_of_reach(error: Exception) -> bool:
     """Whether a translated error comes from the connection: whatever is tried next will meet it too."""
     cause = error.__cause__
@@ -137,6 +143,11 @@ def _is_bad_value(error: Exception) -> bool:
     return isinstance(error, asyncpg.DataError) or state.startswith("22") or state in ("23502", "54000")
 
 
+def refused_by_pooler(error: Exception) -> bool:
+    """Whether a connection was refused for its settings, as a pooler does it: a server takes every one that perdure sends."""
+    return isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error)
+
+
 def cannot_connect(where: str, error: Exception) -> StoreUnreachable:
     """The first connection failed: says why, and what to do about it."""
     if isinstance(error, asyncpg.InvalidCatalogNameError):
@@ -149,12 +160,10 @@ def cannot_connect(where: str, error: Exception) -> StoreUnreachable:
         return StoreUnreachable(
             f"{where} has no connection left: {error}", hint="raise max_connections, or run fewer workers"
         )
-    if isinstance(
-        error, asyncpg.ProtocolViolationError
-    ):  # a server takes every setting that perdure sends; a pooler does not
+    if refused_by_pooler(error):
         return StoreUnreachable(
             f"{where} is behind a pooler such as PgBouncer, which refuses the settings of the session: {error}",
-            hint="give the URL of the database itself, not that of the pooler",
+            hint="write pgbouncer=true in the URL, and leave out settings of yours that the pooler refuses",
         )
     if isinstance(error, asyncpg.UndefinedObjectError):  # a startup parameter
         return StoreUnreachable(

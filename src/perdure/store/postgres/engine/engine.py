@@ -15,7 +15,8 @@ from perdure.store.postgres.engine.connections import Pool, open_pool
 from perdure.store.postgres.engine.database import Database
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
 from perdure.store.postgres.engine.hot_connection import HotConnection
-from perdure.store.postgres.engine.url import NOT_ONE, WRITE
+from perdure.store.postgres.engine.pooler import BehindPooler
+from perdure.store.postgres.engine.url import NOT_ONE, WRITE, through_pooler
 from perdure.store.postgres.engine.vacuum import Vacuum
 from perdure.store.postgres.hints.notifier import Notifier
 from perdure.store.postgres.jobs import enqueue
@@ -39,7 +40,7 @@ class Engine:
         self.clock: Clock = SYSTEM_CLOCK
         self.database = Database(pool)
         self.vacuum = Vacuum(self.database)
-        self.notifier = Notifier(url)
+        self.notifier = Notifier(url, pool)
         self.tx_enqueue = TxEnqueue(self.database, where)
 
         lease_keeper = HotConnection(url, lease_connection.HOT_STATEMENTS)
@@ -67,7 +68,11 @@ class Engine:
         where = "the database"
         try:
             where = where_is(url)
-            pool = await open_pool(url, size=POOL_SIZE)
+            try:
+                pool = await open_pool(url, size=POOL_SIZE)
+            except BehindPooler:
+                url = through_pooler(url)
+                pool = await open_pool(url, size=POOL_SIZE)
         except (asyncpg.ClientConfigurationError, ValueError, OverflowError) as error:
             raise MalformedUrl(NOT_ONE, hint=WRITE) from (
                 None if has_secret(url) else error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,12 +14,12 @@ from perdure.store.postgres.engine.connections import (
     HOT,
     WRITE_TIMEOUT,
     Connection,
-    breaks,
     close_quietly,
     connect,
     transaction,
 )
-from perdure.store.postgres.engine.driver_errors import NotConnected, error_text, failure_of
+from perdure.store.postgres.engine.driver_errors import NotConnected, breaks, error_text, failure_of
+from perdure.store.postgres.engine.pooler import is_through_pooler
 from perdure.store.postgres.engine.statements import STATEMENTS
 from perdure.store.rows import Row
 
@@ -42,6 +43,7 @@ class HotConnection:
         self._connection: Connection | None = None
         self._prepared: Prepared = {}
         self._backend: tuple[int, Any] | None = None
+        self._fence = secrets.randbits(62)  # in place of the backend, which a pooler does not let us know
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -129,7 +131,9 @@ class HotConnection:
                 raise NotConnected(error_text(error)) from error
             raise
         try:
-            if self._backend is not None:
+            if is_through_pooler(connection):
+                await connection.outlast(self._fence)
+            elif self._backend is not None:
                 await _end_backend(connection, self._backend)
             prepared = {name: await connection.prepare(s.sql) for name, s in self._statements.items()}
             # Also ends the implicit transaction, with its locks, that preparing leaves open.

@@ -99,12 +99,14 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Address:
     """What a URL says. dsn: the URL for the driver. timeout: seconds to connect. settings: of each session. checked: the server's
-    certificate must be valid for its name and signed by an authority that this machine trusts."""
+    certificate must be valid for its name and signed by an authority that this machine trusts. pooler: whether a pooler in
+    transaction mode is between; None: to be found out."""
 
     dsn: str
     timeout: float = CONNECT_TIMEOUT
     settings: Mapping[str, str] = field(default_factory=dict)
     checked: bool = False
+    pooler: bool | None = None
 
     @property
     def ssl(self) -> ssl.SSLContext | None:
@@ -123,6 +125,7 @@ def read_url(url: str) -> Address:
     kept: dict[str, str] = {}
     settings: dict[str, str] = {}
     timeout, checked = CONNECT_TIMEOUT, False
+    pooler: bool | None = None
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key == "ssl" and value not in ("", "true", "1"):  # as SQLAlchemy's URLs for asyncpg say it
             kept["sslmode"] = value
@@ -130,6 +133,8 @@ def read_url(url: str) -> Address:
             kept["sslmode"] = "require"
         elif key in READ_BY_DRIVER:
             kept[key] = value
+        elif key == "pgbouncer":
+            pooler = _yes_or_no(key, value)
         elif key == "connect_timeout":
             timeout = _seconds(value)
         elif key == "channel_binding" and value == "require":
@@ -155,7 +160,20 @@ def read_url(url: str) -> Address:
                 hint="write sslmode=verify-full",
             )
     parameters = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in kept.items())
-    return Address(f"postgresql://{place}" + (f"?{parameters}" if parameters else ""), timeout, settings, checked)
+    return Address(
+        f"postgresql://{place}" + (f"?{parameters}" if parameters else ""), timeout, settings, checked, pooler
+    )
+
+
+def through_pooler(url: str) -> str:
+    """The URL that says that a pooler is between."""
+    return f"{url}{'&' if '?' in url else '?'}pgbouncer=true"
+
+
+def _yes_or_no(key: str, value: str) -> bool:
+    if value not in ("true", "1", "false", "0"):
+        raise MalformedUrl(f"{key} in the database URL must be true or false")
+    return value in ("true", "1")
 
 
 def _check(key: str, value: str, allowed: frozenset[str] | None) -> None:

@@ -1,7 +1,7 @@
 """Hints across processes: NOTIFY after the commit, debounced, and LISTEN.
 
-A NOTIFY inside a transaction would serialise all commits of the database, so hints go out on a connection of their own, a few
-milliseconds late at most. They may be lost: every listener also polls.
+A NOTIFY inside a transaction would serialise all commits of the database, so hints go out in transactions of their own, a few
+milliseconds late at most. They may be lost: every listener also polls. Through a pooler hints are sent and none are received.
 """
 
 from __future__ import annotations
@@ -14,9 +14,18 @@ from typing import Any
 import structlog
 
 from perdure.store.hints import LocalHints
-from perdure.store.postgres.engine.connections import NOTIFYING, Connection, close_quietly, connect
+from perdure.store.postgres.engine.connections import (
+    COMMON,
+    AnyConnection,
+    Connection,
+    Pool,
+    borrowed,
+    close_quietly,
+    connect,
+)
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS
 from perdure.store.postgres.engine.statements import STATEMENTS
+from perdure.store.postgres.engine.url import read_url
 from perdure.store.protocol import Listener, Topic
 
 TOPICS: tuple[Topic, ...] = ("work", "news")
@@ -28,11 +37,14 @@ log = structlog.get_logger("perdure.store")
 
 
 class Notifier:
-    """Notifies the listeners of a tenant, in this process at once and in others a moment later; one connection serves all
-    tenants. Used from one event loop."""
+    """Notifies the listeners of a tenant, in this process at once and in others a moment later. One connection serves all
+    tenants; it is opened for the first listener, and until then the pool sends. Used from one event loop."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pool: Pool) -> None:
         self._url = url
+        self._pool = pool
+        self.hears_others = not read_url(url).pooler
+        """Whether listeners are woken by other processes as well."""
         self._local = LocalHints()
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
@@ -42,6 +54,7 @@ class Notifier:
         self._due: set[Topic] = set()
         self._sending: asyncio.Task[None] | None = None
         self._wanted = False
+        self._logged = False
         self._listening = False
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
@@ -62,11 +75,15 @@ class Notifier:
     @asynccontextmanager
     async def listen(self, topic: Topic, tenant_id: str) -> AsyncIterator[Listener]:
         """See `protocol.HintStore.listen`. Hints that come after the context was entered are heard."""
-        self._wanted = True
-        try:
-            await self._connected()
-        except CLIENT_LIBRARY_ERRORS as error:
-            self._lost(error)
+        if not self.hears_others and not self._logged:
+            self._logged = True
+            log.info("connected through a pooler, where LISTEN does not work: polling every second")
+        if self.hears_others:
+            self._wanted = True
+            try:
+                await self._connected()
+            except CLIENT_LIBRARY_ERRORS as error:
+                self._lost(error)
         async with self._local.listen(topic, tenant_id) as listener:
             yield listener
 
@@ -94,14 +111,14 @@ class Notifier:
             self._sending = asyncio.get_running_loop().create_task(self._send())
 
     async def _send(self) -> None:
-        statement = STATEMENTS["notify"]
         try:
             while self._due:
-                async with self._connecting:  # a listener may be about to use the connection as well
-                    connection = await self._ready()
-                    channels, payloads = zip(*self._take_due(), strict=True)
-                    values = statement.values({"channels": channels, "payloads": payloads})
-                    await connection.execute(statement.sql, *values)
+                if self._wanted:
+                    async with self._connecting:  # a listener may be about to use the connection as well
+                        await self._send_due(await self._ready())
+                else:
+                    async with borrowed(self._pool, wait=1.0) as connection:
+                        await self._send_due(connection)
         except CLIENT_LIBRARY_ERRORS as error:
             if self._connection is not None:  # it may be broken and not know it
                 self._connection.terminate()
@@ -109,6 +126,13 @@ class Notifier:
         finally:
             self._take_due()  # after an error: others find out by polling
             self._sending = None
+
+    async def _send_due(self, connection: AnyConnection) -> None:
+        statement = STATEMENTS["notify"]
+        channels, payloads = zip(*self._take_due(), strict=True)
+        await connection.fetch(
+            statement.sql, *statement.values({"channels": channels, "payloads": payloads}), timeout=5
+        )
 
     def _take_due(self) -> list[tuple[str, str]]:
         """Channel and tenant of what is to be sent now."""
@@ -131,7 +155,7 @@ class Notifier:
         if self._closed and connection is None and self._sending is None:
             raise ConnectionError("the store is closed")
         if connection is None or connection.is_closed():
-            connection = await connect(self._url, NOTIFYING, command_timeout=5)
+            connection = await connect(self._url, COMMON, command_timeout=5)
             connection.add_termination_listener(self._on_termination)
             self._connection = connection
             self._listening = False

@@ -13,8 +13,7 @@ from perdure.store.rows import approval_of, event_of, worker_of
 
 
 async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situation:
-    """See `protocol.JobStore.situation`."""
-    await tx.rows("one_snapshot")
+    """See `protocol.JobStore.situation`. The transaction is one snapshot."""
     row = await tx.row("get_job", job_id=job_id, tenant_id=tenant_id)
     if row is None:
         raise job_not_found(job_id)

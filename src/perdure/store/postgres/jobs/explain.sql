@@ -1,9 +1,5 @@
 -- What decides whether a job moves, read in one snapshot: these, get_job, list_workers and list_events.
 
--- name: one_snapshot
--- only: postgres a reader's transaction is one on SQLite anyway
-set transaction isolation level repeatable read, read only
-
 -- name: place_in_queue
 select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = :job_id
 

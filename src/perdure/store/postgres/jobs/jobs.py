@@ -106,7 +106,9 @@ class PostgresJobs:
 
     async def situation(self, job_id: UUID) -> Situation:
         """See `protocol.JobStore.situation`."""
-        return await self._database.transact(lambda tx: read_situation(tx, self._tenant_id, job_id))
+        return await self._database.transact(
+            lambda tx: read_situation(tx, self._tenant_id, job_id), isolation="repeatable_read", readonly=True
+        )
 
     # -- control -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from perdure.model.errors import InvalidInput, MigrationChanged
 from perdure.model.urls import has_secret
 from perdure.store.errors import check_schema_version, foreign_schema
-from perdure.store.postgres.engine.connections import COMMON, Connection, close_quietly, connect
+from perdure.store.postgres.engine.connections import COMMON, Connection, close_quietly, connect, transaction
+from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, translated
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.engine.statements import PACKAGE, STATEMENTS
@@ -25,14 +26,18 @@ class PostgresSchema:
         self._database = engine.database
         self._url = engine.url
         self._where = engine.where
+        self._between = "" if engine.notifier.hears_others else " through a pooler, without LISTEN: workers poll"
 
     async def schema_status(self) -> SchemaStatus:
         """See `protocol.SchemaStore.schema_status`."""
+        return await self._status(self._database)
+
+    async def _status(self, source: Database | Transaction) -> SchemaStatus:
         # Before the record of migrations: tables that a migrator makes meanwhile come together with theirs.
-        found = await self._database.rows("objects_in_schema")
-        version = await self._database.row("server_version")
-        exists = await self._database.row("has_schema")
-        rows = await self._database.rows("applied_migrations") if exists and exists["has_migrations"] else []
+        found = await source.rows("objects_in_schema")
+        version = await source.row("server_version")
+        exists = await source.row("has_schema")
+        rows = await source.rows("applied_migrations") if exists and exists["has_migrations"] else []
         applied = [Migration(row["number"], row["name"], row["checksum"], "", row["applied_at"]) for row in rows]
         if found and not applied:
             raise foreign_schema([row["name"] for row in found], self._where)
@@ -40,7 +45,7 @@ class PostgresSchema:
         return SchemaStatus(
             current=max((m.number for m in applied), default=0),
             needed=len(known),
-            server=f"PostgreSQL {version['version'] if version else 'of an unknown version'}",
+            server=f"PostgreSQL {version['version'] if version else 'of an unknown version'}" + self._between,
             migrations=_side_by_side(known, applied),
         )
 
@@ -57,28 +62,37 @@ class PostgresSchema:
         except CLIENT_LIBRARY_ERRORS as error:
             raise cannot_connect(self._where, error) from error
         try:
-            await connection.execute(STATEMENTS["lock_migrations"].sql)  # freed with the connection
-            status = await self.schema_status()
-            if status.current > status.needed:
-                check_schema_version(status.current, status.needed, self._where)
-            _check_unchanged(status.migrations, self._where)
-            return [await self._apply(connection, m) for m in status.migrations if m.applied_at is None]
+            applied: list[Migration] = []
+            while (migration := await self._apply_next(connection)) is not None:
+                applied.append(migration)
+            return applied
         except CLIENT_LIBRARY_ERRORS as error:
             raise translated(error) from error
         finally:
             await close_quietly(connection)
 
-    async def _apply(self, connection: Connection, migration: Migration) -> Migration:
-        record = STATEMENTS["record_migration"]
-        async with connection.transaction():
-            exists = await connection.fetchrow(STATEMENTS["has_schema"].sql)
-            if not exists or not exists["has_schema"]:
-                await connection.execute("create schema perdure")
-            if not exists or not exists["has_migrations"]:
-                await connection.execute(STATEMENTS["create_migrations"].sql)
-            await connection.execute(migration.sql)
-            applied = {"number": migration.number, "name": migration.name, "checksum": migration.checksum}
-            row = await connection.fetchrow(record.sql, *record.values(applied))
+    async def _apply_next(self, connection: Connection) -> Migration | None:
+        """The first migration that was not applied yet, in a transaction of its own; None: there is none."""
+        async with transaction(connection):
+            tx = Transaction(connection, again=False)
+            await tx.rows("lock_migrations")
+            status = await self._status(tx)
+            if status.current > status.needed:
+                check_schema_version(status.current, status.needed, self._where)
+            _check_unchanged(status.migrations, self._where)
+            migration = next((m for m in status.migrations if m.applied_at is None), None)
+            return None if migration is None else await self._apply(tx, migration)
+
+    async def _apply(self, tx: Transaction, migration: Migration) -> Migration:
+        exists = await tx.row("has_schema")
+        if not exists or not exists["has_schema"]:
+            await tx.connection.execute("create schema perdure")
+        if not exists or not exists["has_migrations"]:
+            await tx.connection.execute(STATEMENTS["create_migrations"].sql)
+        await tx.connection.execute(migration.sql)
+        row = await tx.row(
+            "record_migration", number=migration.number, name=migration.name, checksum=migration.checksum
+        )
         return replace(migration, applied_at=row["applied_at"] if row else None)
 
     async def other_tables(self) -> list[str]:

@@ -17,8 +17,8 @@ select relname::text as name from pg_class where relnamespace = to_regnamespace(
 select number, name, checksum, applied_at from perdure.schema_migrations order by number
 
 -- name: lock_migrations
--- only: postgres one migrator at a time: the first bytes of "perdure" as a number
-select pg_advisory_lock(31640396229)
+-- only: postgres one migrator at a time, until its transaction ends: the first bytes of "perdure" as a number
+select pg_advisory_xact_lock(31640396229)
 
 -- name: create_migrations
 create table perdure.schema_migrations (number int primary key, name text not null, checksum text not null,
