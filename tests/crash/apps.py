@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +19,7 @@ from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.context.options import OnUnknown
 from perdure.runtime.context.waits import wait_once
-from tests.crash import kill_points, pruner
+from tests.crash import kill_points, pruner, releases
 from tests.crash.child_config import ChildConfig
 from tests.crash.kill_points import at_point, is_open, write_mark
 from tests.signal_wait import SIGNAL
@@ -41,6 +42,8 @@ Doing = Literal[
     "block",
     "stumble",
     "snooze",
+    "refused",
+    "lost",
 ]
 
 
@@ -223,6 +226,18 @@ async def _snooze(ctx: JobContext, op: Op) -> None:
         raise Snooze(op.seconds)
 
 
+async def _refused(ctx: JobContext, op: Op) -> Any:
+    """A tool that fails; the handler goes on. A `lost` one may have had its effect."""
+
+    async def fail() -> None:
+        await _act(ctx, op)
+        raise ValueError("no") if op.do == "refused" else TimeoutError("no answer")
+
+    with suppress(ValueError, TimeoutError):
+        await ctx.options(on_unknown=op.on_unknown).tool(op.name, fail)
+    return op.name
+
+
 _DOERS = {
     "step": _step,
     "thread": _thread,
@@ -238,17 +253,20 @@ _DOERS = {
     "block": _block,
     "stumble": _stumble,
     "snooze": _snooze,
+    "refused": _refused,
+    "lost": _refused,
 }
 
 
-def make_app(url: str | None = None) -> App:
+def make_app(url: str | None = None, release: int = 1) -> App:
     """The app, as every process of a test has it."""
-    app = App(url)
+    app = App(url, version=f"{release}")
     app.job(max_retries=100, backoff=AT_ONCE)(errand)
     app.job(max_retries=100, backoff=AT_ONCE)(count)
     app.job(max_retries=100, backoff=AT_ONCE)(blocking)
     app.job(max_retries=1)(poison)
     app.job(max_retries=0)(innocent)
+    releases.register(app, release)
     return app
 
 
@@ -257,7 +275,7 @@ def make_app(url: str | None = None) -> App:
 
 async def work(config: ChildConfig) -> None:
     """A worker, until it is stopped or killed."""
-    async with make_app(config.url) as app:
+    async with make_app(config.url, config.release) as app:
         kill_points.add_kill_points(await app.open())
         write_mark("ready", str(os.getpid()))
         write_mark("clocks", str(datetime.now(UTC).timestamp()))

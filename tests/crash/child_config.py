@@ -11,7 +11,7 @@ class ChildConfig:
 
     place: the directory for the files it writes. chores: seconds between two rounds of chores, None for the default. kill_at: the
     point at which it kills itself. stubborn: it ignores that a lease is lost; only the database refuses its writes. fresh: a new
-    interpreter instead of a fork. extra_migrations: SQL of migrations after the real ones.
+    interpreter instead of a fork. extra_migrations: SQL of migrations after the real ones. release: of its code, see `releases`.
     """
 
     role: Literal["worker", "producer", "migrator", "pruner"]
@@ -27,6 +27,7 @@ class ChildConfig:
     stubborn: bool = False
     fresh: bool = False
     extra_migrations: tuple[str, ...] = ()
+    release: int = 1
 
     def text(self) -> str:
         """As JSON text."""
