@@ -1,22 +1,49 @@
-"""The real codex, claude and gemini: each ends in the class that fits, within its time, with its tokens."""
+"""The real codex, claude and gemini: each run ends in the class that fits, within its time, with its tokens."""
 
+import asyncio
 import re
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from perdure.model.tooling import RunClass
+from perdure.model.tooling import CliRun, RunClass
 from tests.tools import vendors
 from tests.tools.api import Api
 from tests.tools.conftest import KEY, Bench, account, task
 
-TOOLS = ["codex"]
+TOOLS = ("codex", "claude", "gemini")
+OK, RETRYABLE, RATE_LIMITED = RunClass.OK, RunClass.RETRYABLE, RunClass.RATE_LIMITED
+AUTH, TIMEOUT, MISSING = RunClass.AUTH, RunClass.TIMEOUT, RunClass.MISSING_OUTPUT
+
+CLASSES = {
+    "401": (AUTH, "credentials", "authentication_failed", "credentials"),
+    "429": (RATE_LIMITED, "api", "api", "api"),
+    "429;ra=30": (RATE_LIMITED, "api", "api", "api"),
+    "plan": (RATE_LIMITED, "plan_window", "api", "plan_window"),
+    "500": (RETRYABLE, "server", "server", "server"),
+    "529": (RETRYABLE, "server", "server", "server"),
+    "overloaded": (RETRYABLE, "server", "server", "server|network"),
+    "empty": (RETRYABLE, "empty", "empty", "network|empty"),
+}
+"""What the API does, the class, and the detail for each tool."""
+
+
+@pytest.fixture
+def closed_port() -> Iterator[str]:
+    """A URL at which nothing listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound and not listening: no other process gets the port
+        yield f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_a_file_is_written(tool: str, api: Api, bench: Bench) -> None:
     url = api.url("write")
     run = await bench.run(task(tool), account(tool, url))
-    assert (run.outcome, run.detail, run.exit_code, run.message) == (RunClass.OK, "", 0, "")
+    assert (run.outcome, run.detail, run.exit_code, run.message) == (OK, "", 0, "")
     assert (bench.workspace / "results.txt").read_text() == "hello"
     assert run.final_text == vendors.ANSWER
     assert run.session_id
@@ -25,27 +52,73 @@ async def test_a_file_is_written(tool: str, api: Api, bench: Bench) -> None:
     assert run.usage.tokens_cached == 2 * vendors.TOKENS_CACHED
     thought = 2 * vendors.TOKENS_THOUGHT if tool == "gemini" else 0
     assert run.usage.tokens_out == 2 * vendors.TOKENS_OUT + thought
+    assert (run.usage.cost is not None) is (tool == "claude")
     assert KEY in api.keys
     (start,) = bench.starts
     assert re.fullmatch(r"\d+\.\d+\.\d+", start.version)
     assert start.sandbox == run.sandbox
+    assert start.dangerous == ()
     assert KEY not in repr(start)
     assert run.max_rss_bytes > 10_000_000
     assert run.survivors == 0
 
 
-CLASSES = {
-    "401": (RunClass.AUTH, None),
-    "429;ra=30": (RunClass.RATE_LIMITED, None),
-    "429": (RunClass.RATE_LIMITED, None),
-}
-
-
 @pytest.mark.parametrize("plan", CLASSES)
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_failures_have_their_class(tool: str, plan: str, api: Api, bench: Bench) -> None:
-    outcome, _ = CLASSES[plan]
+    outcome, *details = CLASSES[plan]
     run = await bench.run(task(tool), account(tool, api.url(plan)))
     assert run.outcome is outcome, run
-    assert run.message
+    assert re.fullmatch(details[TOOLS.index(tool)], run.detail)
+    assert run.message or outcome is RETRYABLE
+    assert run.usage.tokens == 0 or plan in ("empty", "overloaded")  # tokens of an answer that ended early
+    if tool == "gemini" and plan == "429;ra=30":
+        assert run.retry_after == 30
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_refused_connection(tool: str, closed_port: str, bench: Bench) -> None:
+    """codex by itself would wait for the network for ever."""
+    bench.settings = replace(bench.settings, give_up_after=1.0)
+    run = await bench.run(task(tool), account(tool, closed_port))
+    assert (run.outcome, run.detail) == (RETRYABLE, "network"), run
+    assert run.ended_early is (tool == "codex")
     assert bench.took < 25
+
+
+@pytest.mark.parametrize("plan", ["hang", "stall"])
+async def test_an_api_that_stops_answering(plan: str, api: Api, bench: Bench) -> None:
+    """Whatever a CLI makes of it, its run is over soon after the timeout."""
+
+    async def of(tool: str) -> CliRun:
+        place = Bench(bench.folder / tool, bench.settings)
+        place.folder.mkdir()
+        return await place.run(task(tool, timeout=12.0), account(tool, api.url(plan)))
+
+    runs = dict(zip(TOOLS, await asyncio.gather(*map(of, TOOLS)), strict=True))
+    outcomes = {tool: (run.outcome, run.detail) for tool, run in runs.items()}
+    expected = {
+        "hang": {
+            "codex": (TIMEOUT, "timeout"),
+            "claude": (RETRYABLE, "server|network"),
+            "gemini": (TIMEOUT, "timeout"),
+        },
+        "stall": {"codex": (RETRYABLE, "network"), "claude": (TIMEOUT, "timeout"), "gemini": (TIMEOUT, "timeout")},
+    }[plan]
+    for tool, (outcome, detail) in expected.items():
+        assert outcomes[tool][0] is outcome, runs[tool]
+        assert re.fullmatch(detail, outcomes[tool][1])
+        assert runs[tool].seconds < 20
+        assert runs[tool].survivors == 0
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_denied_tool_leaves_no_file(tool: str, api: Api, bench: Bench, tmp_path: Path) -> None:
+    """The CLI says that all is well, the declared file is not there, and nothing was written outside."""
+    outside = tmp_path / "outside.txt"
+    command = f"touch {outside}".replace(" ", "~").replace("/", "|")
+    run = await bench.run(task(tool), account(tool, api.url(f"write;cmd={command}")))
+    assert (run.outcome, run.missing_files) == (MISSING, ("results.txt",)), run
+    assert not outside.exists()
+    assert run.permission_denials == (0 if tool == "codex" else 1)
+    assert run.final_text == vendors.ANSWER

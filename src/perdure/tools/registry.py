@@ -8,9 +8,11 @@ from types import MappingProxyType
 from perdure.model.errors import PromptTooLarge, UnknownTool
 from perdure.model.tooling import TaskSpec
 from perdure.tools.adapters.base import Adapter
+from perdure.tools.adapters.claude import Claude
 from perdure.tools.adapters.codex import Codex
+from perdure.tools.adapters.gemini import Gemini
 
-ADAPTERS: Mapping[str, Adapter] = MappingProxyType({adapter.name: adapter for adapter in (Codex(),)})
+ADAPTERS: Mapping[str, Adapter] = MappingProxyType({adapter.name: adapter for adapter in (Codex(), Claude(), Gemini())})
 """The tools that perdure brings, by name."""
 
 
