@@ -14,6 +14,7 @@ import pytest
 
 from perdure.model.ids import uuid7
 from tests.cli.conftest import Perdure, spawned
+from tests.cli.test_worker import until
 from tests.postgres_server import PostgresServer, run_apart
 
 APP = ("--app", "agents:app")
@@ -340,11 +341,30 @@ class TestDoctor:
         assert perdure("doctor").code == 0
         monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -1.0)
         done = perdure("doctor", code=1)
-        assert "no worker serves queue 'slow'; due jobs of kind 'x': 1" in done.out
+        assert "no worker serves queue 'slow'; jobs of kind 'x' that wait: 1, some are due" in done.out
         assert "--queues slow" in done.out
         assert [c["name"] for c in perdure("doctor", "--json", code=1).json["checks"] if c["status"] == "wrong"] == [
             "stuck"
         ]
+
+    def test_kinds_that_no_worker_knows(self, anywhere: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However many others were enqueued after them, and though none is due yet."""
+        for more in ((), ("--delay", "1h")):
+            anywhere("jobs", "start", "unheard-of", *more)
+        anywhere.start("greet", "--input", '"ann"', "--delay", "1h")
+        monkeypatch.setattr("perdure.operations.diagnose.MOST_JOBS_LOOKED_AT", 1)
+        with spawned("worker", "start", *APP):
+            until(lambda: anywhere("worker", "status", "-o", "id").lines)
+            checks = [c for c in anywhere("doctor", "--json").json["checks"] if c["name"] == "stuck"]
+            assert [(c["status"], c["detail"].partition(",")[0]) for c in checks] == [
+                (
+                    "warning",
+                    "no worker on queue 'default' has handler 'unheard-of'; jobs of kind 'unheard-of' that wait: 2",
+                )
+            ]
+            monkeypatch.setattr("perdure.operations.diagnose.STUCK_AFTER", -1.0)
+            [check] = [c for c in anywhere("doctor", "--json", code=1).json["checks"] if c["name"] == "stuck"]
+            assert check["status"] == "wrong"
 
     def test_jobs_of_a_dead_worker(self, perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
         perdure.start("hangs")

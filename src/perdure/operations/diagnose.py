@@ -6,12 +6,13 @@ import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from perdure.model.errors import PerdureError
+from perdure.model.figures import LiveJobs
 from perdure.model.jobs import ALL_QUEUES, DEFAULT_QUEUE, Job
 from perdure.model.states import LEASED, Status
 from perdure.model.timing import span
@@ -112,35 +113,41 @@ async def _work(client: Client) -> list[Check]:
         queues = ["all queues"]
     detail = f"{len(alive)} alive" + (f" on {', '.join(queues)}" if queues else "") + (f", {lost} lost" if lost else "")
     checks = [Check("workers", "ok", detail) if alive else Check("workers", "warning", "none is alive", command=START)]
-    stuck = await _stuck(client, alive)
-    for (queue, kind), number in stuck.most_common(10):
-        serving = [w for w in alive if w.serves(queue)]
-        why = (
-            f"no worker serves queue '{queue}'" if not serving else f"no worker on queue '{queue}' has handler '{kind}'"
-        )
-        start = START if queue == DEFAULT_QUEUE else f"{START} --queues {shlex.quote(queue)}"
-        checks.append(Check("stuck", "wrong", f"{why}; due jobs of kind '{kind}': {number}", command=start))
+    unknown = _unknown(await client.database.live_jobs(), alive)
+    checks += unknown[:10]
     orphans = await _orphans(client)
     if orphans:
         detail = f"jobs that are held by workers that are gone, and that no worker takes over: {orphans}"
         checks.append(Check("leases", "wrong", detail, "any worker does it", START))
-    if not stuck and not orphans:
+    if not unknown and not orphans:
         checks.append(Check("jobs", "ok", "none is stuck"))
     return checks
 
 
-async def _stuck(client: Client, alive: Iterable[WorkerInfo]) -> Counter[tuple[str, str]]:
-    """Jobs due for more than a minute that no living worker would take, by queue and kind."""
-    serving = tuple(alive)
-    limit = datetime.now(UTC) - timedelta(seconds=STUCK_AFTER)
-    found: Counter[tuple[str, str]] = Counter()
-    for status in (Status.PENDING, Status.RETRY, Status.PARKED, Status.WAITING_FOR_APPROVAL):
-        for job in await _jobs(client, status):
-            if job.due_at is None or job.due_at >= limit:
-                continue
-            if not any(job.kind in w.kinds and w.serves(job.queue) for w in serving):
-                found[job.queue, job.kind] += 1
-    return found
+def _unknown(jobs: Iterable[LiveJobs], alive: Sequence[WorkerInfo]) -> list[Check]:
+    """Jobs that wait and that no living worker would take, by queue and kind, most first. While no worker runs at all, only those
+    that are due for more than a minute."""
+    waiting: Counter[tuple[str, str]] = Counter()
+    overdue: set[tuple[str, str]] = set()
+    for found in jobs:
+        place = found.queue, found.kind
+        if found.status in LEASED or any(found.kind in w.kinds and w.serves(found.queue) for w in alive):
+            continue
+        waiting[place] += found.count
+        if found.oldest_ready is not None and found.oldest_ready > STUCK_AFTER:
+            overdue.add(place)
+    checks = []
+    for (queue, kind), number in waiting.most_common():
+        late = (queue, kind) in overdue
+        if not late and not alive:
+            continue
+        serving = any(w.serves(queue) for w in alive)
+        why = f"no worker on queue '{queue}' has handler '{kind}'" if serving else f"no worker serves queue '{queue}'"
+        since = "some are due for more than a minute" if late else "none is due for more than a minute yet"
+        start = START if queue == DEFAULT_QUEUE else f"{START} --queues {shlex.quote(queue)}"
+        detail = f"{why}; jobs of kind '{kind}' that wait: {number}, {since}"
+        checks.append(Check("stuck", "wrong" if late else "warning", detail, command=start))
+    return sorted(checks, key=lambda check: check.status != "wrong")
 
 
 async def _orphans(client: Client) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from os import PathLike
 
+from perdure.model.figures import LiveJobs
 from perdure.model.fsck_faults import Finding
 from perdure.model.retention import StoreSizes
 from perdure.model.states import Status
@@ -38,6 +39,10 @@ class Database:
     def sizes(self) -> StoreSizes:
         """See `Database.sizes`."""
         return self._background.run(self._database.sizes())
+
+    def live_jobs(self) -> tuple[LiveJobs, ...]:
+        """See `Database.live_jobs`."""
+        return self._background.run(self._database.live_jobs())
 
     def blocked_by(self) -> str | None:
         """See `Database.blocked_by`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.model.errors import InvalidInput
+from perdure.model.figures import LiveJobs
 from perdure.model.retention import ENDS, PruneFilter, StoreSizes
 from perdure.model.states import Status
 from perdure.model.timing import Duration
@@ -49,6 +50,12 @@ class Database(ClientPart):
     async def sizes(self) -> StoreSizes:
         """How much space tables and indexes take, largest first, found out without reading them. Raises as `App.open`."""
         return await (await self._store()).figures.sizes()
+
+    async def live_jobs(self) -> tuple[LiveJobs, ...]:
+        """The jobs that are not finished, counted by kind, queue and status, and how long the first that is due has waited for a
+        worker. It costs a look at each of them. Raises as `App.open`.
+        """
+        return (await (await self._store()).figures.snapshot()).jobs
 
     async def blocked_by(self) -> str | None:
         """The process that holds the lock file of a SQLite database for longer than a moment, in words; None: none does.
