@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Bench:
     starts: list[RunStart] = field(default_factory=list)
     took: float = 0.0
     adapters: Mapping[str, Any] = field(default_factory=lambda: ADAPTERS)
+    on_output: Callable[[bytes], Awaitable[None]] | None = None
 
     @property
     def workspace(self) -> Path:
@@ -71,6 +72,8 @@ class Bench:
 
         async def on_output(stream: str, data: bytes) -> None:
             self.output[stream] += data
+            if self.on_output is not None:
+                await self.on_output(data)
 
         async def on_start(start: RunStart) -> None:
             self.starts.append(start)

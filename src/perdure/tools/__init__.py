@@ -1,5 +1,6 @@
 """Coding CLIs: one real program, run once in a workspace of its own, and what came of it. No store is needed here."""
 
+from perdure.tools.adapters.generic import described_tools
 from perdure.tools.outputs import OutputFile, find_outputs, missing_outputs, open_output, write_input
 from perdure.tools.registry import ADAPTERS, adapter_of, check_task
 from perdure.tools.run import run_cli
@@ -12,6 +13,7 @@ __all__ = [
     "OutputFile",
     "adapter_of",
     "check_task",
+    "described_tools",
     "find_outputs",
     "missing_outputs",
     "open_output",

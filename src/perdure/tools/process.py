@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from perdure.tools import launcher
 from perdure.tools.adapters.base import Stream
@@ -20,6 +24,9 @@ PIECE = 256 * 1024
 DRAIN_SECONDS = 5.0
 """After the end of every process of the run its streams end at once, unless a process outside the tree holds them."""
 END_SECONDS = launcher.KILL_SECONDS + 5.0
+
+MARK = "PERDURE_RUN"
+"""A variable in the environment of every process of a run: by it they are found even if the launcher was killed."""
 
 OnData = Callable[[Stream, bytes], Awaitable[None]]
 
@@ -36,11 +43,11 @@ class Order:
     confine: Mapping[str, Any] | None = None
     soft_signal: str = "TERM"
 
-    def line(self) -> bytes:
-        """As the launcher reads it."""
+    def line(self, mark: str) -> bytes:
+        """As the launcher reads it. `mark` is in the environment of every process of the run."""
         fields: dict[str, Any] = {
             "argv": self.argv,
-            "env": dict(self.env),
+            "env": {**self.env, MARK: mark},
             "cwd": str(self.cwd),
             "limits": asdict(self.limits),
             "nice": self.nice,
@@ -104,9 +111,10 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
         ours.close()
         raise
     ours.setblocking(False)
+    mark = uuid4().hex
     running = Running(process, ours)
     try:
-        await asyncio.get_running_loop().sock_sendall(ours, order.line())
+        await asyncio.get_running_loop().sock_sendall(ours, order.line(mark))
         on_running(running)
         streams = {asyncio.ensure_future(work) for work in _streams(process, stdin, on_data)}
         report = asyncio.ensure_future(_report(ours))
@@ -128,6 +136,8 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
     finally:
         ours.close()  # for the launcher this is an order to kill
         await _gone(process)
+        if process.returncode != 0:  # something killed the launcher, which can then kill nothing
+            await asyncio.to_thread(_kill_marked, mark)
 
 
 def _streams(process: asyncio.subprocess.Process, stdin: bytes, on_data: OnData) -> list[Coroutine[Any, Any, None]]:
@@ -166,6 +176,22 @@ async def _report(control: socket.socket) -> Report:
         return Report(**json.loads(received))
     except (ValueError, TypeError):
         return Report(None, "the launcher was killed")
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill what is left of a run whose launcher died: the processes with its mark in their environment."""
+    if not sys.platform.startswith("linux"):
+        return
+    wanted, found = f"{MARK}={mark}".encode(), True
+    until = time.monotonic() + launcher.KILL_SECONDS
+    while found and time.monotonic() < until:
+        found = False
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                        os.kill(int(folder.name), signal.SIGKILL)
+                        found = True
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:

@@ -40,6 +40,8 @@ async def installed(adapter: Adapter, settings: CliSettings) -> Installed:
             hint=f"install it: {adapter.install}",
         )
     program = _with_interpreter(adapter.locate(_resolved(found)), path)
+    if adapter.versions is None:
+        return Installed(program, "")
     version = await _version(adapter, program, _identity(program.argv[-1]), path)
     least, below = adapter.versions
     if not _numbers(least) <= _numbers(version) < _numbers(below):
@@ -70,7 +72,14 @@ async def _version(adapter: Adapter, program: Program, file: tuple[str, int, int
 
 
 async def _printed(adapter: Adapter, program: Program, home: str, path: str) -> str:
-    env = {"PATH": path, "HOME": home, "TMPDIR": home, "NO_COLOR": "1", adapter.own_home: home}
+    env = {
+        "PATH": path,
+        "HOME": home,
+        "TMPDIR": home,
+        "NO_COLOR": "1",
+    }
+    if adapter.own_home:
+        env[adapter.own_home] = home
     try:
         process = await asyncio.create_subprocess_exec(
             *program.argv,

@@ -50,7 +50,7 @@ def credential_of(account: Account, env: Mapping[str, str], file: str, own_home:
             return found
         raise SecretMissing(f"account {account.id}: there is no {name} at its cred_ref {account.cred_ref}")
     for variable in (own_home, "XDG_CONFIG_HOME"):
-        if variable in env:
+        if variable and variable in env:
             for place in _places(Path(env[variable]), folder, name):
                 if place.is_file() and place.is_absolute():
                     return place

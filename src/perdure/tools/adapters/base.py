@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perdure.model.tooling import Account, RunClass, TaskSpec, Usage
 from perdure.tools.settings import CliSettings
@@ -138,21 +138,25 @@ class Reader(ABC):
 
 
 class Adapter(ABC):
-    """A tool. name: in commands. program: what is looked for in PATH. install: a command that installs it. versions: from the
-    first (inclusive) to the second (exclusive). credential: where in HOME the credential file belongs. own_home: the variable
-    with which accounts name a folder that has it. prompt_limit: characters of a prompt, at most. under_landlock: whether it works
-    confined by Landlock. address_bytes: the least address space it starts with. soft_signal: what asks it to end."""
+    """A tool.
 
-    name: ClassVar[str]
-    program: ClassVar[str]
-    install: ClassVar[str]
-    versions: ClassVar[tuple[str, str]]
-    credential: ClassVar[str]
-    own_home: ClassVar[str]
-    prompt_limit: ClassVar[int]
-    under_landlock: ClassVar[bool] = True
-    address_bytes: ClassVar[int | None] = None
-    soft_signal: ClassVar[str] = "TERM"
+    name: in commands. program: what is looked for in PATH. install: a command that installs it. versions: from the first
+    (inclusive) to the second (exclusive); None = any, and the program is not asked. credential: where in HOME the credential file
+    belongs. own_home: the variable with which accounts name a folder that has it. prompt_limit: bytes of a prompt, at most.
+    under_landlock: whether it works confined by Landlock. address_bytes: the least address space it starts with. soft_signal:
+    what asks it to end.
+    """
+
+    name: str
+    program: str
+    install: str
+    versions: tuple[str, str] | None
+    credential: str
+    own_home: str
+    prompt_limit: int
+    under_landlock: bool = True
+    address_bytes: int | None = None
+    soft_signal: str = "TERM"
 
     def locate(self, path: Path) -> Program:
         """How the program found at `path` (links resolved) is started."""
