@@ -167,6 +167,13 @@ async def test_the_exit_code_and_what_it_used(place: Bench) -> None:
     assert run.max_rss_bytes > 1_000_000
 
 
+@linux
+async def test_a_program_has_no_files_but_its_streams(place: Bench) -> None:
+    """In particular not the socket by which the launcher reports."""
+    place.adapters = tool(place.folder, "import os; print(sorted(os.listdir('/proc/self/fd'))[:-1])")
+    assert (await place.run(task(), ACCOUNT)).final_text == "['0', '1', '2']"
+
+
 async def test_a_program_that_is_killed(place: Bench) -> None:
     place.adapters = tool(place.folder, "import os; os.kill(os.getpid(), 9)")
     run = await place.run(task(), ACCOUNT)

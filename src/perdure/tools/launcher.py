@@ -199,6 +199,7 @@ class _Control:
     """The socket to the worker."""
 
     def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)  # the CLI must neither hold it open nor write to it
         self.fd = fd
         self.socket = socket.socket(fileno=fd)
         self._waiting = b""

@@ -124,6 +124,8 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 for failed in done - {report}:
                     failed.result()  # what `on_data` raised ends the run
+            if report.result().exit_code is None:  # something killed the launcher, which can then kill nothing
+                await asyncio.to_thread(_kill_marked, mark)
             if left:
                 done, _ = await asyncio.wait(left, timeout=DRAIN_SECONDS)
                 for failed in done:
@@ -136,7 +138,7 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
     finally:
         ours.close()  # for the launcher this is an order to kill
         await _gone(process)
-        if process.returncode != 0:  # something killed the launcher, which can then kill nothing
+        if process.returncode != 0:
             await asyncio.to_thread(_kill_marked, mark)
 
 

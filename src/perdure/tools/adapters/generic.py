@@ -30,9 +30,9 @@ class Description:
     """A tool as its table says it.
 
     program: its name, looked for in PATH, or its absolute path. args: its arguments; `{prompt_file}`, `{model}`, `{session}`,
-    `{workspace}` and `{home}` stand for what a run has. model_args, session_args: further arguments of a task that
-    names a model or a session. stdin: whether the prompt comes by standard input. output: `text`, or
-    `codex`, `claude` or `gemini` where it prints the events of that tool. success: the exit codes of success. answer: whether a run without an answer failed. error: a
+    `{workspace}` and `{home}` stand for what a run has. model_args, session_args: further arguments of a task that names a model
+    or a session. stdin: whether the prompt comes by standard input. output: `text`, or `codex`, `claude` or `gemini` where it
+    prints the events of that tool. success: the exit codes of success. answer: whether a run without an answer failed. error: a
     pattern; an answer with it is an error. env: variables of the account that it may have; empty = all. install: a command that
     installs it. versions: at least, below. credential: where in HOME its credential belongs. prompt_limit: bytes.
     under_landlock: whether it works confined by Landlock.
