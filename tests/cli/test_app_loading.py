@@ -77,6 +77,13 @@ class TestBroken:
         assert "[perdure help app-not-found]" in done.err
         assert (broken / "imported").exists()
 
+    @pytest.mark.parametrize("error", ["BaseException", "GeneratorExit", "asyncio.CancelledError"])
+    def test_whatever_it_raises(self, perdure: Perdure, place: Path, error: str) -> None:
+        (place / "odd.py").write_text(f"import asyncio\nraise {error}('odd \\x1b[2J')")
+        done = perdure("worker", "start", "--app", "odd:app", code=2)
+        assert "importing 'odd' failed" in done.err
+        assert "\x1b" not in done.err
+
     def test_is_named_by_doctor_which_looks_at_the_rest(self, perdure: Perdure, broken: Path) -> None:
         assert not (broken / "imported").exists()
         perdure.start("greet", "--input", '"ann"')

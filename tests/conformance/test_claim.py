@@ -424,19 +424,23 @@ async def test_a_text_that_is_not_utf_8_stops_no_other_job(tmp_path: Path) -> No
 
 
 async def test_the_queues_in_which_jobs_wait(store: Store) -> None:
-    assert await store.leases.waiting_queues() == []
+    async def waiting() -> dict[str, bool]:
+        return await store.leases.waiting_queues(KINDS)
+
+    assert await waiting() == {}
     await store.jobs.enqueue(new_job(queue="slow"))
-    await store.jobs.enqueue(new_job(queue="slow", priority=9))
+    await store.jobs.enqueue(new_job(queue="slow", priority=9, delay=HOUR))
     await store.jobs.enqueue(new_job(queue="late", delay=HOUR))
-    taken = new_job(queue="taken")
-    await store.jobs.enqueue(taken)
-    assert sorted(await store.leases.waiting_queues()) == ["late", "slow", "taken"]
+    await store.jobs.enqueue(new_job(queue="unknown", kind="unheard-of"))
+    await store.jobs.enqueue(new_job(queue="taken"))
+    assert await waiting() == {"late": False, "slow": True, "taken": True}
+    assert await store.leases.waiting_queues(()) == {}
     assert len(await store.leases.claim(worker_id=WORKER, queue="taken", kinds=KINDS, limit=1, ttl=30)) == 1
-    assert sorted(await store.leases.waiting_queues()) == ["late", "slow"]
+    assert await waiting() == {"late": False, "slow": True}
 
 
 async def test_the_queues_of_other_tenants_are_not_among_them(file_store: Store, neighbour: Store) -> None:
     await file_store.jobs.enqueue(new_job(queue="own"))
     await neighbour.jobs.enqueue(new_job(queue="theirs"))
-    assert await file_store.leases.waiting_queues() == ["own"]
-    assert await neighbour.leases.waiting_queues() == ["theirs"]
+    assert await file_store.leases.waiting_queues(KINDS) == {"own": True}
+    assert await neighbour.leases.waiting_queues(KINDS) == {"theirs": True}

@@ -81,6 +81,19 @@ async def test_a_worker_of_all_queues(app: App, monkeypatch: pytest.MonkeyPatch)
         assert seen.serves("anything")
 
 
+async def test_a_worker_of_all_queues_starts_delayed_jobs_in_time(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows when the next one is due, though it asks no queue that has none."""
+    monkeypatch.setattr(worker_module, "POLL", 60.0)
+
+    @app.job
+    async def quick(ctx: JobContext) -> str:
+        return "done"
+
+    handle = await app.enqueue(quick, queue="late", delay=1)
+    async with working(app, queues="*"):
+        assert await handle.result(PATIENCE) == "done"
+
+
 async def test_once_it_also_runs_what_its_jobs_enqueue_elsewhere(app: App) -> None:
     @app.job
     async def child(ctx: JobContext) -> None:

@@ -45,13 +45,15 @@ def load_app(where: str) -> App:
                 hint=f"looked in {here} and the installed packages; change to the directory that contains it, or set PYTHONPATH",
             ) from None
         raise _broken(where, error) from error
-    except Exception as error:
-        raise _broken(where, error) from error
     except SystemExit as error:
         raise AppNotFound(
             f"--app {where}: importing '{module_name}' ended the program (SystemExit: {error})",
             hint="put what runs it under: if __name__ == '__main__':",
         ) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _broken(where, error) from error
     target: object = module
     for part in attribute.split("."):
         if not hasattr(target, part):

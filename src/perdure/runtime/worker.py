@@ -246,7 +246,7 @@ class Worker:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            await self._queues.look(idle=got == 0 or self._until_idle)
+            await self._queues.look(self._registry.kinds, idle=got == 0 or self._until_idle)
             got = 0
             for queue in self._queues.round():
                 got += await self._claim(queue, wanted - got)

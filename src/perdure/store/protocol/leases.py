@@ -47,9 +47,9 @@ class LeaseStore(Protocol):
         none."""
         ...
 
-    async def waiting_queues(self) -> list[str]:
-        """The queues in which jobs of this tenant wait, due or not, in no order. It costs one look into the index for each queue
-        of any tenant in which jobs wait, however many those are."""
+    async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:
+        """The queues in which jobs of this tenant and of these kinds wait, and whether any of them is due. It costs a few looks
+        into the index for each queue of any tenant in which jobs wait, however many those are."""
         ...
 
     async def heartbeat(

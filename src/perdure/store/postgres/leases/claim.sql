@@ -83,11 +83,19 @@ from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (
   order by q.run_at limit 1) x
 
 -- name: waiting_lanes
--- From one lane to the next one, not through their rows. prefix: of the tenant's lanes, empty for the tenant whose lanes have none.
+-- From one lane to the next one, not through their rows; then as next_due. prefix: of the tenant's lanes, empty for the tenant whose
+-- lanes have none.
 with recursive lanes as (
   (select q.lane from perdure.job_queue q order by q.lane limit 1)
   union all
   select (select q.lane from perdure.job_queue q where q.lane > l.lane order by q.lane limit 1) from lanes l where l.lane is not null
+), kinds as materialized (
+  select l.lane, k.kind from lanes l cross join unnest(:kinds::text[]) k(kind)
+  cross join lateral (select from perdure.job_queue q where q.lane = l.lane and q.kind = k.kind limit 1) waiting
+  where case when :prefix::text = '' then position(':' in l.lane) = 0 else left(l.lane, length(:prefix::text)) = :prefix::text end
 )
-select lane from lanes where lane is not null
-  and case when :prefix::text = '' then position(':' in lane) = 0 else left(lane, length(:prefix::text)) = :prefix::text end
+select k.lane, bool_or(x.run_at <= perdure.db_now()) as due
+from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (
+  select q.run_at from perdure.job_queue q where q.lane = k.lane and q.kind = k.kind and q.priority = p.priority::smallint
+  order by q.run_at limit 1) x
+group by k.lane

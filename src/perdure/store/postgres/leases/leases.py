@@ -76,11 +76,11 @@ class PostgresLeases:
         [row] = await self._connection.rows("next_due", lanes=lanes, kinds=[*kinds])
         return None if row["seconds"] is None else max(0.0, row["seconds"])
 
-    async def waiting_queues(self) -> list[str]:
+    async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:
         """See `protocol.LeaseStore.waiting_queues`."""
         prefix = lane_of(self._tenant_id, "")
-        rows = await self._connection.rows("waiting_lanes", prefix=prefix)
-        return [row["lane"][len(prefix) :] for row in rows]
+        rows = await self._connection.rows("waiting_lanes", kinds=[*kinds], prefix=prefix)
+        return {row["lane"][len(prefix) :]: bool(row["due"]) for row in rows}
 
     async def heartbeat(
         self,

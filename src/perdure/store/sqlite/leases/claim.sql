@@ -90,11 +90,17 @@ select min(x.run_at) - (select now from clock) as left from (
   where exists (select 1 from job_queue q where q.lane = l.value and q.kind = k.value)) x
 
 -- name: waiting_lanes
--- From one lane to the next one, not through their rows. prefix: of the tenant's lanes, empty for the tenant whose lanes have none.
+-- From one lane to the next one, not through their rows; then as next_due. kinds: JSON array. prefix: of the tenant's lanes, empty for
+-- the tenant whose lanes have none.
 with recursive lanes as (
   select min(lane) as lane from job_queue
   union all
   select (select min(q.lane) from job_queue q where q.lane > l.lane) from lanes l where l.lane is not null
 )
-select lane from lanes where lane is not null
-  and case when :prefix = '' then instr(lane, ':') = 0 else substr(lane, 1, length(:prefix)) = :prefix end
+select x.lane, max(x.run_at <= (select now from clock)) as due from (
+  select l.lane, (select q.run_at from job_queue q where q.lane = l.lane and q.kind = k.value and q.priority = p.value
+    order by q.run_at limit 1) as run_at
+  from lanes l cross join json_each(:kinds) k cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p
+  where case when :prefix = '' then instr(l.lane, ':') = 0 else substr(l.lane, 1, length(:prefix)) = :prefix end
+    and exists (select 1 from job_queue q where q.lane = l.lane and q.kind = k.value)) x
+where x.run_at is not null group by x.lane

@@ -66,11 +66,11 @@ class SqliteLeases:
         left = row["left"]
         return None if left is None else max(0.0, left / 1_000_000)
 
-    async def waiting_queues(self) -> list[str]:
+    async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:
         """See `protocol.LeaseStore.waiting_queues`."""
         prefix = lane_of(self._tenant_id, "")
-        rows = await self._engine.rows("waiting_lanes", prefix=prefix)
-        return [row["lane"][len(prefix) :] for row in rows]
+        rows = await self._engine.rows("waiting_lanes", kinds=json.dumps([*kinds]), prefix=prefix)
+        return {row["lane"][len(prefix) :]: bool(row["due"]) for row in rows}
 
     async def heartbeat(
         self,
