@@ -408,3 +408,51 @@ async def test_workers_show_the_version_of_their_code(code: Code) -> None:
             return sorted(w.version or "" for w in await code.old.workers.list()) == ["1", "2"]
 
         await until(shown)
+
+
+# -- waits that the code does not ask for any more ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("was", ["sleep", "approve"])
+async def test_a_wait_that_is_over_and_not_asked_for_does_not_wake_the_job(code: Code, was: str) -> None:
+    """The old code waited for what the new one does not have; the new code asks a person, and is left alone until the answer. The
+    old code, when it comes back, finds its answer."""
+
+    @code.old.job(name="report")
+    async def old(ctx: JobContext) -> Any:
+        if was == "sleep":
+            await ctx.sleep("before", 0.3)
+            return "slept"
+        return (await ctx.approve("before", title="Before?", payload="a")).payload
+
+    @code.new.job(name="report")
+    async def new(ctx: JobContext) -> Any:
+        await ctx.step("search", code.do, "search", 1)
+        return (await ctx.approve("go", title="Go on?", payload="b")).payload
+
+    async with working(code.old, linger=0.0):
+        handle = await code.old.enqueue("report")
+        await reached(handle, Status.PARKED if was == "sleep" else Status.WAITING_FOR_APPROVAL)
+    if was == "approve":
+        await code.old.approve((await pending(code.old, handle)).id, edited="A")
+    fork = None
+    async with working(code.new, **QUICK):
+        asked = await until(lambda: asks_to_go(code, handle), what="the question")
+        await until(lambda: is_calm(handle), what="the job to be left alone")
+        assert (await handle.get()).attempt <= 3
+        fork = await code.old.jobs.fork(handle.id)
+        await until(lambda: asks_to_go(code, fork))
+    async with working(code.old, linger=0.0):
+        await code.old.approve((await asks_to_go(code, fork) or asked).id)
+        assert await fork.result(PATIENCE) == ("slept" if was == "sleep" else "A")
+    async with working(code.new, **QUICK):
+        await code.new.approve(asked.id)
+        assert await handle.result(PATIENCE) == "b"
+    assert [finding async for finding in code.new.database.fsck() if not finding.note] == []
+
+
+async def is_calm(handle: Handle[Any]) -> bool:
+    """Whether no attempt begins for a while."""
+    attempt = (await handle.get()).attempt
+    await asyncio.sleep(0.5)
+    return (await handle.get()).attempt == attempt

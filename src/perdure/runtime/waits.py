@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from perdure.model.effects import Effect, close_wait
 from perdure.model.errors import LeaseLost, StoreError, Suspended
+from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.states import Status
 from perdure.model.waits import WaitKind, suspended_status
 from perdure.runtime.history import History
+from perdure.runtime.unasked_waits import as_recorded, unasked_waits
 from perdure.store.protocol import Store
 
 SETTLE = 0.02
@@ -50,6 +54,10 @@ class Suspendable(Protocol):
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds of database time left until a moment."""
+        ...
+
+    async def record(self, events: Sequence[NewEvent], *effects: Effect) -> int:
+        """Write to the log under the lease."""
         ...
 
     def stop(self, reason: str, outcome: Outcome | None) -> None:
@@ -195,6 +203,8 @@ class Waits:
                 await self._suspend()
             except LeaseLost:
                 self._run.lease_lost()
+            except Suspended:
+                return
             except StoreError:  # it is repeated; if the lease expires meanwhile, the attempt is stopped for that
                 await asyncio.sleep(1)
 
@@ -207,7 +217,22 @@ class Waits:
                     await self._run.store.leases.set_waiting(self._run.lease, True)
                     self.waiting = True
             return
+        unasked = unasked_waits(self._run.history, self._open, self._is_late)
+        if unasked:
+            await self._record(unasked)
+            return  # a branch may have gone on meanwhile
         self._run.stop("suspended", Outcome(status))
+
+    async def _record(self, waits: Sequence[Wait]) -> None:
+        """Record the answers of waits that are not asked for; if they are, later in this attempt, they are found."""
+        run = self._run
+        with run.busy():
+            payloads = [await as_recorded(run.store, wait) for wait in waits]
+            events = [NewEvent("wait_completed", json.dumps(payload)) for payload in payloads]
+            await run.record(events, *(close_wait(wait.kind, wait.key) for wait in waits))
+            for wait, payload in zip(waits, payloads, strict=True):
+                del run.history.rows[wait.kind, wait.key]
+                run.history.answers[wait.kind, wait.key] = payload
 
     async def leave_waiting(self) -> None:
         """Make the job RUNNING again if it is WAITING, before anything else is written. Raises Suspended if the lease is lost."""

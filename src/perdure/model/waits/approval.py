@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus
@@ -47,6 +47,10 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
         """See `WaitKind.answer`."""
         approval = await store.approvals.get_approval(UUID(wait.subject_id))
         return None if approval.pending else approval
+
+    def recorded(self, answer: Approval) -> dict[str, Any]:
+        """See `WaitKind.recorded`."""
+        return {"approval": str(answer.id), "decision": answer.status, "actor": answer.decided_by}
 
     def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """See `WaitKind.line`."""

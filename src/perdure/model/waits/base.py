@@ -81,6 +81,10 @@ class WaitKind(ABC, Generic[S_contra, A_co]):
     async def answer(self, store: S_contra, wait: Wait) -> A_co | None:
         """Read the answer; None if there is none yet. Called once when the wait begins, and when its row has been answered."""
 
+    def recorded(self, answer: Any) -> dict[str, Any]:
+        """What `wait_completed` holds of an answer, besides kind and key."""
+        return {} if answer is None else {"answer": answer}
+
     @abstractmethod
     def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """What `explain` says while it is open; None if it can no longer be answered."""

@@ -115,14 +115,9 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
             if (question.kind, question.key) in run.history.approvals:
                 await reopen_if_lost(run, wait)
             approval = await run.waits.answer(kind, wait) or approval
-        payload = {
-            "key": question.key,
-            "kind": question.kind,
-            "approval": str(approval.id),
-            "decision": approval.status,
-            "actor": approval.decided_by,
-        }
+        payload = {"key": question.key, "kind": question.kind} | kind.recorded(approval)
         await run.record([NewEvent("wait_completed", json.dumps(payload))], close_wait(kind.name, question.key))
+        run.history.rows.pop((kind.name, question.key), None)
         if run.observer is not None:
             run.observer.approval_decided(run.claimed, approval)
     return _verdict(run, approval, question)

@@ -28,8 +28,9 @@ async def wait_once(
         return recorded.get("answer")
     wait = await _opened(run, kind, key, duration, subject_id)
     answer = await run.waits.answer(kind, wait)
-    done = {"key": key, "kind": kind.name} | ({} if answer is None else {"answer": answer})
+    done = {"key": key, "kind": kind.name} | kind.recorded(answer)
     await run.record([NewEvent("wait_completed", json.dumps(done))], close_wait(kind.name, key))
+    run.history.rows.pop((kind.name, key), None)
     return answer
 
 
