@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from perdure.model.approvals import Approval, ApprovalStatus
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
+        AccountExists,
+        AccountNotFound,
         AlreadyDecided,
         AmbiguousId,
         ApprovalChanged,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         EmptyPrompt,
         ExtraMissing,
         Fail,
+        FileNotFound,
         FileReplaced,
         ForeignDatabase,
         HandlerError,
@@ -104,7 +107,9 @@ if TYPE_CHECKING:
     from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
     from perdure.model.states import TRANSITIONS, Status
+    from perdure.model.task_records import AccountInfo, JobFile, TaskResult, ToolRun
     from perdure.model.timing import Backoff
+    from perdure.model.tooling import Account, RunClass, TaskSpec
     from perdure.runtime.client.client import Client
     from perdure.runtime.client.enqueue import Request
     from perdure.runtime.context.approvals import ApprovalRequest, Decision
@@ -116,6 +121,10 @@ if TYPE_CHECKING:
     from perdure.runtime.worker import Worker
 
 __all__ = [
+    "Account",
+    "AccountExists",
+    "AccountInfo",
+    "AccountNotFound",
     "AlreadyDecided",
     "AmbiguousId",
     "App",
@@ -139,6 +148,7 @@ __all__ = [
     "Explanation",
     "ExtraMissing",
     "Fail",
+    "FileNotFound",
     "FileReplaced",
     "Finding",
     "ForeignDatabase",
@@ -159,6 +169,7 @@ __all__ = [
     "JobDiff",
     "JobError",
     "JobFailed",
+    "JobFile",
     "JobLeased",
     "JobNotFound",
     "JobPruned",
@@ -180,6 +191,7 @@ __all__ = [
     "RecordedFailure",
     "Request",
     "Retry",
+    "RunClass",
     "SandboxTooWeak",
     "SchemaMissing",
     "SchemaOutdated",
@@ -194,10 +206,13 @@ __all__ = [
     "StoreUnreachable",
     "Suspended",
     "TRANSITIONS",
+    "TaskResult",
+    "TaskSpec",
     "TooLarge",
     "TooManyHung",
     "ToolMissing",
     "ToolRefused",
+    "ToolRun",
     "ToolUnsupported",
     "UnknownHandler",
     "UnknownOutcome",
@@ -222,23 +237,25 @@ _HOMES = {
     "perdure.model.fsck_faults": "Finding",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
-        "AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound ConfigError Conflict "
-        "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileReplaced ForeignDatabase "
-        "HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "
-        "InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound "
-        "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound "
-        "NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs "
-        "RecordedFailure Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue "
-        "SecretMissing Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended TooLarge "
-        "TooManyHung ToolMissing ToolRefused ToolUnsupported UnknownHandler UnknownOutcome UnknownTool "
-        "UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitInsideJob WaitTimeout WorkerNotFound "
-        "WrongToken"
+        "AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired "
+        "ApprovalNotFound ConfigError Conflict DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing "
+        "Fail FileNotFound FileReplaced ForeignDatabase HandlerError IdempotencyConflict IllegalTransition "
+        "InvalidAccount InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled "
+        "JobError JobFailed JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged "
+        "NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase "
+        "PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure Retry SandboxTooWeak SchemaMissing "
+        "SchemaOutdated SchemaTooNew SecretByValue SecretMissing Snooze StepChanged StepNotFound StoreError "
+        "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported "
+        "UnknownHandler UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch "
+        "WaitInsideJob WaitTimeout WorkerNotFound WrongToken"
     ),
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",
     "perdure.model.jobs": "Job",
     "perdure.model.states": "TRANSITIONS Status",
+    "perdure.model.task_records": "AccountInfo JobFile TaskResult ToolRun",
     "perdure.model.timing": "Backoff",
+    "perdure.model.tooling": "Account RunClass TaskSpec",
     "perdure.runtime.context.approvals": "ApprovalRequest Decision",
     "perdure.runtime.context.blocking": "BlockingContext",
     "perdure.runtime.client.client": "Client",

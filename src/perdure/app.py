@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
 
@@ -16,7 +17,9 @@ from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError, TooManyHung
+from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.timing import Backoff, Duration
+from perdure.model.tooling import TaskSpec
 from perdure.model.urls import place_of
 from perdure.observe.setup import Observability
 from perdure.runtime.client.client import Client, client_of
@@ -40,6 +43,8 @@ from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.stop_signals import StopSignals, end_process
 from perdure.store.protocol import Store
+from perdure.tools import ADAPTERS, CliSettings, adapter_of, check_task, is_there, missing
+from perdure.tools.task_handler import TaskHandler, ToolSettings
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -123,6 +128,7 @@ class App(Shortcuts):
         self.client = client_of(self, self.registry, via=via)
         """The client that has the parts `jobs`, `approvals`, `workers` and `database`."""
         self.jobs, self.approvals = self.client.jobs, self.client.approvals
+        self.tasks, self.accounts = self.client.tasks, self.client.accounts
         self.workers, self.database = self.client.workers, self.client.database
 
     @property
@@ -212,6 +218,32 @@ class App(Shortcuts):
             return handler
 
         return register if fn is None else register(fn)
+
+    # -- coding CLIs ---------------------------------------------------------------------------------------------------
+
+    def serve_tools(self, *tools: str) -> None:
+        """Let workers of this App run the tasks of these coding CLIs; none given: of all that are installed. Under which accounts
+        the setting `accounts` says. Raises UnknownTool, ToolMissing, DuplicateHandler."""
+        settings = self.settings
+        served = None if settings["accounts"] == ("auto",) else settings["accounts"]
+        options = ToolSettings(Path(settings["cli_work_dir"]), served, settings["cli_inline_threshold"])
+        here = [name for name, adapter in ADAPTERS.items() if is_there(adapter, CliSettings())]
+        for tool in tools or here or ADAPTERS:
+            if adapter_of(tool).name not in here:
+                raise missing(adapter_of(tool), CliSettings())
+            policy = Policy(
+                max_retries=settings["cli_max_attempts"] - 1,
+                backoff=Backoff(base=settings["cli_backoff_base"], cap=max(300.0, settings["cli_backoff_base"])),
+            )
+            self.registry.add(Handler(TaskHandler(tool, options), KIND_PREFIX + tool, policy))
+
+    def check_task(self, task: TaskSpec) -> None:
+        """See `BackendHolder.check_task`."""
+        check_task(task)
+
+    def check_tool(self, tool: str) -> None:
+        """See `BackendHolder.check_tool`."""
+        adapter_of(tool)
 
     # -- clients -------------------------------------------------------------------------------------------------------
 

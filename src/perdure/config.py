@@ -102,6 +102,30 @@ def _queues(value: Any) -> tuple[str, ...]:
     return (ALL_QUEUES,) if ALL_QUEUES in names else tuple(check_name(name, "queue") for name in names)
 
 
+def _size(value: Any) -> int:
+    number, unit = str(value).strip(), 1
+    for name, size in (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3)):
+        if number.endswith(name):
+            number, unit = number.removesuffix(name).strip(), size
+    return _whole(number) * unit
+
+
+def _max_attempts(value: Any) -> int:
+    number = _whole(value)
+    if number > 101:
+        raise ValueError("must be at most 101: 100 retries")
+    return number
+
+
+def _tools(value: Any) -> tuple[str, ...] | None:
+    return None if value is None else _names(value)
+
+
+def _accounts(value: Any) -> tuple[str, ...]:
+    names = _names(value)
+    return ("auto",) if "auto" in names else names
+
+
 def _lease(value: Any) -> float:
     length = seconds(value)
     if length < 1:
@@ -167,6 +191,22 @@ SETTINGS = (
     ),
     Setting("retention_status", ENDS, _ends, "only jobs that ended so are deleted by retention, comma-separated"),
     Setting("retention_keep_logs", False, _switch, "retention deletes payloads, results and checkpoints only"),
+    Setting("tools", None, _tools, "coding CLIs whose tasks a worker runs, comma-separated: codex, claude, gemini"),
+    Setting(
+        "accounts",
+        ("auto",),
+        _accounts,
+        "accounts that tasks run under, by id or group name; auto: all that are enabled",
+    ),
+    Setting("cli_work_dir", "/tmp/scheduler-work/", _text, "where the workspaces of running tasks are"),  # noqa: S108  it is made 0700, and refused if another user owns it
+    Setting("cli_max_attempts", 3, _max_attempts, "attempts of a task that fails"),
+    Setting(
+        "cli_backoff_base",
+        30.0,
+        seconds,
+        "a failed task waits up to this, doubled with each attempt, at most 5 minutes",
+    ),
+    Setting("cli_inline_threshold", 1024**2, _size, "bytes of the largest output file that is kept"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
     Setting("log_jobs", False, _switch, "true: a worker writes a log line for each attempt that ends"),
     Setting(
@@ -268,6 +308,8 @@ def _files(environ: Mapping[str, str], directory: Path) -> list[tuple[Path, dict
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}", hint="it is a TOML file: key = value") from None
+        if isinstance(table := content.pop("cli", {}), dict):
+            content.update({f"cli_{name}": value for name, value in table.items()})
         if unknown := set(content) - set(BY_NAME):
             raise ConfigError(
                 f"{path} has unknown settings: {', '.join(sorted(unknown))}", hint=f"known: {', '.join(BY_NAME)}"

@@ -33,6 +33,24 @@ VERBS: dict[str, str] = {
     "jobs rerun FAILED": "jobs.rerun",
     "jobs fork FAILED": "jobs.fork",
     "jobs export FAILED": "jobs.export",
+    "enqueue --tool codex --prompt hello": "tasks.enqueue",
+    "tasks ls": "tasks.list",
+    "tasks get TASK": "tasks.get",
+    "tasks watch FAILED": "jobs.watch",
+    "tasks logs TASK": "tasks.output",
+    "tasks cancel TASK": "jobs.cancel",
+    "tasks requeue FAILED": "tasks.requeue",
+    "tasks rerun FAILED": "jobs.rerun",
+    "tasks artifacts ls TASK": "tasks.files",
+    "tasks artifacts cat TASK a.txt --input": "tasks.read_file",
+    "tasks artifacts get TASK a.txt --input": "tasks.read_file",
+    "accounts add --id a --tool codex": "accounts.add",
+    "accounts ls": "accounts.list",
+    "accounts get a": "accounts.get",
+    "accounts enable a": "accounts.enable",
+    "accounts disable a": "accounts.disable",
+    "accounts set-limits a --max 2": "accounts.set_limits",
+    "accounts rm a --yes": "accounts.remove",
     "approvals ls": "approvals.list",
     "approvals get WAITING": "approvals.get",
     "approvals approve WAITING": "approvals.approve",
@@ -53,6 +71,8 @@ VERBS: dict[str, str] = {
 VARIANTS: dict[str, tuple[str, ...]] = {
     "jobs start greet --input '\"ann\"' --json": ("jobs.enqueue", "jobs.get"),
     "jobs start greet --input '\"ann\"' --wait=0s": ("jobs.enqueue", "jobs.wait"),
+    "enqueue --tool codex --prompt hello --json": ("tasks.enqueue", "tasks.get"),
+    "enqueue --tool codex --prompt hello --wait=0s": ("tasks.enqueue", "jobs.wait"),
     "jobs rerun FAILED --json": ("jobs.rerun",),
     "jobs fork FAILED --json": ("jobs.fork", "jobs.get"),
     "jobs events FAILED --follow": ("jobs.follow",),
@@ -90,7 +110,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 def path_of(call: str) -> str:
     words = call.split()
-    return next(path for n in (2, 1) if (path := " ".join(words[:n])) in set(commands(root())))
+    return next(path for n in (3, 2, 1) if (path := " ".join(words[:n])) in set(commands(root())))
 
 
 def test_every_command_is_listed_here() -> None:
@@ -133,6 +153,7 @@ def ids(perdure: Perdure) -> dict[str, str]:
         "WAITING": perdure.ran("asks", "--input", '"draft"'),
         "FAILED": perdure.ran("fails"),
         "RETRYING": perdure.ran("breaks"),
+        "TASK": perdure("enqueue", "--tool", "codex", "--prompt", "hello", "-o", "id").out.strip(),
     }
 
 

@@ -78,7 +78,10 @@ class TestStart:
         ],
         ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
     )
-    def test_what_makes_no_sense(self, perdure: Perdure, place: Path, args: tuple[str, ...], says: str) -> None:
+    def test_what_makes_no_sense(
+        self, perdure: Perdure, place: Path, args: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", str(place))  # no coding CLI is found
         (place / "empty.py").write_text("from perdure import App\napp = App()\n")
         assert says in perdure("worker", "start", *args, code=2).err
 
@@ -123,6 +126,7 @@ class TestStart:
         code: int,
         says: str,
     ) -> None:
+        monkeypatch.setenv("PATH", str(place))  # no coding CLI is found
         (place / "broken.py").write_text("1 / 0")
         if how == "variable":
             monkeypatch.setenv("PERDURE_LOG_FORMAT", "json")

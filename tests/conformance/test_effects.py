@@ -1,13 +1,17 @@
 """What commits together with events, or with the end of an attempt: all of it or nothing, and only under a live lease."""
 
 import asyncio
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
-from perdure.model.effects import LOCK_ORDER, Effect, close_wait, open_wait, patch_state
+from perdure.model.effects import LOCK_ORDER, Effect, add_tool_run, close_wait, open_wait, patch_state
 from perdure.model.errors import LeaseLost
+from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease, Outcome, Wait
+from perdure.model.task_records import ToolRun
+from perdure.model.tooling import CliRun, RunClass
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
 from tests.conformance.support import HOUR, S, checked_log, event, later, outcome, run_out, started
@@ -16,7 +20,9 @@ from tests.conformance.support import HOUR, S, checked_log, event, later, outcom
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
 def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
     assert set(LOCK_ORDER) <= set(load_statements(f"perdure.store.{dialect}"))
-    made = (patch_state(), close_wait("timer", "nap"), open_wait(Wait("nap", "timer")))
+    now = datetime.now(UTC)
+    run = ToolRun(uuid7(), 1, "codex", None, "w", now, now, (), CliRun(RunClass.OK))
+    made = (patch_state(), close_wait("timer", "nap"), open_wait(Wait("nap", "timer")), add_tool_run(run))
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 
 

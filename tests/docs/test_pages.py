@@ -156,7 +156,7 @@ def test_command_lines_can_be_read(page: Path) -> None:
     wrong = []
     for line in command_lines(page):
         words = leading(shlex.split(line, comments=True)[1:])[1]
-        path = next((p for p in (" ".join(words[:2]), " ".join(words[:1])) if p in known), None)
+        path = next((p for p in (" ".join(words[:n]) for n in (3, 2, 1)) if p in known), None)
         if path is None:
             wrong.append(line)
             continue

@@ -13,7 +13,21 @@ from perdure import App, Client, Fail, JobContext, Status
 from perdure.model import errors
 from perdure.model.events import Event
 from perdure.model.fsck_faults import Finding
-from perdure.operations import approvals, control, database, diagnose, enqueue, export, follow, fsck, jobs, workers
+from perdure.model.tooling import TaskSpec
+from perdure.operations import (
+    accounts,
+    approvals,
+    control,
+    database,
+    diagnose,
+    enqueue,
+    export,
+    follow,
+    fsck,
+    jobs,
+    tasks,
+    workers,
+)
 from perdure.operations.catalog import OPERATIONS
 from perdure.operations.database import SchemaFit
 from perdure.operations.errors import NoWorker
@@ -226,6 +240,21 @@ async def too_long(app: App, client: Client) -> Any:
     return await follow.wait_for_job(client, id, timeout=0.01, on_event=ignore)
 
 
+async def without_file(app: App, client: Client) -> Any:
+    task = await tasks.enqueue_task(client, TaskSpec("codex", "hello"))
+    return await tasks.read_task_file(client, str(task.id), "a.txt")
+
+
+async def requeued_too_early(app: App, client: Client) -> Any:
+    task = await tasks.enqueue_task(client, TaskSpec("codex", "hello"))
+    return await tasks.requeue_task(client, str(task.id))
+
+
+async def added_twice(app: App, client: Client) -> Any:
+    await accounts.add_account(client, "a", "codex")
+    return await accounts.add_account(client, "a", "codex")
+
+
 REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.enqueue", errors.UnknownHandler, lambda a, c: enqueue.enqueue_job(c, "gret")),
     ("jobs.enqueue", errors.InvalidPriority, lambda a, c: enqueue.enqueue_job(c, "greet", "x", priority=10)),
@@ -252,6 +281,28 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.rerun", errors.JobNotFound, lambda a, c: control.rerun_job(c, NO_ID)),
     ("jobs.fork", errors.JobNotFound, lambda a, c: control.fork_job(c, NO_ID)),
     ("jobs.export", errors.JobNotFound, lambda a, c: consumed(export.export_jobs(c, (NO_ID,)))),
+    ("tasks.enqueue", errors.UnknownTool, lambda a, c: tasks.enqueue_task(c, TaskSpec("nosuch", "hello"))),
+    (
+        "tasks.list",
+        errors.InvalidInput,
+        lambda a, c: tasks.list_tasks(c, JobSelection(status=("gone",)), tools=("codex",)),
+    ),
+    ("tasks.get", errors.JobNotFound, lambda a, c: tasks.get_task(c, NO_ID)),
+    ("tasks.files", errors.JobNotFound, lambda a, c: tasks.list_task_files(c, NO_ID)),
+    ("tasks.read_file", errors.FileNotFound, without_file),
+    ("tasks.output", errors.JobNotFound, lambda a, c: tasks.read_task_output(c, NO_ID)),
+    ("tasks.requeue", errors.IllegalTransition, requeued_too_early),
+    ("accounts.add", errors.AccountExists, added_twice),
+    ("accounts.add", errors.InvalidAccount, lambda a, c: accounts.add_account(c, "a", "codex", max_concurrency=-1)),
+    ("accounts.get", errors.AccountNotFound, lambda a, c: accounts.get_account(c, "x")),
+    ("accounts.enable", errors.AccountNotFound, lambda a, c: accounts.enable_account(c, "x")),
+    ("accounts.disable", errors.AccountNotFound, lambda a, c: accounts.disable_account(c, "x")),
+    (
+        "accounts.set_limits",
+        errors.AccountNotFound,
+        lambda a, c: accounts.set_account_limits(c, "x", max_concurrency=1),
+    ),
+    ("accounts.remove", errors.AccountNotFound, lambda a, c: accounts.remove_account(c, "x")),
     ("approvals.list", errors.InvalidInput, lambda a, c: approvals.list_approvals(c, status=("gone",))),
     ("approvals.get", errors.ApprovalNotFound, lambda a, c: approvals.get_approval(c, NO_ID)),
     ("approvals.approve", errors.AlreadyDecided, decided),

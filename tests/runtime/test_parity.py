@@ -6,14 +6,16 @@ import pytest
 
 from perdure import sync
 from perdure.runtime import handle
+from perdure.runtime.client.accounts import Accounts
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
-from perdure.sync import approvals, database, jobs, workers
+from perdure.sync import accounts, approvals, database, jobs, tasks, workers
 from tests.parity import differences
 
 
@@ -36,10 +38,13 @@ CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
         {
             "prepare_in_transaction": "what the blocking `enqueue_many(tx=)` is made of: it runs in the caller's thread",
             "prepared": "what `prepare_in_transaction` is made of",
+            "enqueue_prepared": "what `Tasks.enqueue` is made of",
         },
     ),
     (Approvals, approvals.Approvals, {}),
     (Workers, workers.Workers, {}),
+    (Tasks, tasks.Tasks, {}),
+    (Accounts, accounts.Accounts, {}),
     (
         Database,
         database.Database,

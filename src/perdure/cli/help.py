@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -100,9 +100,11 @@ class Group(TyperGroup):
 
 
 class LazyGroup(Group):
-    """A group whose members are loaded when they are asked for. `members`: name -> (module, first sentence)."""
+    """A group whose members are loaded when they are asked for. `members`: name -> (module, first sentence). `unlisted`: further
+    names of commands in these modules, which no help lists."""
 
     members: dict[str, tuple[str, str]]
+    unlisted: Mapping[str, str] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The members' names, in their order."""
@@ -116,9 +118,12 @@ class LazyGroup(Group):
         if name in self.members and name not in self.commands:
             app = import_module(self.members[name][0]).app
             built: Any = typer.main.get_command(app)
-            if name not in {"jobs", "approvals", "worker", "db", "config"}:
+            if name not in {"jobs", "tasks", "accounts", "approvals", "worker", "db", "config"}:
                 built = built.commands[name]
             self.commands[name] = built
+        elif name in self.unlisted and name not in self.commands:
+            group: Any = typer.main.get_command(import_module(self.unlisted[name]).app)
+            self.commands[name] = group.commands[name]
         return self.commands.get(name)
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:

@@ -36,10 +36,15 @@ class Root(LazyGroup):
     shared = [  # noqa: RUF012  as below
         (f"{', '.join(o.names)}{' ' + o.metavar if o.metavar else ''}", o.help) for o in GLOBALS
     ]
+    unlisted = dict.fromkeys(("get", "ls", "cancel", "requeue"), "perdure.cli.tasks")
+    """The design document's names of commands on tasks."""
     members = {  # noqa: RUF012  typer's classes are not ours to annotate
         "dev": ("perdure.cli.dev", "One process: a store, a worker and a live table of its jobs"),
         "demo": ("perdure.cli.basics", "Watch a job lose its worker, wait for your approval and finish"),
         "jobs": ("perdure.cli.jobs", "Start, read and control jobs"),
+        "enqueue": ("perdure.cli.task_start", "Start a task: a job that runs a coding CLI"),
+        "tasks": ("perdure.cli.tasks", "Read and control tasks, their output and files"),
+        "accounts": ("perdure.cli.accounts", "Add and control the accounts of coding CLIs"),
         "approvals": ("perdure.cli.approvals", "Read and decide approvals"),
         "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),
         "db": ("perdure.cli.db", "Migrate, inspect, copy and prune the database"),

@@ -20,6 +20,8 @@ from perdure.cli.options import command, group
 from perdure.cli.output import Column
 from perdure.cli.usage_error import Usage
 from perdure.config import load_setting
+from perdure.model.errors import ToolMissing
+from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.workers import WorkerInfo
 from perdure.operations.errors import NoWorker
 from perdure.operations.workers import Asked, Health, drain_worker, health_of, list_workers, stop_worker
@@ -78,6 +80,14 @@ def start(
     log_format: Annotated[
         str | None, typer.Option("--log-format", metavar="text|json", help="How to write log lines; default text")
     ] = None,
+    tools: Annotated[
+        str | None,
+        typer.Option("--tools", metavar="A,B", help="Run the tasks of these coding CLIs; without --app: of all"),
+    ] = None,
+    accounts: Annotated[
+        str | None,
+        typer.Option("--accounts", metavar="A,B", help="under these accounts, by id or group name; default auto: all"),
+    ] = None,
     log_jobs: Annotated[bool, typer.Option("--log-jobs", help="A log line for each attempt that ends")] = False,
     processes: Annotated[
         int | None,
@@ -91,7 +101,7 @@ def start(
     once: Annotated[bool, typer.Option("--once", help="End as soon as no job is due")] = False,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when stdin ends")] = False,
 ) -> int:
-    """Run a worker for the handlers of --app, until a signal or `worker stop` ends it.
+    """Run a worker for the handlers of --app, or for tasks of coding CLIs, until a signal or `worker stop` ends it.
 
     SIGTERM or Ctrl-C: takes no more jobs, lets running steps finish and hands back the other jobs; a second signal does not wait.
     With --processes the first process serves its metrics on PORT, the next on PORT + 1 and so on.
@@ -104,6 +114,8 @@ def start(
         "metrics_port": metrics_port,
         "metrics_host": metrics_host,
         "log_format": log_format,
+        "tools": tools,
+        "accounts": accounts,
         "log_jobs": log_jobs or None,
     }
     from perdure.cli.logs import json_warnings
@@ -111,12 +123,22 @@ def start(
     cli.out.logs_json = load_setting("log_format", log_format) == "json"
     with json_warnings() if cli.out.logs_json else nullcontext():
         own = cli.own_app
+    served = cli.settings["tools"]
+    if served is not None:
+        cli.app.serve_tools(*served)
+    elif own is None:
+        try:
+            cli.app.serve_tools()
+        except ToolMissing as error:
+            raise Usage(
+                "no App is given, and no coding CLI is installed whose tasks could be run",
+                hint='perdure worker start --app module:attr; or once: PERDURE_APP, or app = "module:attr" in perdure.toml. '
+                f"For tasks {error.hint}",
+            ) from None
     if own is None:
-        raise Usage(
-            "no App is given: perdure worker start --app module:attr",
-            hint='or set it once: PERDURE_APP, or app = "module:attr" in perdure.toml',
-        )
-    if not len(own.registry):
+        names = ", ".join(kind.removeprefix(KIND_PREFIX) for kind in cli.app.registry.kinds)
+        cli.out.note(f"no App is given (--app module:attr): only tasks of {names} are run")
+    elif not len(own.registry):
         raise Usage(f"the App {cli.settings['app']} has no handlers", hint="a handler is a function under @app.job")
     if processes is not None:
         from perdure.cli.supervisor import Supervisor, check_ports

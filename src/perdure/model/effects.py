@@ -7,14 +7,18 @@ the time to the row, whose other fields have the names of the statement's parame
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from perdure.model.cost import ZERO
+from perdure.model.ids import uuid7
 from perdure.model.jobs import Wait
+from perdure.model.task_records import ToolRun
 
-LOCK_ORDER = ("patch_state", "close_waits", "open_wait")
+LOCK_ORDER = ("patch_state", "close_waits", "open_wait", "add_tool_run")
 """The statements, in the order in which they run, which is that of their locks. A new effect is one more statement in
 `leases/effects.sql` of both dialects, its name here, and a function that makes it."""
 
@@ -54,3 +58,33 @@ def open_wait(wait: Wait) -> Effect:
 def close_wait(kind: str, key: str) -> Effect:
     """The job no longer waits under this kind and key; what is not open is ignored."""
     return Effect("close_waits", {"kind": kind, "key": key})
+
+
+def add_tool_run(run: ToolRun) -> Effect:
+    """A run of a coding CLI has ended. Written again for the same attempt, the first one stays."""
+    result = run.run
+    row = {
+        "id": uuid7(),
+        "attempt": run.attempt,
+        "tool": run.tool,
+        "account_id": run.account_id,
+        "worker_id": run.worker_id,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "exit_code": result.exit_code,
+        "class": result.outcome.value,
+        "detail": result.detail,
+        "message": result.message,
+        "stdout": result.stdout.text,
+        "stderr": result.stderr.text,
+        "output_files": json.dumps(run.files),
+        "tokens_in": result.usage.tokens_in,
+        "tokens_out": result.usage.tokens_out,
+        "tokens_cached": result.usage.tokens_cached,
+        "cost": result.usage.cost,
+        "latency_ms": round(result.seconds * 1000),
+        "session_id": result.session_id,
+        "final_text": result.final_text,
+        "sandbox": json.dumps(asdict(result.sandbox)),
+    }
+    return Effect("add_tool_run", row)

@@ -110,6 +110,8 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _R, "in a fork: the old job wrote this event of its own; it is not written again", ("type", "job", "event"),
             replayed=True, forked=True,
         ),
+        "tool_run_started": EventType(_T, "a coding CLI is about to run", ("tool", "account"), by_holder=True),
+        "tool_run_ended": EventType(_T, "a run of a coding CLI has ended", ("tool", "account", "class"), by_holder=True),
         "step_failed": EventType(_T, "one call of a step's function raised", ("key", "error"), by_holder=True),
         "attempt_traced": EventType(_T, "the trace of an attempt that will be continued later", ("traceparent",)),
     }

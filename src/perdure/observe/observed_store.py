@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from perdure.model.errors import JobLeased, LeaseLost, PerdureError, StoreError, VersionMismatch
 from perdure.store.protocol import (
+    AccountStore,
     ApprovalStore,
     CheckStore,
     FigureStore,
+    FileStore,
     HintStore,
     JobStore,
     LeaseStore,
     RetentionStore,
     SchemaStore,
     Store,
+    ToolRunStore,
     WorkerStore,
 )
 
@@ -32,6 +35,9 @@ ROLES: tuple[tuple[str, type], ...] = (
     ("jobs", JobStore),
     ("leases", LeaseStore),
     ("approvals", ApprovalStore),
+    ("accounts", AccountStore),
+    ("files", FileStore),
+    ("tool_runs", ToolRunStore),
     ("workers", WorkerStore),
     ("retention", RetentionStore),
     ("figures", FigureStore),

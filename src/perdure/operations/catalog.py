@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from perdure.operations import approvals, control, database, diagnose, enqueue, export, follow, fsck, jobs, workers
+from perdure.operations import (
+    accounts,
+    approvals,
+    control,
+    database,
+    diagnose,
+    enqueue,
+    export,
+    follow,
+    fsck,
+    jobs,
+    tasks,
+    workers,
+)
 from perdure.operations.registry import REGISTERED, Operation
 
-MODULES = (enqueue, jobs, follow, control, export, approvals, workers, database, fsck, diagnose)
+MODULES = (enqueue, jobs, follow, control, export, approvals, tasks, accounts, workers, database, fsck, diagnose)
 
 OPERATIONS: Mapping[str, Operation] = MappingProxyType(REGISTERED)
 """Every operation, by name."""

@@ -48,7 +48,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
         case Snooze():
             return Outcome(Status.RETRY, delay=error.delay, reason=clean(error.message))
         case Fail():
-            return _failed(error.message, "fatal")
+            return _failed(error.message, error.kind)
         case Denied():
             return _failed(error.message, "denied")
         case UnknownOutcome():
@@ -61,7 +61,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _retry(str(error), policy.backoff.delay(retry_count), "timeout")
         case Retry():
             delay = policy.backoff.delay(retry_count) if error.after is None else error.after
-            return _retry(error.message, delay, None)
+            return _retry(error.message, delay, error.kind)
         case _ if policy.retries(error):
             after = retry_after(error)
             delay = policy.backoff.delay(retry_count) if after is None else after

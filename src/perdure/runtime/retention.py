@@ -207,6 +207,7 @@ class PrunePass:
         while await self._pruning.step():
             if time.monotonic() >= until:
                 return False
+        await self._store.files.forget_contents()
         forgotten = await self._store.retention.forget_workers(max(self._retention.older_than, WORKERS_KEPT))
         if self._pruning.pruned or forgotten:
             log.info("pruned", worker=self._worker_id, jobs=self._pruning.pruned, workers=forgotten)

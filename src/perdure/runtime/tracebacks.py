@@ -21,7 +21,7 @@ MOST_MESSAGE = 500
 
 _PERDURE, _STDLIB = Path(__file__).parents[1], Path(asyncio.__file__).parents[1]
 INTERNAL_FILES = (
-    *(f"{_PERDURE / part}{os.sep}" for part in ("runtime", "testing")),
+    *(f"{_PERDURE / part}{os.sep}" for part in ("runtime", "testing", "tools")),
     f"{_STDLIB / 'concurrent' / 'futures'}{os.sep}",  # plain handlers wait there for their steps
     str(_STDLIB / "unittest" / "mock.py"),
 )

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from perdure.model.approvals import Decide
 from perdure.model.errors import (
+    AccountExists,
+    AccountNotFound,
     AlreadyDecided,
     AmbiguousId,
     ApprovalChanged,
@@ -32,6 +34,7 @@ from perdure.model.errors import (
 from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
 from perdure.model.jobs import Lease, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.tooling import Account
 
 
 def job_not_found(text: UUID | str) -> JobNotFound:
@@ -49,6 +52,19 @@ def approval_not_found(text: UUID | str) -> ApprovalNotFound:
 def worker_not_found(text: str) -> WorkerNotFound:
     """No such running worker."""
     return WorkerNotFound(f"no running worker has the id {text}", hint="perdure worker status shows the ids")
+
+
+def account_not_found(text: str) -> AccountNotFound:
+    """No such account."""
+    return AccountNotFound(f"no account has the id or group name '{text}'", hint="perdure accounts ls shows them")
+
+
+def account_exists(account: Account) -> AccountExists:
+    """The id or the group name is taken."""
+    return AccountExists(
+        f"there is an account with the id or group name '{account.id}' or '{account.group_name}' already",
+        hint=f"perdure accounts get {account.id}",
+    )
 
 
 def ambiguous_id(text: str) -> AmbiguousId:

@@ -13,11 +13,13 @@ from perdure.runtime.client.base import JobId
 from perdure.runtime.client.client import Client as AsyncClient
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.registry import Handler
+from perdure.sync.accounts import Accounts
 from perdure.sync.approvals import Approvals
 from perdure.sync.background import BackgroundLoop
 from perdure.sync.database import Database
 from perdure.sync.handle import Handle
 from perdure.sync.jobs import Jobs
+from perdure.sync.tasks import Tasks
 from perdure.sync.workers import Workers
 
 I = TypeVar("I")  # noqa: E741  the handler's input
@@ -42,6 +44,10 @@ class Client:
         """See `perdure.Client.jobs`."""
         self.approvals = Approvals(client.approvals, background)
         """See `perdure.Client.approvals`."""
+        self.tasks = Tasks(client.tasks, background)
+        """See `perdure.Client.tasks`."""
+        self.accounts = Accounts(client.accounts, background)
+        """See `perdure.Client.accounts`."""
         self.workers = Workers(client.workers, background)
         """See `perdure.Client.workers`."""
         self.database = Database(client.database, background)

@@ -2,6 +2,7 @@
 
 from perdure.tools.adapters.generic import described_tools
 from perdure.tools.outputs import OutputFile, find_outputs, missing_outputs, open_output, write_input
+from perdure.tools.programs import is_there, missing
 from perdure.tools.registry import ADAPTERS, adapter_of, check_task
 from perdure.tools.run import run_cli
 from perdure.tools.settings import CliSettings, Limits
@@ -15,6 +16,8 @@ __all__ = [
     "check_task",
     "described_tools",
     "find_outputs",
+    "is_there",
+    "missing",
     "missing_outputs",
     "open_output",
     "run_cli",

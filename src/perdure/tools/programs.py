@@ -27,6 +27,19 @@ class Installed(NamedTuple):
     version: str
 
 
+def is_there(adapter: Adapter, settings: CliSettings) -> bool:
+    """Whether the program of a tool is on this machine; its version is not asked for."""
+    return shutil.which(adapter.program, path=search_path(settings)) is not None
+
+
+def missing(adapter: Adapter, settings: CliSettings) -> ToolMissing:
+    """The program of a tool is not on this machine."""
+    return ToolMissing(
+        f"{adapter.program} is not installed on this machine: it is in no folder of PATH ({search_path(settings)})",
+        hint=f"install it: {adapter.install}",
+    )
+
+
 async def installed(adapter: Adapter, settings: CliSettings) -> Installed:
     """The program of a tool on this machine; its version is asked for once per file.
 
@@ -35,10 +48,7 @@ async def installed(adapter: Adapter, settings: CliSettings) -> Installed:
     path = search_path(settings)
     found = shutil.which(adapter.program, path=path)
     if found is None:
-        raise ToolMissing(
-            f"{adapter.program} is not installed on this machine: it is in no folder of PATH ({path})",
-            hint=f"install it: {adapter.install}",
-        )
+        raise missing(adapter, settings)
     program = _with_interpreter(adapter.locate(_resolved(found)), path)
     if adapter.versions is None:
         return Installed(program, "")

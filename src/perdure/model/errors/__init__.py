@@ -34,6 +34,8 @@ PerdureError
 │   ├── JobNotFound              job-not-found
 │   ├── ApprovalNotFound         approval-not-found
 │   ├── WorkerNotFound           worker-not-found
+│   ├── AccountNotFound          account-not-found
+│   ├── FileNotFound             file-not-found
 │   ├── StepNotFound             step-not-found
 │   └── AmbiguousId              ambiguous-id
 ├── Conflict
@@ -45,6 +47,7 @@ PerdureError
 │   ├── AlreadyDecided           already-decided
 │   ├── ApprovalExpired          approval-expired
 │   ├── ApprovalChanged          approval-changed
+│   ├── AccountExists            account-exists
 │   └── RealJobs                 real-jobs
 ├── NotPermitted
 │   ├── WrongToken               wrong-token
@@ -113,8 +116,11 @@ from perdure.model.errors.schema import (
 from perdure.model.errors.steps import RecordedFailure, StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
 from perdure.model.errors.tooling import (
+    AccountExists,
+    AccountNotFound,
     DangerRefused,
     EmptyPrompt,
+    FileNotFound,
     InvalidAccount,
     InvalidModel,
     InvalidOutputSpec,
@@ -134,6 +140,9 @@ from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
+    "AccountExists",
+    "AccountNotFound",
+    "FileNotFound",
     "AlreadyDecided",
     "AmbiguousId",
     "ApprovalChanged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.model.errors.base import InvalidInput, PerdureError
+from perdure.model.errors.base import Conflict, InvalidInput, NotFound, PerdureError
 
 
 class InvalidTask(InvalidInput):
@@ -57,6 +57,24 @@ class SecretByValue(InvalidAccount):
     """An account holds a secret itself; it may only say where the secret is."""
 
     code = "secret-by-value"
+
+
+class AccountNotFound(NotFound):
+    """No account has this id or group name."""
+
+    code = "account-not-found"
+
+
+class AccountExists(Conflict):
+    """An account has this id or group name already."""
+
+    code = "account-exists"
+
+
+class FileNotFound(NotFound):
+    """The job has no such file."""
+
+    code = "file-not-found"
 
 
 class ToolRefused(PerdureError):

@@ -16,19 +16,31 @@ class Verdict(PerdureError):
 
 
 class Retry(Verdict):
-    """Raised by a handler: another attempt, after `after` (seconds or text) or after the policy's backoff. Uses a retry."""
+    """Raised by a handler: another attempt, after `after` (seconds or text) or after the policy's backoff. Uses a retry.
+
+    kind: the job's error_kind if no retry is left.
+    """
 
     code = "retry"
+    kind: str | None = None
 
-    def __init__(self, reason: str = "the handler asked for a retry", *, after: Duration | None = None) -> None:
+    def __init__(
+        self, reason: str = "the handler asked for a retry", *, after: Duration | None = None, kind: str | None = None
+    ) -> None:
         super().__init__(reason)
+        self.kind = kind
         self.after = None if after is None else seconds(after)
 
 
 class Fail(Verdict):
-    """Raised by a handler: the job fails, without a retry."""
+    """Raised by a handler: the job fails, without a retry. kind: its error_kind, a word for programs."""
 
     code = "fatal"
+    kind = "fatal"
+
+    def __init__(self, reason: str, *, kind: str = "fatal", hint: str | None = None) -> None:
+        super().__init__(reason, hint=hint)
+        self.kind = kind
 
 
 class Snooze(Verdict):

@@ -40,6 +40,12 @@ def reference_of(value: str) -> SecretReference | None:
     return SecretReference("file", name)
 
 
+def check_max_concurrency(value: object) -> None:
+    """Raises InvalidAccount unless it is a number of runs at once."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_CONCURRENCY:
+        raise InvalidAccount(f"max_concurrency is a whole number from 0 to {MAX_CONCURRENCY:,}, got {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """An account of a tool.
@@ -69,10 +75,7 @@ class Account:
             object.__setattr__(self, "group_name", self.id)
         elif not _ID.fullmatch(self.group_name):
             raise InvalidAccount(f"a group name is 1 to 100 letters, digits or ._@-, got {self.group_name!r:.120}")
-        if isinstance(self.max_concurrency, bool) or not 0 <= self.max_concurrency <= MAX_CONCURRENCY:
-            raise InvalidAccount(
-                f"max_concurrency is a whole number from 0 to {MAX_CONCURRENCY:,}, got {self.max_concurrency!r}"
-            )
+        check_max_concurrency(self.max_concurrency)
         if self.cred_ref is not None and (not self.cred_ref.startswith("/") or "\0" in self.cred_ref):
             raise InvalidAccount(f"cred_ref is an absolute path, got {self.cred_ref!r:.200}")
         for name, value in self.env.items():

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from perdure.model.errors import ConfigError
 from perdure.model.jobs import Job
+from perdure.model.tooling import TaskSpec
 from perdure.runtime.client.wait import wait_for_end
 from perdure.runtime.observer import Observer
 from perdure.store.protocol import Migration, SchemaStatus, Store
@@ -49,6 +50,14 @@ class BackendHolder(Protocol):
         """The backend in use."""
         ...
 
+    def check_task(self, task: TaskSpec) -> None:
+        """Refuse a task that no adapter can run. Raises UnknownTool, PromptTooLarge."""
+        ...
+
+    def check_tool(self, tool: str) -> None:
+        """Refuse a tool that has no adapter. Raises UnknownTool."""
+        ...
+
 
 class OpenStore:
     """The backend of a client made from an open store; its own holder."""
@@ -62,6 +71,12 @@ class OpenStore:
     def backend(self) -> Backend:
         """See `BackendHolder.backend`."""
         return self
+
+    def check_task(self, task: TaskSpec) -> None:
+        """See `BackendHolder.check_task`. A client without an App knows no adapters: its tasks are checked when they start."""
+
+    def check_tool(self, tool: str) -> None:
+        """See `BackendHolder.check_tool`."""
 
     async def open(self, tenant: str | None = None) -> Store:
         """See `Backend.open`. Raises ConfigError without a store, and for another tenant than the store's."""

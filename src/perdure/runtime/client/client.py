@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from perdure.runtime.client.accounts import Accounts
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.backend import BackendHolder, OpenStore
 from perdure.runtime.client.base import Scope, login_name
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.shortcuts import Shortcuts
+from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.registry import Registry
 from perdure.runtime.validation import check_text
@@ -30,6 +32,8 @@ class Client(Shortcuts):
         self._scope = scope
         self.jobs = Jobs(scope)
         self.approvals = Approvals(scope)
+        self.tasks = Tasks(scope, self.jobs)
+        self.accounts = Accounts(scope)
         self.workers = Workers(scope)
         self.database = Database(scope)
 

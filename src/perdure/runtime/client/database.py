@@ -123,6 +123,7 @@ class Database(ClientPart):
                         on_batch(reported)
         if not (status or kind or queue):
             await store.retention.forget_workers(max(wanted.older_than, WORKERS_KEPT))
+        await store.files.forget_contents()
         return pruning.pruned
 
 

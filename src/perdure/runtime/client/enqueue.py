@@ -187,6 +187,10 @@ class JobEnqueue(JobQueries, JobControl):
         """The job that `enqueue` would store, checked; nothing is stored. Raises as `enqueue`."""
         return self._form(job, options).with_input(input)
 
+    async def enqueue_prepared(self, job: NewJob) -> Enqueued:
+        """Store a job that `prepared` made. Raises IdempotencyConflict, StoreUnreachable."""
+        return await self._send(job, (await self._store()).jobs.enqueue)
+
     def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
         """The jobs of some requests, and the types of their outputs. What requests have in common is checked once."""
         forms: dict[Handler[Any, Any] | str, _Form] = {}

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, Unpack, overload
 
 from perdure.model.approvals import Approval
+from perdure.runtime.client.accounts import Accounts
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler
@@ -26,6 +28,10 @@ class Shortcuts:
     """Enqueue jobs, read them, wait for them, control them."""
     approvals: Approvals
     """Approvals: list them, decide them."""
+    tasks: Tasks
+    """Tasks: jobs that run a coding CLI."""
+    accounts: Accounts
+    """The accounts of coding CLIs."""
     workers: Workers
     """The workers that share the database."""
     database: Database

@@ -249,3 +249,8 @@ class JobContext:
         """The key that a tool (or step) of this exact key hands out: hash of job and call, the same in every attempt."""
         check_word(kind, "kind", Literal["tool", "step"])
         return idempotency_key_of(self.job_id, kind, name)
+
+
+def run_of(ctx: JobContext) -> Run:
+    """The attempt behind a context: for handlers of perdure's own, which write records that a context has no call for."""
+    return ctx._run

@@ -7,15 +7,18 @@ from typing import Final
 
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import Clock
+from perdure.store.postgres.accounts.accounts import PostgresAccounts
 from perdure.store.postgres.approvals.approvals import PostgresApprovals
 from perdure.store.postgres.checks.checks import PostgresChecks
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.figures.figures import PostgresFigures
+from perdure.store.postgres.files.files import PostgresFiles
 from perdure.store.postgres.hints.hints import PostgresHints
 from perdure.store.postgres.jobs.jobs import PostgresJobs
 from perdure.store.postgres.leases.leases import PostgresLeases
 from perdure.store.postgres.retention.retention import PostgresRetention
 from perdure.store.postgres.schema.schema import PostgresSchema
+from perdure.store.postgres.tool_runs.tool_runs import PostgresToolRuns
 from perdure.store.postgres.workers.workers import PostgresWorkers
 
 
@@ -29,6 +32,9 @@ class PostgresStore:
         self.jobs: Final = PostgresJobs(engine, tenant_id)
         self.leases: Final = PostgresLeases(engine, tenant_id)
         self.approvals: Final = PostgresApprovals(engine, tenant_id)
+        self.accounts: Final = PostgresAccounts(engine, tenant_id)
+        self.files: Final = PostgresFiles(engine, tenant_id)
+        self.tool_runs: Final = PostgresToolRuns(engine, tenant_id)
         self.workers: Final = PostgresWorkers(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)

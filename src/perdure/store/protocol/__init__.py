@@ -13,21 +13,26 @@ Promises common to all methods
 
 from __future__ import annotations
 
+from perdure.store.protocol.accounts import AccountStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
 from perdure.store.protocol.figures import FigureStore
+from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore, Listener, Topic
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schema import Migration, SchemaStatus, SchemaStore
 from perdure.store.protocol.store import Store
+from perdure.store.protocol.tool_runs import ToolRunStore
 from perdure.store.protocol.workers import WorkerStore
 
 __all__ = [
+    "AccountStore",
     "ApprovalStore",
     "CheckStore",
     "FigureStore",
+    "FileStore",
     "HintStore",
     "JobStore",
     "LeaseStore",
@@ -37,6 +42,7 @@ __all__ = [
     "SchemaStatus",
     "SchemaStore",
     "Store",
+    "ToolRunStore",
     "Topic",
     "WorkerStore",
 ]

@@ -6,14 +6,17 @@ from datetime import datetime
 from typing import Protocol
 
 from perdure.model.timing import Clock
+from perdure.store.protocol.accounts import AccountStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
 from perdure.store.protocol.figures import FigureStore
+from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schema import SchemaStore
+from perdure.store.protocol.tool_runs import ToolRunStore
 from perdure.store.protocol.workers import WorkerStore
 
 
@@ -38,6 +41,21 @@ class Store(Protocol):
     @property
     def approvals(self) -> ApprovalStore:
         """Approvals and questions to people."""
+        ...
+
+    @property
+    def accounts(self) -> AccountStore:
+        """The accounts of coding CLIs."""
+        ...
+
+    @property
+    def files(self) -> FileStore:
+        """The input and output files of jobs."""
+        ...
+
+    @property
+    def tool_runs(self) -> ToolRunStore:
+        """The runs of coding CLIs."""
         ...
 
     @property

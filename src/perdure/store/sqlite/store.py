@@ -7,15 +7,18 @@ from functools import partial
 from typing import Final
 
 from perdure.model.timing import Clock, SettableClock
+from perdure.store.sqlite.accounts.accounts import SqliteAccounts
 from perdure.store.sqlite.approvals.approvals import SqliteApprovals
 from perdure.store.sqlite.checks.checks import SqliteChecks
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.figures.figures import SqliteFigures
+from perdure.store.sqlite.files.files import SqliteFiles
 from perdure.store.sqlite.hints.hints import SqliteHints
 from perdure.store.sqlite.jobs.jobs import SqliteJobs
 from perdure.store.sqlite.leases.leases import SqliteLeases
 from perdure.store.sqlite.retention.retention import SqliteRetention
 from perdure.store.sqlite.schema.schema import SqliteSchema, check_fits, check_not_foreign
+from perdure.store.sqlite.tool_runs.tool_runs import SqliteToolRuns
 from perdure.store.sqlite.workers.workers import SqliteWorkers
 
 
@@ -30,6 +33,9 @@ class SqliteStore:
         self.jobs: Final = SqliteJobs(engine, tenant_id)
         self.leases: Final = SqliteLeases(engine, tenant_id)
         self.approvals: Final = SqliteApprovals(engine, tenant_id)
+        self.accounts: Final = SqliteAccounts(engine, tenant_id)
+        self.files: Final = SqliteFiles(engine, tenant_id)
+        self.tool_runs: Final = SqliteToolRuns(engine, tenant_id)
         self.workers: Final = SqliteWorkers(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)

@@ -21,3 +21,11 @@ on conflict (job_id, kind, key) do update set subject_id = excluded.subject_id, 
 -- name: close_waits
 delete from perdure.job_waits w using unnest(:job_id::uuid[], :kind::text[], :key::text[]) u(job_id, kind, key)
 where w.job_id = any (array[u.job_id]) and w.kind = u.kind and w.key = u.key
+
+-- name: add_tool_run
+insert into perdure.tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
+select u.job_id, j.tenant_id, u.id, u.attempt, u.tool, u.account_id, u.worker_id, u.started_at, u.finished_at, u.exit_code, u.class, u.detail, u.message, u.stdout, u.stderr, u.output_files::json, u.tokens_in, u.tokens_out, u.tokens_cached, u.cost, u.latency_ms, u.session_id, u.final_text, u.sandbox::json
+from unnest(:job_id::uuid[], :id::uuid[], :attempt::int[], :tool::text[], :account_id::text[], :worker_id::text[], :started_at::timestamptz[], :finished_at::timestamptz[], :exit_code::int[], :class::text[], :detail::text[], :message::text[], :stdout::text[], :stderr::text[], :output_files::text[], :tokens_in::bigint[], :tokens_out::bigint[], :tokens_cached::bigint[], :cost::numeric[], :latency_ms::bigint[], :session_id::text[], :final_text::text[], :sandbox::text[])
+  u(job_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
+join perdure.jobs j on j.id = any (array[u.job_id])
+on conflict (job_id, attempt) do nothing

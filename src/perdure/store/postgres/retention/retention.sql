@@ -37,6 +37,15 @@ delete from perdure.approvals where job_id = any (:ids::uuid[])
 -- name: prune_failures
 delete from perdure.job_failures where job_id = any (:ids::uuid[])
 
+-- name: prune_files
+delete from perdure.job_files where job_id = any (:ids::uuid[])
+
+-- name: prune_tool_runs
+delete from perdure.tool_runs where job_id = any (:ids::uuid[])
+
+-- name: prune_tool_output
+delete from perdure.tool_output where job_id = any (:ids::uuid[])
+
 -- name: prune_jobs
 delete from perdure.jobs where id = any (:ids::uuid[])
 

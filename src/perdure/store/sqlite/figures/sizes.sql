@@ -13,6 +13,11 @@ union all select 'job_failures' as name, (select count(*) from (select 1 from jo
 union all select 'approvals' as name, (select count(*) from (select 1 from approvals limit :bound)) as rows
 union all select 'workers' as name, (select count(*) from (select 1 from workers limit :bound)) as rows
 union all select 'leaders' as name, (select count(*) from (select 1 from leaders limit :bound)) as rows
+union all select 'accounts' as name, (select count(*) from (select 1 from accounts limit :bound)) as rows
+union all select 'file_contents' as name, (select count(*) from (select 1 from file_contents limit :bound)) as rows
+union all select 'job_files' as name, (select count(*) from (select 1 from job_files limit :bound)) as rows
+union all select 'tool_runs' as name, (select count(*) from (select 1 from tool_runs limit :bound)) as rows
+union all select 'tool_output' as name, (select count(*) from (select 1 from tool_output limit :bound)) as rows
 union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
 union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
 

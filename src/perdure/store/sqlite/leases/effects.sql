@@ -18,3 +18,8 @@ on conflict (job_id, kind, key) do update set subject_id = excluded.subject_id, 
 
 -- name: close_waits
 delete from job_waits where job_id = :job_id and kind = :kind and key = :key
+
+-- name: add_tool_run
+insert into tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
+values (:job_id, :tenant_id, :id, :attempt, :tool, :account_id, :worker_id, :started_at, :finished_at, :exit_code, :class, :detail, :message, :stdout, :stderr, :output_files, :tokens_in, :tokens_out, :tokens_cached, :cost, :latency_ms, :session_id, :final_text, :sandbox)
+on conflict (job_id, attempt) do nothing

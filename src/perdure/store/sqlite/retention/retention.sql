@@ -38,6 +38,15 @@ delete from approvals where job_id in (select job_id from prune_batch)
 -- name: prune_failures
 delete from job_failures where job_id in (select job_id from prune_batch)
 
+-- name: prune_files
+delete from job_files where job_id in (select job_id from prune_batch)
+
+-- name: prune_tool_runs
+delete from tool_runs where job_id in (select job_id from prune_batch)
+
+-- name: prune_tool_output
+delete from tool_output where job_id in (select job_id from prune_batch)
+
 -- name: prune_jobs
 delete from jobs where id in (select job_id from prune_batch)
 

@@ -1,0 +1,135 @@
+"""`perdure enqueue`: start a task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli import inputs
+from perdure.cli.context import Cli
+from perdure.cli.format import bare, duration, moment
+from perdure.cli.job_start import follow_to_end
+from perdure.cli.options import command, group
+from perdure.cli.output import Mode
+from perdure.cli.usage_error import Usage
+from perdure.model.tooling import TaskSpec
+from perdure.operations.tasks import enqueue_task, get_task
+
+app = group("Start a task.", "perdure enqueue --tool codex --prompt @task.md")
+
+
+@command(
+    app,
+    "enqueue",
+    example="""\
+perdure enqueue --tool codex --prompt @task.md --output-spec '*.patch'
+perdure enqueue --tool claude --prompt 'write the tests' --file src/app.py --output-spec 'tests/**' --wait
+git diff | perdure enqueue --tool gemini --prompt - --account gemini-main""",
+)
+async def enqueue(
+    cli: Cli,
+    tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="codex, claude, gemini, or one of the settings")],
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Text, @file, or - for stdin")],
+    model: Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Default: the tool's own")] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="[PATH=]FILE", help="A file to put into the workspace, there under PATH"),
+    ] = None,
+    output_spec: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output-spec", metavar="PATTERN", help="A file to keep: a path, or a pattern such as 'src/**/*.py'"
+        ),
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option("--account", metavar="ID", help="Under this account; default: any that is free")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "--idempotency-key", metavar="KEY", help="The same key and tool is the same task"),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="1-9", help="9 is the most urgent; default 5")
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="The tool is asked to end after this; default 30m"),
+    ] = None,
+    kill_after: Annotated[
+        str | None, typer.Option("--kill-after", metavar="DURATION", help="and killed this much later; default 10s")
+    ] = None,
+    no_output_timeout: Annotated[
+        str | None,
+        typer.Option("--no-output-timeout", metavar="DURATION", help="End it after this long without output"),
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", help="1 to 101; default 3", min=1)
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="Start after this time: 90s, 15m")
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="Fail if not finished by then: a time, or 2h from now"),
+    ] = None,
+    keep_workspace: Annotated[
+        bool, typer.Option("--keep-workspace", help="Leave the workspace on the worker's disk")
+    ] = False,
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
+    ] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait, and print every event (on stderr)")] = False,
+) -> None:
+    """Start a task: one run of a coding CLI in a workspace of its own. Prints its id; once that is printed, it is never lost."""
+    times = {"timeout": timeout, "kill_after": kill_after, "no_output_timeout": no_output_timeout}
+    given: dict[str, Any] = {
+        name: duration(text, f"--{name.replace('_', '-')}") for name, text in times.items() if text is not None
+    }
+    ends = None if deadline is None else moment(deadline, "--deadline", past=False)
+    limit = duration(wait, "--wait") if wait else None
+    files = dict(map(_input_file, file or []))
+    spec = TaskSpec(
+        tool,
+        inputs.read_text(prompt, "--prompt"),
+        model=model,
+        input_files=tuple(files),
+        output_spec=tuple(output_spec or ()),
+        account=account,
+        keep_workspace=keep_workspace,
+        **given,
+    )
+    async with cli.client(creates=True) as client:
+        task = await enqueue_task(
+            client,
+            spec,
+            files=files,
+            priority=priority,
+            max_attempts=max_attempts,
+            delay=delay,
+            deadline=ends,
+            idempotency_key=key,
+        )
+        if cli.out.for_people or cli.out.mode is Mode.ID:
+            print(task.id, flush=True)
+        if not task.created:
+            cli.out.note("this key was used before: this is the task that has it")
+        if wait is not None or follow:
+            await follow_to_end(cli, client, task.id, limit, steps=follow)
+        elif cli.out.for_programs:
+            job = (await get_task(client, str(task.id))).job
+            cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)
+        elif cli.out.for_people:
+            cli.out.note(f"watch it: {cli.next(f'tasks watch {bare(task.id)}')}")
+
+
+def _input_file(text: str) -> tuple[str, bytes]:
+    """`PATH=FILE` or `FILE`: the path in the workspace, and the content. Raises Usage."""
+    path, equals, file = text.partition("=")
+    source = Path(file if equals else path)
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise Usage(f"--file: cannot read '{source}': {error.strerror}") from None
+    return (path if equals else source.name if source.is_absolute() else str(source)), content

@@ -1,0 +1,87 @@
+"""What the database knows of coding CLIs: accounts, files of jobs, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from perdure.model.tooling import Account, CliRun
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfo:
+    """An account as it is stored.
+
+    parked_until: no task starts under it before; set where its tool said that a limit is reached. parked_reason: what it said.
+    """
+
+    account: Account
+    parked_until: datetime | None
+    parked_reason: str | None
+    failed_probes: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class NewFile(NamedTuple):
+    """A file to be stored. path: relative, checked. hash: SHA-256 of its content, hex."""
+
+    path: str
+    content: bytes
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A file of a job. attempt: that wrote it; 0 for an input. hash: SHA-256 of its content, hex. size: bytes."""
+
+    id: UUID
+    path: str
+    is_input: bool
+    attempt: int
+    hash: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """One run of a coding CLI. attempt: of its job. files: the paths of what was collected, with their sizes in bytes."""
+
+    job_id: UUID
+    attempt: int
+    tool: str
+    account_id: str | None
+    worker_id: str
+    started_at: datetime
+    finished_at: datetime
+    files: tuple[tuple[str, int], ...]
+    run: CliRun
+
+
+class OutputChunk(NamedTuple):
+    """A part of what a run wrote. seq: counts the chunks of an attempt from 1. stream: stdout or stderr."""
+
+    attempt: int
+    seq: int
+    stream: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a task gives. text: the answer. files: paths of the files that were collected, with their sizes in bytes; their
+    contents are read with `app.tasks.read_file`. session: to continue with. account: under which it ran."""
+
+    text: str
+    files: Mapping[str, int]
+    session: str | None
+    account: str | None
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+    cost: str | None
+    seconds: float
+    exit_code: int | None = 0

@@ -1,0 +1,143 @@
+"""`client.tasks`: jobs that run a coding CLI."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from perdure.model.errors import FileNotFound, InvalidTask
+from perdure.model.ids import uuid7
+from perdure.model.task_payload import KIND_PREFIX, payload_of_task
+from perdure.model.task_records import JobFile, NewFile, OutputChunk, TaskResult, ToolRun
+from perdure.model.timing import Duration
+from perdure.model.tooling import TaskSpec, check_path
+from perdure.runtime.client.base import ClientPart, JobId, Scope
+from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.handle import Handle
+
+MAX_INPUT_BYTES = 64 * 1024 * 1024
+"""Of all input files of one task."""
+_PAGE = 100
+
+
+class Tasks(ClientPart):
+    """Tasks: jobs of kind `cli.<tool>`, each of which runs a coding CLI in a workspace of its own. What jobs can do, such as
+    cancel, rerun, watch and explain, is done with `client.jobs`."""
+
+    def __init__(self, scope: Scope, jobs: Jobs) -> None:
+        super().__init__(scope)
+        self._jobs = jobs
+
+    async def enqueue(
+        self,
+        task: TaskSpec,
+        *,
+        files: Mapping[str, bytes] | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        deadline: datetime | None = None,
+        idempotency_key: str | None = None,
+        goal: str | None = None,
+    ) -> Handle[TaskResult]:
+        """Store a task. When this returns it is committed, with its input files.
+
+        files: contents by path in the workspace; `task.input_files` may be left out then. max_attempts: 3 unless given.
+        idempotency_key: unique for its tool; the same key and the same task is one job.
+        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, InvalidPriority, IdempotencyConflict, StoreUnreachable. If it
+        raises, nothing was enqueued.
+        """
+        self._scope.holder.check_task(task)
+        inputs = _inputs(task, files or {})
+        options: dict[str, Any] = {
+            "priority": priority,
+            "max_retries": None if max_attempts is None else max_attempts - 1,
+            "delay": delay,
+            "run_at": run_at,
+            "deadline": deadline,
+            "idempotency_key": idempotency_key,
+            "goal": goal,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        payload = payload_of_task(task, inputs)
+        new = self._jobs.prepared(KIND_PREFIX + task.tool, payload, {**given, "elsewhere": True})  # type: ignore[typeddict-item]  # only known keys
+        new = new._replace(id=uuid7())
+        store = await self._store()
+        if inputs:
+            await store.files.add_inputs(new.id, inputs)
+        try:
+            stored = await self._jobs.enqueue_prepared(new)
+        except BaseException:
+            if inputs:
+                await store.files.drop_inputs(new.id)
+            raise
+        if inputs and not stored.created:
+            await store.files.drop_inputs(new.id)
+        return Handle(self._jobs, stored.id, TaskResult, created=stored.created)
+
+    async def runs(self, task_id: JobId) -> list[ToolRun]:
+        """The runs of a task that have ended, by attempt. Raises JobNotFound, AmbiguousId."""
+        return await (await self._store()).tool_runs.list_tool_runs(await self._known(task_id))
+
+    async def files(self, task_id: JobId) -> list[JobFile]:
+        """Its input files, then the files that each attempt wrote. Raises JobNotFound, AmbiguousId."""
+        return await (await self._store()).files.list_files(await self._known(task_id))
+
+    async def read_file(
+        self, task_id: JobId, path: str, *, attempt: int | None = None, is_input: bool = False
+    ) -> bytes:
+        """The content of a file that an attempt wrote (default: the last one that wrote it), or of an input.
+
+        Raises FileNotFound, JobNotFound, AmbiguousId.
+        """
+        store, id = await self._store(), await self._known(task_id)
+        found = [
+            file
+            for file in await store.files.list_files(id)
+            if file.path == path and file.is_input == is_input and attempt in (None, file.attempt)
+        ]
+        if found:
+            content = await store.files.read_file(id, path, is_input=is_input, attempt=found[-1].attempt)
+            if content is not None:
+                return content
+        what = "no input file" if is_input else "no output file"
+        raise FileNotFound(
+            f"task …{str(id)[-8:]} has {what} '{path}'", hint=f"perdure tasks artifacts ls {str(id)[-8:]}"
+        )
+
+    async def output(self, task_id: JobId, *, after: tuple[int, int] = (0, 0)) -> AsyncIterator[OutputChunk]:
+        """What its runs have written so far, in order. after: attempt and seq of the last chunk that is known."""
+        store, id = await self._store(), await self._known(task_id)
+        while True:
+            chunks = await store.tool_runs.read_output(id, attempt=after[0], after=after[1], limit=_PAGE)
+            for chunk in chunks:
+                yield chunk
+                after = chunk.attempt, chunk.seq
+            if len(chunks) < _PAGE:
+                return
+
+    async def kinds(self) -> list[str]:
+        """The kinds of the tasks that the database has or had: `cli.` and the name of a tool."""
+        return [kind for kind in await (await self._store()).schema.kinds() if kind.startswith(KIND_PREFIX)]
+
+    async def _known(self, task_id: JobId) -> UUID:
+        """The id of a job that exists."""
+        return (await self._jobs.get(task_id)).id
+
+
+def _inputs(task: TaskSpec, files: Mapping[str, bytes]) -> builtins.list[NewFile]:
+    if missing := [path for path in task.input_files if path not in files]:
+        raise InvalidTask(
+            f"input_files names {missing[0]}, whose content is not given", hint="pass files={path: content}"
+        )
+    if sum(map(len, files.values())) > MAX_INPUT_BYTES:
+        raise InvalidTask(f"the input files of one task are {MAX_INPUT_BYTES:,} bytes together at most")
+    return [
+        NewFile(check_path(path, "files"), bytes(content), hashlib.sha256(content).hexdigest())
+        for path, content in files.items()
+    ]

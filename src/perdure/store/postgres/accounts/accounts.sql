@@ -1,0 +1,48 @@
+-- The accounts of coding CLIs.
+
+-- name: add_account
+-- No row: the id or the group name is taken.
+insert into perdure.accounts (id, tenant_id, tool, group_name, name, env_vars, cred_ref, enabled, max_concurrency, dangerous)
+values (:id, :tenant_id, :tool, :group_name, :name, :env_vars::text::json, :cred_ref, :enabled, :max_concurrency, :dangerous)
+on conflict do nothing returning id
+
+-- name: list_accounts
+select * from perdure.accounts where tenant_id = :tenant_id order by tool, id
+
+-- name: find_account
+-- By its id, else by its group name.
+select * from perdure.accounts where tenant_id = :tenant_id and (id = :text or group_name = :text) order by id = :text desc limit 1
+
+-- name: change_account
+-- null leaves a column as it is; what enables an account forgets why it was disabled.
+update perdure.accounts set enabled = coalesce(:enabled::bool, enabled), max_concurrency = coalesce(:max_concurrency::int, max_concurrency),
+  failed_probes = case when :enabled::bool then 0 else failed_probes end, updated_at = perdure.db_now()
+where tenant_id = :tenant_id and id = :id returning *
+
+-- name: park_account
+-- A later end wins, so that of two runs that meet the limit the longer wait counts.
+update perdure.accounts set parked_until = greatest(parked_until, perdure.db_now() + :seconds::float8 * interval '1 second'),
+  parked_reason = :reason, updated_at = perdure.db_now()
+where tenant_id = :tenant_id and id = :id returning *
+
+-- name: remove_account
+delete from perdure.accounts where tenant_id = :tenant_id and id = :id returning id
+
+-- name: lock_accounts
+-- only: postgres the writer of the twin has the file for itself
+-- Until the end of the transaction no other attempt takes a slot of this tool: so that what is counted next stays true.
+select * from perdure.accounts where tenant_id = :tenant_id and tool = :tool order by id for update
+
+-- name: count_slots
+-- Without the lease that asks.
+select a.id, count(k.job_id)::int as used from perdure.accounts a left join perdure.job_claims k
+  on k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > perdure.db_now() and k.job_id <> :job_id
+where a.tenant_id = :tenant_id and a.tool = :tool group by a.id
+
+-- name: time_of_transaction
+-- only: postgres the twin is given the time
+select perdure.db_now() as now
+
+-- name: give_account
+update perdure.job_claims set account_id = :account_id where job_id = :job_id and attempt = :attempt and worker_id = :worker_id
+  and tenant_id = :tenant_id and expires_at > perdure.db_now() returning job_id

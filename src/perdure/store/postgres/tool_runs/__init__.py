@@ -1,0 +1,1 @@
+"""The runs of coding CLIs, and what they write."""

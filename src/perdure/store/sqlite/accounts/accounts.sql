@@ -1,0 +1,41 @@
+-- The accounts of coding CLIs. Where the dialect differs: time is a parameter.
+
+-- name: add_account
+-- No row: the id or the group name is taken.
+insert into accounts (id, tenant_id, tool, group_name, name, env_vars, cred_ref, enabled, max_concurrency, dangerous, created_at, updated_at)
+values (:id, :tenant_id, :tool, :group_name, :name, :env_vars, :cred_ref, :enabled, :max_concurrency, :dangerous, :now, :now)
+on conflict do nothing returning id
+
+-- name: list_accounts
+select * from accounts where tenant_id = :tenant_id order by tool, id
+
+-- name: find_account
+-- By its id, else by its group name.
+select * from accounts where tenant_id = :tenant_id and (id = :text or group_name = :text) order by id = :text desc limit 1
+
+-- name: change_account
+-- null leaves a column as it is; what enables an account forgets why it was disabled.
+update accounts set enabled = coalesce(:enabled, enabled), max_concurrency = coalesce(:max_concurrency, max_concurrency),
+  failed_probes = iif(coalesce(:enabled, 0), 0, failed_probes), updated_at = :now
+where tenant_id = :tenant_id and id = :id returning *
+
+-- name: park_account
+-- A later end wins, so that of two runs that meet the limit the longer wait counts.
+update accounts set parked_until = max(coalesce(parked_until, 0), :until), parked_reason = :reason, updated_at = :now
+where tenant_id = :tenant_id and id = :id returning *
+
+-- name: remove_account
+delete from accounts where tenant_id = :tenant_id and id = :id returning id
+
+-- name: count_slots
+-- Without the lease that asks.
+select a.id, count(k.job_id) as used from accounts a left join job_claims k
+  on k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > :now and k.job_id <> :job_id
+where a.tenant_id = :tenant_id and a.tool = :tool group by a.id
+
+-- name: list_tool_accounts
+-- only: sqlite the transaction of the writer keeps others out; the twin locks
+select * from accounts where tenant_id = :tenant_id and tool = :tool order by id
+
+-- name: give_account
+update job_claims set account_id = :account_id where job_id = :job_id

@@ -1,0 +1,239 @@
+"""The handler of tasks: an account, a workspace, one run of the CLI, its files and its record; then what the job makes of it.
+
+A run that ended well is recorded before its job ends. So an attempt that was cut off in between does not run the CLI again: the
+next one finds the record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import structlog
+
+from perdure.model.cost import ZERO, text_of_cost
+from perdure.model.current_attempt import attempt_ids
+from perdure.model.effects import Effect, add_tool_run, patch_state
+from perdure.model.errors import DangerRefused, Fail, InvalidTask, Retry, SandboxTooWeak, Snooze, ToolRefused
+from perdure.model.events import NewEvent
+from perdure.model.task_payload import task_of_payload
+from perdure.model.task_records import TaskResult, ToolRun
+from perdure.model.timing import Backoff
+from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec
+from perdure.runtime.context.context import JobContext, run_of
+from perdure.runtime.run import Run
+from perdure.tools.live_output import LiveOutput
+from perdure.tools.output_files import Collected, collect
+from perdure.tools.run import run_cli
+from perdure.tools.workspace import Workspace, put_inputs, sweep, workspace
+
+log = structlog.get_logger("perdure.tools")
+
+NO_SLOT_DELAY = 5.0
+"""Seconds until a task that found no free account looks again."""
+SWEEP_INTERVAL = 60.0
+"""Seconds between two looks for workspaces of killed workers."""
+PARK_BACKOFF = Backoff(base=30, cap=300)
+"""How long an account is parked whose tool reached a limit and did not say until when."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """How this worker runs CLIs. served: ids and group names of accounts, None for all. inline: bytes of one output file."""
+
+    work_dir: Path
+    served: Collection[str] | None = None
+    inline: int = 1024 * 1024
+
+
+class TaskHandler:
+    """Runs tasks of one tool."""
+
+    def __init__(self, tool: str, settings: ToolSettings) -> None:
+        self._tool = tool
+        self._settings = settings
+        self._swept_at = -SWEEP_INTERVAL
+
+    async def __call__(self, ctx: JobContext, payload: dict[str, Any]) -> TaskResult:
+        """One attempt. Raises Retry, Snooze or Fail, as the class of the run says."""
+        attempt = run_of(ctx)
+        try:
+            task = task_of_payload(payload, ctx.kind)
+        except InvalidTask as error:
+            raise Fail(f"the task is invalid: {error}") from None
+        earlier = await attempt.store.tool_runs.list_tool_runs(ctx.job_id)
+        if earlier and earlier[-1].run.ok:
+            return _result(earlier[-1])
+        account = await self._account(attempt, task, earlier)
+        try:
+            run = await self._run(attempt, task, account)
+        except (DangerRefused, SandboxTooWeak) as error:
+            raise Fail(error.message, kind=error.code) from error
+        except ToolRefused as error:  # another worker may have what this one has not
+            raise Retry(error.message, kind=error.code) from error
+        if not run.run.ok:
+            await _stop(attempt, run, earlier)
+        return _result(run)
+
+    async def _account(self, attempt: Run, task: TaskSpec, earlier: list[ToolRun]) -> Account:
+        wanted = None if task.any_account else task.account
+        refused = [
+            r.account_id for r in earlier if r.account_id and r.run.outcome in (RunClass.AUTH, RunClass.RATE_LIMITED)
+        ]
+        choice = await attempt.store.accounts.take_account(
+            attempt.lease, self._tool, wanted=wanted, served=self._settings.served, avoid=refused[-1:]
+        )
+        if choice.account is not None:
+            return choice.account.account
+        if choice.fatal:
+            raise Fail(choice.why, kind="account")
+        delay = NO_SLOT_DELAY if choice.until is None else max(1.0, attempt.seconds_until(choice.until))
+        raise Snooze(min(delay, 3600.0), choice.why)
+
+    async def _sweep(self) -> None:
+        """Remove what workers of this machine left behind that were killed."""
+        if time.monotonic() - self._swept_at >= SWEEP_INTERVAL:
+            self._swept_at = time.monotonic()
+            if swept := await asyncio.to_thread(sweep, self._settings.work_dir):
+                log.info("workspaces of killed workers removed", names=swept)
+
+    def _collected(self, place: Workspace, task: TaskSpec) -> Collected:
+        return collect(place.files, task.output_spec, most=self._settings.inline)
+
+    async def _run(self, attempt: Run, task: TaskSpec, account: Account) -> ToolRun:
+        lease, store = attempt.lease, attempt.store
+        inputs = {
+            file.path: await store.files.read_file(lease.job_id, file.path, is_input=True, attempt=0) or b""
+            for file in await store.files.list_files(lease.job_id)
+            if file.is_input
+        }
+        await self._sweep()
+        name = f"{lease.job_id.hex[-12:]}-{lease.attempt}"
+        async with workspace(self._settings.work_dir, name, keep=task.keep_workspace) as place:
+            await asyncio.to_thread(put_inputs, place, inputs)
+            started = attempt.database_now()
+
+            async def announce(start: RunStart) -> None:
+                await attempt.record([_started(start, account)])
+                log.info("run started", **attempt_ids(), tool=self._tool, account=account.id, version=start.version)
+
+            async with LiveOutput(store, lease) as output:
+                run = await run_cli(
+                    task, account, workspace=place.files, home=place.home, on_start=announce, on_output=output.add
+                )
+            found = await asyncio.to_thread(self._collected, place, task) if run.ok else Collected()
+        run = _with_files(run, found)
+        if found.files:
+            await store.files.add_outputs(lease, found.files)
+        ended = ToolRun(
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            tool=self._tool,
+            account_id=account.id,
+            worker_id=lease.worker_id,
+            started_at=started,
+            finished_at=attempt.database_now(),
+            files=tuple((file.path, len(file.content)) for file in found.files),
+            run=run,
+        )
+        usage, added = _usage(ended)
+        await attempt.record([usage, _ended(ended)], add_tool_run(ended), added)
+        log.info(
+            "run ended",
+            **attempt_ids(),
+            tool=self._tool,
+            account=account.id,
+            run_class=run.outcome.value,
+            exit_code=run.exit_code,
+            tokens=run.usage.tokens,
+            latency_ms=round(run.seconds * 1000),
+        )
+        return ended
+
+
+def _with_files(run: CliRun, found: Collected) -> CliRun:
+    """The run, missing_output where a file that was declared could not be collected."""
+    if not found.refused:
+        return run
+    refused = [f"{path}: {why}" for path, why in found.refused.items()]
+    message = f"{len(refused)} files of output_spec were not collected: {'; '.join(refused[:5])}"
+    return replace(
+        run, outcome=RunClass.MISSING_OUTPUT, detail="refused", message=message, missing_files=tuple(found.refused)
+    )
+
+
+async def _stop(attempt: Run, ended: ToolRun, earlier: list[ToolRun]) -> NoReturn:
+    """End the attempt as the class of its run says. A quota uses no attempt: the account waits, the task moves or waits."""
+    run, accounts = ended.run, attempt.store.accounts
+    text = f"{run.outcome}{f' ({run.detail})' if run.detail else ''}: {run.message or 'no message'}"
+    match run.outcome:
+        case RunClass.RATE_LIMITED:
+            met = sum(r.account_id == ended.account_id and r.run.outcome is RunClass.RATE_LIMITED for r in earlier)
+            seconds = PARK_BACKOFF.delay(met) + 1 if run.retry_after is None else run.retry_after
+            if ended.account_id is not None:
+                await accounts.park_account(ended.account_id, seconds, run.message or str(run.outcome))
+            raise Snooze(0, text)
+        case RunClass.AUTH:
+            refused = {r.account_id for r in (*earlier, ended) if r.run.outcome is RunClass.AUTH}
+            others = [a for a in await accounts.list_accounts() if a.account.tool == ended.tool and a.account.enabled]
+            if any(a.account.id not in refused for a in others):
+                raise Snooze(0, text)
+            raise Fail(text, kind="auth")
+        case RunClass.FATAL:
+            raise Fail(text)
+        case _:
+            raise Retry(text, kind=str(run.outcome))
+
+
+def _result(ended: ToolRun) -> TaskResult:
+    run = ended.run
+    return TaskResult(
+        text=run.final_text,
+        files=dict(ended.files),
+        session=run.session_id,
+        account=ended.account_id,
+        tokens_in=run.usage.tokens_in,
+        tokens_out=run.usage.tokens_out,
+        tokens_cached=run.usage.tokens_cached,
+        cost=None if run.usage.cost is None else text_of_cost(run.usage.cost),
+        seconds=run.seconds,
+        exit_code=run.exit_code,
+    )
+
+
+def _started(start: RunStart, account: Account) -> NewEvent:
+    """Announces the run before its program starts: what it is called with, and what it may reach."""
+    payload = {
+        "tool": start.tool,
+        "version": start.version,
+        "account": account.id,
+        "args": start.args,
+        "dangerous": start.dangerous,
+        "writable": start.writable,
+        "ports": start.ports,
+        "sandbox": asdict(start.sandbox),
+    }
+    return NewEvent("tool_run_started", json.dumps(payload))
+
+
+def _ended(ended: ToolRun) -> NewEvent:
+    run = ended.run
+    payload = {
+        "tool": ended.tool,
+        "account": ended.account_id,
+        "class": run.outcome,
+        "detail": run.detail,
+        "exit_code": run.exit_code,
+        "files": [path for path, _ in ended.files],
+    }
+    return NewEvent("tool_run_ended", json.dumps(payload))
+
+
+def _usage(ended: ToolRun) -> tuple[NewEvent, Effect]:
+    tokens, cost = ended.run.usage.tokens, ended.run.usage.cost or ZERO
+    payload = {"key": f"run {ended.attempt}", "tokens": tokens, "cost": text_of_cost(cost)}
+    return NewEvent("usage_recorded", json.dumps(payload)), patch_state(tokens=tokens, cost=cost)

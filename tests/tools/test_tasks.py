@@ -1,0 +1,256 @@
+"""Tasks from their enqueue to their end, over every kind of store. What one run of a CLI gives is given by each test: how real
+CLIs are run and read is in the other files here."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import App, FileNotFound, IdempotencyConflict, JobFailed, Status, UnknownTool, UnsafePath
+from perdure.model.task_records import TaskResult
+from perdure.model.tooling import Account, CliRun, RunClass, TaskSpec, Usage
+from perdure.tools import task_handler
+
+GOOD = CliRun(RunClass.OK, exit_code=0, final_text="done", session_id="s-1", usage=Usage(100, 20, 30, Decimal("0.5")))
+TASK = TaskSpec("codex", "write results.txt", output_spec=("results.txt",))
+
+
+class Runs:
+    """Stands for `run_cli`: gives what a test says, writes files, and remembers under which accounts it was called."""
+
+    def __init__(self) -> None:
+        self.ends: list[CliRun] = []
+        self.files = {"results.txt": b"42\n"}
+        self.accounts: list[str] = []
+        self.inputs: dict[str, bytes] = {}
+        self.together = self.most_together = 0
+
+    async def __call__(self, task: TaskSpec, account: Account, *, workspace: Path, on_output: Any, **_: Any) -> CliRun:
+        self.accounts.append(account.id)
+        self.inputs = {str(p.relative_to(workspace)): p.read_bytes() for p in workspace.rglob("*") if p.is_file()}
+        self.together += 1
+        self.most_together = max(self.together, self.most_together)
+        await on_output("stdout", b"working\n")
+        await asyncio.sleep(0.02)
+        self.together -= 1
+        for path, content in self.files.items():
+            (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / path).write_bytes(content)
+        return self.ends.pop(0) if self.ends else GOOD
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    runs = Runs()
+    monkeypatch.setattr(task_handler, "run_cli", runs)
+    return runs
+
+
+@pytest.fixture
+async def app(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Runs) -> AsyncIterator[App]:
+    monkeypatch.setenv("PERDURE_CLI_WORK_DIR", str(tmp_path / "work"))
+    monkeypatch.setenv("PERDURE_CLI_BACKOFF_BASE", "0")
+    (tmp_path / "codex").write_text("#!/bin/sh\n")
+    (tmp_path / "codex").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    app = App(store_url, migrate=True)
+    app.serve_tools("codex")
+    async with app:
+        await app.accounts.add(Account("a", "codex", max_concurrency=4))
+        yield app
+
+
+async def worked(app: App, until: Callable[[], Any]) -> None:
+    """Run a worker until this is true."""
+    for _ in range(200):
+        await app.work(once=True)
+        if await until():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come true")
+
+
+async def test_a_task_gives_its_answer_and_its_files(app: App) -> None:
+    handle = await app.tasks.enqueue(TASK)
+    await app.work(once=True)
+    result = await handle.result(timeout=5)
+    assert result == TaskResult("done", {"results.txt": 3}, "s-1", "a", 100, 20, 30, "0.5", 0.0)
+    assert await app.tasks.read_file(handle.id, "results.txt") == b"42\n"
+    [run] = await app.tasks.runs(handle.id)
+    assert (run.account_id, run.attempt, run.run.outcome, run.files) == ("a", 1, RunClass.OK, (("results.txt", 3),))
+    assert [chunk.content async for chunk in app.tasks.output(handle.id)] == [b"working\n"]
+    state = (await handle.get()).state
+    assert (state.tokens, state.cost) == (120, Decimal("0.5"))
+    with pytest.raises(FileNotFound):
+        await app.tasks.read_file(handle.id, "other.txt")
+
+
+async def test_inputs_are_in_the_workspace_and_not_in_the_payload(app: App, runs: Runs) -> None:
+    files = {f"in/{n}.bin": bytes([n]) * 900 * 1024 for n in range(10)}
+    handle = await app.tasks.enqueue(TASK, files=files)
+    await app.work(once=True)
+    await handle.result(timeout=5)
+    assert runs.inputs == files
+    assert len(str((await handle.get()).payload)) < 5000
+
+
+async def test_the_workspace_is_gone_afterwards(app: App, tmp_path: Path) -> None:
+    await app.tasks.enqueue(TASK)
+    await app.work(once=True)
+    assert list((tmp_path / "work").iterdir()) == []
+    await app.tasks.enqueue(replace(TASK, keep_workspace=True))
+    await app.work(once=True)
+    [kept] = (tmp_path / "work").iterdir()
+    assert (kept / "workspace" / "results.txt").read_bytes() == b"42\n"
+
+
+async def test_a_missing_file_is_a_class_of_its_own(app: App, runs: Runs) -> None:
+    runs.ends = [CliRun(RunClass.MISSING_OUTPUT, "missing", "it ended without writing results.txt", 0)]
+    handle = await app.tasks.enqueue(TASK, max_attempts=1)
+    await app.work(once=True)
+    job = await handle.get()
+    assert (job.status, job.error_kind) == (Status.DEADLETTER, "missing_output")
+
+
+async def test_a_file_that_is_too_large_is_named(app: App, runs: Runs) -> None:
+    runs.files = {"results.txt": b"x" * (1024 * 1024 + 1)}
+    handle = await app.tasks.enqueue(TASK, max_attempts=1)
+    await app.work(once=True)
+    with pytest.raises(JobFailed, match=r"results.txt: it has 1,048,577 bytes"):
+        await handle.result(timeout=5)
+    [run] = await app.tasks.runs(handle.id)
+    assert (run.run.outcome, run.run.detail, run.files) == (RunClass.MISSING_OUTPUT, "refused", ())
+
+
+async def test_a_quota_parks_the_account_and_the_task_moves_on(app: App, runs: Runs) -> None:
+    await app.accounts.add(Account("b", "codex"))
+    runs.ends = [CliRun(RunClass.RATE_LIMITED, "plan_window", "hit your usage limit", 1, retry_after=3600.0)]
+    handle = await app.tasks.enqueue(TASK)
+
+    async def finished() -> bool:
+        return (await handle.get()).status.terminal
+
+    await worked(app, finished)
+    assert (await handle.result(timeout=5)).account == "b"
+    assert runs.accounts == ["a", "b"]
+    job = await handle.get()
+    assert job.retry_count == 0, "a quota uses no attempt"
+    parked = await app.accounts.get("a")
+    assert parked.parked_until is not None
+    assert parked.parked_reason == "hit your usage limit"
+
+
+async def test_a_refused_credential_moves_the_task_and_then_fails_it(app: App, runs: Runs) -> None:
+    await app.accounts.add(Account("b", "codex"))
+    runs.ends = [CliRun(RunClass.AUTH, "401", "bad key", 1)] * 2
+    handle = await app.tasks.enqueue(TASK)
+
+    async def finished() -> bool:
+        return (await handle.get()).status.terminal
+
+    await worked(app, finished)
+    job = await handle.get()
+    assert (job.status, job.error_kind, job.retry_count) == (Status.FAILED, "auth", 0)
+    assert sorted(runs.accounts) == ["a", "b"]
+
+
+async def test_a_fatal_run_fails_the_task_at_once(app: App, runs: Runs) -> None:
+    runs.ends = [CliRun(RunClass.FATAL, "model", "no such model", 1)]
+    handle = await app.tasks.enqueue(TASK)
+    await app.work(once=True)
+    job = await handle.get()
+    assert (job.status, job.error_message) == (Status.FAILED, "fatal (model): no such model")
+
+
+@pytest.mark.parametrize("outcome", [RunClass.RETRYABLE, RunClass.TIMEOUT, RunClass.UNKNOWN])
+async def test_three_runs_and_then_the_dead_letter(app: App, runs: Runs, outcome: RunClass) -> None:
+    runs.ends = [CliRun(outcome, "why", "it did not work", 1)] * 9
+    handle = await app.tasks.enqueue(TASK)
+
+    async def finished() -> bool:
+        return (await handle.get()).status.terminal
+
+    await worked(app, finished)
+    job = await handle.get()
+    assert (job.status, job.error_kind, len(runs.accounts)) == (Status.DEADLETTER, str(outcome), 3)
+    assert [run.attempt for run in await app.tasks.runs(handle.id)] == [1, 2, 3]
+
+
+async def test_a_run_that_was_recorded_is_not_made_again(app: App, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = await app.tasks.enqueue(TASK)
+    real = task_handler._result
+
+    def dies(_: object) -> Any:
+        monkeypatch.setattr(task_handler, "_result", real)
+        raise OSError("the process ended here")
+
+    monkeypatch.setattr(task_handler, "_result", dies)
+
+    async def finished() -> bool:
+        return (await handle.get()).status.terminal
+
+    await worked(app, finished)
+    assert (await handle.result(timeout=5)).text == "done"
+    assert len(runs.accounts) == 1
+    assert (await handle.get()).state.tokens == 120
+
+
+async def test_no_more_tasks_run_at_once_than_the_account_has_slots(app: App, runs: Runs) -> None:
+    await app.accounts.set_limits("a", max_concurrency=2)
+    handles = [await app.tasks.enqueue(TASK) for _ in range(5)]
+    await app.work(once=True)
+    assert runs.most_together == 2
+    statuses = [await handle.status() for handle in handles]
+    assert statuses.count(Status.COMPLETED) == 2
+    assert statuses.count(Status.RETRY) == 3, "they wait for a slot"
+    assert {(await handle.get()).retry_count for handle in handles} == {0}
+
+
+async def test_a_disabled_account_runs_nothing(app: App, runs: Runs) -> None:
+    await app.accounts.disable("a")
+    handle = await app.tasks.enqueue(TASK)
+    await app.work(once=True)
+    assert (await handle.status(), runs.accounts) == (Status.RETRY, [])
+    missing = await app.tasks.enqueue(replace(TASK, account="nobody"))
+    await app.work(once=True)
+    assert (await missing.status(), (await missing.get()).error_kind) == (Status.FAILED, "account")
+
+
+async def test_a_rerun_has_the_same_files(app: App, runs: Runs) -> None:
+    handle = await app.tasks.enqueue(TASK, files={"a.txt": b"a"})
+    await app.work(once=True)
+    again = await app.jobs.rerun(handle.id)
+    await app.work(once=True)
+    assert await again.status() is Status.COMPLETED
+    assert runs.inputs == {"a.txt": b"a"}
+
+
+async def test_one_key_is_one_task_unless_its_files_differ(app: App) -> None:
+    first = await app.tasks.enqueue(TASK, files={"a.txt": b"a"}, idempotency_key="k")
+    again = await app.tasks.enqueue(TASK, files={"a.txt": b"a"}, idempotency_key="k")
+    assert (again.id, again.created) == (first.id, False)
+    assert len(await app.tasks.files(first.id)) == 1
+    with pytest.raises(IdempotencyConflict):
+        await app.tasks.enqueue(TASK, files={"a.txt": b"b"}, idempotency_key="k")
+
+
+async def test_what_cannot_run_is_refused(app: App) -> None:
+    with pytest.raises(UnknownTool):
+        await app.tasks.enqueue(replace(TASK, tool="nosuch"))
+    with pytest.raises(UnknownTool):
+        await app.accounts.add(Account("x", "nosuch"))
+    with pytest.raises(UnsafePath):
+        await app.tasks.enqueue(TASK, files={"../a": b""})
+    assert await app.jobs.count() == {}
+
+
+async def test_a_payload_that_sql_wrote_badly_fails_its_job(app: App) -> None:
+    handle = await app.jobs.enqueue("cli.codex", {"prompt": "  "})
+    await app.work(once=True)
+    job = await handle.get()
+    assert job.status is Status.FAILED
+    assert "the prompt is empty" in (job.error_message or "")
