@@ -74,6 +74,7 @@ class PgBouncer:
             "auth_type": "plain",
             "auth_file": str(users),
             "max_client_conn": "500",
+            "server_login_retry": "1",  # seconds, after a session that a test ended while it began
             "default_pool_size": str(POOL_SIZE),
             **self._settings,
         }

@@ -33,7 +33,7 @@ def pooled(perdure: Perdure, pgbouncer: PgBouncer, server_url: str, monkeypatch:
 
 
 def status_of(perdure: Perdure, id: str) -> str:
-    status: str = perdure("jobs", "get", id, "--json").json["status"]
+    status: str = perdure("jobs", "get", id, "--json").only["status"]
     return status
 
 
@@ -61,7 +61,7 @@ def test_a_job_asks_and_goes_on(pooled: Perdure) -> None:
         until(lambda: status_of(pooled, id) == "WAITING_FOR_APPROVAL")
         pooled("approvals", "approve", id)
         pooled("jobs", "watch", id)
-    assert pooled("jobs", "get", id, "--json").json["result"] == "published draft 1"
+    assert pooled("jobs", "get", id, "--json").only["result"] == "published draft 1"
 
 
 def test_the_doctor_says_that_nothing_listens(pooled: Perdure) -> None:

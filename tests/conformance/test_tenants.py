@@ -18,7 +18,7 @@ from tests.conformance.support import KINDS, S, checked_log, event, new_job, out
 T = TypeVar("T")
 
 TENANTS = 1_000
-MOST_CONNECTIONS = POOL_SIZE + 6 + 1  # the pool, the hot ones, the notifier's
+MOST_CONNECTIONS = POOL_SIZE + 5 + 1  # the pool, the hot ones, the notifier's
 
 
 async def together(calls: Iterable[Awaitable[T]]) -> list[Any]:

@@ -17,6 +17,7 @@ from tests.conftest import migrate
 from tests.crash.apps import Errand, Op, make_app
 from tests.crash.invariants import check
 from tests.crash.processes import Crew, ForkServers, all_ended, until
+from tests.pgbouncer_server import PgBouncer
 from tests.postgres_server import PostgresServer, run_apart
 
 pytestmark = pytest.mark.crash
@@ -29,13 +30,25 @@ CUT = """select pg_terminate_backend(pid) from pg_stat_activity
 
 async def test_connections_are_cut_all_the_time(postgres_crew: Crew) -> None:
     """Jobs are enqueued, run and finished meanwhile; whether a commit whose answer was lost took place is always found out."""
-    crew = postgres_crew
+    await work_while_connections_are_cut(postgres_crew, postgres_crew.url)
+
+
+async def test_connections_behind_a_pooler_are_cut_all_the_time(
+    servers: ForkServers, pgbouncer: PgBouncer, postgres_url: str, tmp_path: Path
+) -> None:
+    """The same where a process cannot know which sessions its transactions were in."""
+    with Crew(servers, pgbouncer.url(postgres_url), tmp_path / "crew") as crew:
+        await work_while_connections_are_cut(crew, postgres_url)
+
+
+async def work_while_connections_are_cut(crew: Crew, server_url: str) -> None:
+    """server_url: the database itself, which the crew may reach in another way."""
     tried: list[int] = []
     acknowledged: dict[UUID, int] = {}
     async with make_app(crew.url) as app:
         workers = [crew.start(lease=10) for _ in range(2)]
         await crew.ready(*workers)
-        cutter = asyncio.create_task(cut(crew.url))
+        cutter = asyncio.create_task(cut(server_url))
         producers = [asyncio.create_task(produce(app, n, tried, acknowledged)) for n in range(3)]
         await asyncio.sleep(CUTTING)
         for task in (*producers, cutter):
@@ -46,7 +59,7 @@ async def test_connections_are_cut_all_the_time(postgres_crew: Crew) -> None:
         await all_ended(app)
         assert [worker.exit_code for worker in workers] == [None, None], "they lived through it"
         await crew.dismiss(*workers)
-        snapshot = await check(crew.url, acknowledged, at_rest=True)
+        snapshot = await check(server_url, acknowledged, at_rest=True)
     assert len(acknowledged) > 20
     assert {job["status"] for job in snapshot.jobs.values()} == {"COMPLETED"}
     stored = Counter(number_of(job["result"]) for job in snapshot.jobs.values())

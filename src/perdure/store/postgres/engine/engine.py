@@ -28,7 +28,7 @@ from perdure.store.postgres.leases.record import EntryWriter, EventWriter
 from perdure.store.postgres.tx_enqueue.tx_enqueue import TxEnqueue
 
 POOL_SIZE = 4
-"""Connections for everything that is not hot; with the hot ones and the notifier's a busy engine holds eleven."""
+"""Connections for everything that is not hot; with the hot ones and the notifier's a busy engine holds ten."""
 
 
 class Engine:
@@ -47,14 +47,14 @@ class Engine:
         enqueuer = HotConnection(url, enqueue.HOT_STATEMENTS)
         recorder = HotConnection(url, record.HOT_STATEMENTS)
         finisher = HotConnection(url, finish.HOT_STATEMENTS)
-        # For the two operations whose callers go step by step; they connect when that is worth it.
-        second_enqueuer = HotConnection(url, enqueue.HOT_STATEMENTS)
+        # For the operation whose callers go step by step; it connects when that is worth it. Enqueueing has none: a process that
+        # only enqueues is to have two connections, this one and one of the pool.
         second_recorder = HotConnection(url, record.HOT_STATEMENTS)
-        self._hot = (lease_keeper, enqueuer, recorder, finisher, second_enqueuer, second_recorder)
+        self._hot = (lease_keeper, enqueuer, recorder, finisher, second_recorder)
 
         self.lease_connection = LeaseConnection(lease_keeper, self.database)
         shared = (self.database, self.notifier, asyncio.Semaphore(POOL_SIZE // 2))
-        self.enqueues = Batcher(EnqueueWriter(enqueuer, *shared), EnqueueWriter(second_enqueuer, *shared))
+        self.enqueues = Batcher(EnqueueWriter(enqueuer, *shared))
         self.events = Batcher(EventWriter(recorder, *shared), EventWriter(second_recorder, *shared))
         self.entries = Batcher(EntryWriter(recorder, *shared))
         self.completions = Batcher(CompletionWriter(finisher, *shared))
