@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +43,7 @@ from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.stop_signals import StopSignals, end_process
 from perdure.store.protocol import Store
-from perdure.tools import ADAPTERS, CliSettings, adapter_of, check_task, is_there, missing
+from perdure.tools import ADAPTERS, Adapter, CliSettings, adapter_of, check_task, described_tools, is_there, missing
 from perdure.tools.task_handler import TaskHandler, ToolSettings
 
 if TYPE_CHECKING:
@@ -225,25 +225,40 @@ class App(Shortcuts):
         """Let workers of this App run the tasks of these coding CLIs; none given: of all that are installed. Under which accounts
         the setting `accounts` says. Raises UnknownTool, ToolMissing, DuplicateHandler."""
         settings = self.settings
-        served = None if settings["accounts"] == ("auto",) else settings["accounts"]
-        options = ToolSettings(Path(settings["cli_work_dir"]), served, settings["cli_inline_threshold"])
-        here = [name for name, adapter in ADAPTERS.items() if is_there(adapter, CliSettings())]
-        for tool in tools or here or ADAPTERS:
-            if adapter_of(tool).name not in here:
-                raise missing(adapter_of(tool), CliSettings())
+        options = ToolSettings(
+            Path(settings["cli_work_dir"]),
+            CliSettings(
+                level=settings["cli_sandbox"],
+                min_level=settings["cli_min_sandbox"],
+                controlled_container=settings["cli_controlled_container"],
+            ),
+            self._adapters,
+            None if settings["accounts"] == ("auto",) else settings["accounts"],
+            settings["cli_inline_threshold"],
+        )
+        here = [name for name, adapter in self._adapters.items() if is_there(adapter, options.cli)]
+        for tool in tools or here or self._adapters:
+            adapter = adapter_of(tool, self._adapters)
+            if tool not in here:
+                raise missing(adapter, options.cli)
             policy = Policy(
                 max_retries=settings["cli_max_attempts"] - 1,
                 backoff=Backoff(base=settings["cli_backoff_base"], cap=max(300.0, settings["cli_backoff_base"])),
             )
             self.registry.add(Handler(TaskHandler(tool, options), KIND_PREFIX + tool, policy))
 
+    @property
+    def _adapters(self) -> Mapping[str, Adapter]:
+        """Those that perdure brings, and those of the settings. Raises ConfigError."""
+        return {**ADAPTERS, **described_tools(self.settings["cli_tools"])}
+
     def check_task(self, task: TaskSpec) -> None:
         """See `BackendHolder.check_task`."""
-        check_task(task)
+        check_task(task, self._adapters)
 
     def check_tool(self, tool: str) -> None:
         """See `BackendHolder.check_tool`."""
-        adapter_of(tool)
+        adapter_of(tool, self._adapters)
 
     # -- clients -------------------------------------------------------------------------------------------------------
 

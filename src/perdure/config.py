@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -126,6 +127,13 @@ def _accounts(value: Any) -> tuple[str, ...]:
     return ("auto",) if "auto" in names else names
 
 
+def _tool_tables(value: Any) -> dict[str, Any]:
+    tables = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ValueError("must be tables: [cli.tools.NAME]")
+    return tables
+
+
 def _lease(value: Any) -> float:
     length = seconds(value)
     if length < 1:
@@ -207,6 +215,15 @@ SETTINGS = (
         "a failed task waits up to this, doubled with each attempt, at most 5 minutes",
     ),
     Setting("cli_inline_threshold", 1024**2, _size, "bytes of the largest output file that is kept"),
+    Setting(
+        "cli_sandbox",
+        "L1",
+        _one_of("L0", "L1", "L2"),
+        "the sandbox of runs; where it is missing, the next lower one",
+    ),
+    Setting("cli_min_sandbox", "L0", _one_of("L0", "L1", "L2"), "below this a run is refused"),
+    Setting("cli_controlled_container", False, _switch, "true: this worker is in a container made for dangerous flags"),
+    Setting("cli_tools", {}, _tool_tables, "further tools, each a table [cli.tools.NAME]"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
     Setting("log_jobs", False, _switch, "true: a worker writes a log line for each attempt that ends"),
     Setting(
@@ -326,4 +343,6 @@ def shown(setting: Setting, value: Any) -> str:
         return ",".join(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return ",".join(value)
     return masked(str(value)) if setting.name == "database_url" else str(value)

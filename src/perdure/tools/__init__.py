@@ -1,5 +1,6 @@
 """Coding CLIs: one real program, run once in a workspace of its own, and what came of it. No store is needed here."""
 
+from perdure.tools.adapters.base import Adapter
 from perdure.tools.adapters.generic import described_tools
 from perdure.tools.outputs import OutputFile, find_outputs, missing_outputs, open_output, write_input
 from perdure.tools.programs import is_there, missing
@@ -9,6 +10,7 @@ from perdure.tools.settings import CliSettings, Limits
 
 __all__ = [
     "ADAPTERS",
+    "Adapter",
     "CliSettings",
     "Limits",
     "OutputFile",

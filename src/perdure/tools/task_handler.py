@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,9 +26,11 @@ from perdure.model.timing import Backoff
 from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec
 from perdure.runtime.context.context import JobContext, run_of
 from perdure.runtime.run import Run
+from perdure.tools.adapters.base import Adapter
 from perdure.tools.live_output import LiveOutput
 from perdure.tools.output_files import Collected, collect
 from perdure.tools.run import run_cli
+from perdure.tools.settings import CliSettings
 from perdure.tools.workspace import Workspace, put_inputs, sweep, workspace
 
 log = structlog.get_logger("perdure.tools")
@@ -43,9 +45,11 @@ PARK_BACKOFF = Backoff(base=30, cap=300)
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """How this worker runs CLIs. served: ids and group names of accounts, None for all. inline: bytes of one output file."""
+    """How this worker runs tasks. served: ids and group names of accounts, None for all. inline: bytes of one output file."""
 
     work_dir: Path
+    cli: CliSettings
+    adapters: Mapping[str, Adapter]
     served: Collection[str] | None = None
     inline: int = 1024 * 1024
 
@@ -123,7 +127,14 @@ class TaskHandler:
 
             async with LiveOutput(store, lease) as output:
                 run = await run_cli(
-                    task, account, workspace=place.files, home=place.home, on_start=announce, on_output=output.add
+                    task,
+                    account,
+                    workspace=place.files,
+                    home=place.home,
+                    settings=self._settings.cli,
+                    adapters=self._settings.adapters,
+                    on_start=announce,
+                    on_output=output.add,
                 )
             found = await asyncio.to_thread(self._collected, place, task) if run.ok else Collected()
         run = _with_files(run, found)
@@ -200,7 +211,7 @@ def _result(ended: ToolRun) -> TaskResult:
         tokens_out=run.usage.tokens_out,
         tokens_cached=run.usage.tokens_cached,
         cost=None if run.usage.cost is None else text_of_cost(run.usage.cost),
-        seconds=run.seconds,
+        seconds=round(run.seconds, 3),
         exit_code=run.exit_code,
     )
 
