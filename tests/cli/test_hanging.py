@@ -55,6 +55,11 @@ STUCK = """
             time.sleep(3600)
 
     @app.job
+    async def is_debugged(ctx: JobContext) -> None:
+        import pdb; pdb.set_trace()
+        print("went on", flush=True)
+
+    @app.job
     async def waits(ctx: JobContext) -> None:
         if ctx.attempt == 1:
             await asyncio.sleep(3600)
@@ -193,6 +198,23 @@ def test_a_process_whose_event_loop_is_blocked_for_too_long_ends(
     assert [(j["attempt"], j["retry_count"]) for j in found] == [(2, 1), (2, 0)]
     [run] = [e for e in anywhere("jobs", "events", blocking, "--json").json["items"] if e["new_status"] == "RETRY"]
     assert "blocked the event loop" in run["payload"]["error"]
+
+
+def test_a_process_that_is_debugged_does_not_end(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_MAX_BLOCKED", "1")
+    monkeypatch.setenv("PERDURE_LEASE", "1")
+    start(perdure, "is_debugged")
+    with spawned("worker", "start", *APP, "-q", stdin=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdin is not None
+        while "is_debugged" not in (line := line_of(worker.stdout)):
+            assert line, "it has ended"
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.wait(timeout=5)
+        worker.stdin.write("continue\n")
+        worker.stdin.flush()
+        line_of(worker.stdout)  # the source
+        assert line_of(worker.stdout) == "(Pdb) went on\n"
 
 
 def test_hanging_calls_are_shown(perdure: Perdure, monkeypatch: pytest.MonkeyPatch) -> None:

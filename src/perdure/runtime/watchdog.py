@@ -38,6 +38,9 @@ HAND_BACK_WITHIN = 3.0
 EXIT_CODE = 11
 """Of a process that ends because its event loop is blocked; as that of one in which too many calls hang."""
 
+DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle", "debugpy"})
+"""Modules whose code waits while a thread is being debugged."""
+
 
 class StoreOpener(Protocol):
     """Opens a store for the event loop that runs, and closes it at its end."""
@@ -122,7 +125,8 @@ class Watchdog:
             now = time.monotonic()
             stood, looked = now - looked > 2 * TICK + 1, now
             # not after the whole process stood still: the event loop may be about to go on
-            if self.may_end_process and not stood and now - since > self._options.most_blocked:
+            too_long = now - since > self._options.most_blocked and not stood
+            if self.may_end_process and too_long and not self._debugged():
                 self._end(since)
         log.warning("the event loop runs again", worker=self._worker_id, seconds=round(time.monotonic() - since, 1))
 
@@ -136,6 +140,15 @@ class Watchdog:
             claimed = task.get_context().get(current_attempt)
             leased = None if claimed is None else self._leases.jobs.get(claimed.id)
         return leased
+
+    def _debugged(self) -> bool:
+        """Whether a person has stopped the event loop's thread with a debugger."""
+        frame = sys._current_frames().get(self._thread_id)
+        while frame is not None:
+            if str(frame.f_globals.get("__name__")).partition(".")[0] in DEBUGGERS:
+                return True
+            frame = frame.f_back
+        return False
 
     def _say(self, culprit: LeasedJob | None, since: float) -> None:
         frame = sys._current_frames().get(self._thread_id)
