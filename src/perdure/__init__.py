@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         PromptTooLarge,
         RealJobs,
         RecordedFailure,
+        RepositoryRefused,
         Retry,
         SandboxTooWeak,
         SchemaMissing,
@@ -189,6 +190,7 @@ __all__ = [
     "PromptTooLarge",
     "RealJobs",
     "RecordedFailure",
+    "RepositoryRefused",
     "Request",
     "Retry",
     "RunClass",
@@ -243,7 +245,7 @@ _HOMES = {
         "InvalidAccount InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled "
         "JobError JobFailed JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged "
         "NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase "
-        "PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure Retry SandboxTooWeak SchemaMissing "
+        "PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure RepositoryRefused Retry SandboxTooWeak SchemaMissing "
         "SchemaOutdated SchemaTooNew SecretByValue SecretMissing Snooze StepChanged StepNotFound StoreError "
         "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported "
         "UnknownHandler UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch "

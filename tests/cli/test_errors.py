@@ -87,6 +87,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.ToolUnsupported: 1,
     errors.SecretMissing: 1,
     errors.SandboxTooWeak: 1,
+    errors.RepositoryRefused: 1,
     errors.DangerRefused: 1,
     errors.JobError: 1,
     errors.JobFailed: 6,

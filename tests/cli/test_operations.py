@@ -44,6 +44,7 @@ VERBS: dict[str, str] = {
     "tasks artifacts ls TASK": "tasks.files",
     "tasks artifacts cat TASK a.txt --input": "tasks.read_file",
     "tasks artifacts get TASK a.txt --input": "tasks.read_file",
+    "tasks artifacts diff TASK": "tasks.read_file",
     "accounts add --id a --tool codex": "accounts.add",
     "accounts ls": "accounts.list",
     "accounts get a": "accounts.get",

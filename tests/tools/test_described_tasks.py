@@ -1,6 +1,9 @@
 """A tool that a table of perdure.toml adds: its tasks from the command line, and from an App."""
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,3 +61,62 @@ async def test_a_task_that_fails_is_a_dead_letter_with_its_class(place: Path) ->
         await app.work(once=True)
         job = await handle.get()
         assert (job.status, job.error_kind) == (Status.DEADLETTER, "unknown")
+
+
+def git(folder: Path, *args: str) -> str:
+    ended = subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ended.stdout
+
+
+async def test_a_task_works_in_a_copy_of_a_repository(place: Path) -> None:
+    repo = place / "repo"
+    repo.mkdir()
+    git(repo, "init", "--quiet", "--initial-branch=main")
+    (repo / "a.txt").write_text("one\n")
+    git(repo, "add", "a.txt")
+    git(repo, "commit", "--quiet", "-m", "one")
+    script = (
+        '#!/bin/sh\n[ "$1" = --version ] && { echo 1.0.0; exit 0; }\necho two >> a.txt\necho new > b.txt\n'
+        f"git config core.fsmonitor 'touch {place}/ran'\ngit config diff.external 'touch {place}/ran'\n"
+        "echo '* diff=x filter=x' > .gitattributes\n"
+        f"git config diff.x.textconv 'touch {place}/ran'\ngit config filter.x.clean 'touch {place}/ran'\n"
+        f"printf '#!/bin/sh\\ntouch {place}/ran\\n' > .git/hooks/post-index-change\nchmod +x .git/hooks/*\necho done\n"
+    )
+    (place / "shout").write_text(script)
+    async with App(f"sqlite:///{place}/perdure.db") as app:
+        app.serve_tools("shout")
+        await app.accounts.add(Account("a", "shout"))
+        handle = await app.tasks.enqueue(TaskSpec("shout", "hello", repo=str(repo), ref="main"))
+        await app.work(once=True)
+        job = await handle.get()
+        assert job.status is Status.COMPLETED, job.error_message
+        diff = (await app.tasks.read_file(handle.id, "task.diff")).decode()
+        assert "+two" in diff
+        assert "+new" in diff
+        assert not (place / "ran").exists(), "git ran a program that the task had named"
+        assert git(repo, "status", "--porcelain") == ""
+        git(repo, "config", "core.hooksPath", "/dev/null")
+        subprocess.run(["git", "apply", "-"], cwd=repo, input=diff, text=True, check=True)
+        assert (repo / "b.txt").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("change", [{"repo": "/nonexistent"}, {"ref": "nosuch"}])
+async def test_a_repository_that_cannot_be_used_fails_the_task(place: Path, change: dict[str, Any]) -> None:
+    repo = place / "repo"
+    repo.mkdir()
+    git(repo, "init", "--quiet")
+    git(repo, "commit", "--quiet", "--allow-empty", "-m", "one")
+    async with App(f"sqlite:///{place}/perdure.db") as app:
+        app.serve_tools("shout")
+        await app.accounts.add(Account("a", "shout"))
+        handle = await app.tasks.enqueue(replace(TaskSpec("shout", "hello", repo=str(repo)), **change))
+        await app.work(once=True)
+        job = await handle.get()
+        assert (job.status, job.error_kind) == (Status.FAILED, "repository-refused")
+        assert change.get("repo", "nosuch") in (job.error_message or "")

@@ -83,6 +83,7 @@ ADVICE: dict[str, str] = {
     "tool-missing": "Install it on the worker's machine, as the message says, or start the worker with the PATH that has it.",
     "tool-unsupported": "Install a version that the message names.",
     "secret-missing": "Start the worker with that variable, or put the file where the account says that it is.",
+    "repository-refused": "Name a git repository on the worker's machine that its user may read, and a commit of it.",
     "sandbox-too-weak": "Run it on a machine that has the level (L1: Linux 5.13 with Landlock; L2: bubblewrap as well), or lower "
     "the level that is required at least.",
     "danger-refused": "All three are needed: an account that permits dangerous flags, a worker configured as a controlled "

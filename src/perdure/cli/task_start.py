@@ -46,6 +46,13 @@ async def enqueue(
     account: Annotated[
         str | None, typer.Option("--account", metavar="ID", help="Under this account; default: any that is free")
     ] = None,
+    repo: Annotated[
+        str | None,
+        typer.Option("--repo", metavar="DIR", help="Work in a copy of this git repository of the worker's machine"),
+    ] = None,
+    ref: Annotated[
+        str | None, typer.Option("--ref", metavar="REF", help="Its branch, tag or commit; default: what HEAD is")
+    ] = None,
     key: Annotated[
         str | None,
         typer.Option("--key", "--idempotency-key", metavar="KEY", help="The same key and tool is the same task"),
@@ -97,6 +104,8 @@ async def enqueue(
         input_files=tuple(files),
         output_spec=tuple(output_spec or ()),
         account=account,
+        repo=repo and absolute(repo),
+        ref=ref,
         keep_workspace=keep_workspace,
         **given,
     )
@@ -133,3 +142,8 @@ def _input_file(text: str) -> tuple[str, bytes]:
     except OSError as error:
         raise Usage(f"--file: cannot read '{source}': {error.strerror}") from None
     return (path if equals else source.name if source.is_absolute() else str(source)), content
+
+
+def absolute(path: str) -> str:
+    """A path as the worker takes it: from the root."""
+    return str(Path(path).resolve())

@@ -18,6 +18,7 @@ from perdure.cli.job_options import Id, Ids, Reason, Since, Statuses, Until, fil
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode
 from perdure.cli.usage_error import Usage
+from perdure.model.task_records import DIFF
 from perdure.operations import tasks as operations
 from perdure.operations.jobs import JobPage
 
@@ -169,6 +170,12 @@ async def artifacts_cat(cli: Cli, id: Id, path: Path_, attempt: Attempt = None, 
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
+
+
+@command(artifacts, "diff", example="perdure tasks artifacts diff 43149ff1 | git apply")
+async def artifacts_diff(cli: Cli, id: Id, attempt: Attempt = None) -> None:
+    """Write to stdout what the task changed in its copy of the repository, as git apply takes it."""
+    await artifacts_cat(cli, id, DIFF, attempt)
 
 
 @command(artifacts, "get", example="perdure tasks artifacts get 43149ff1 fix.patch --to fix.patch")

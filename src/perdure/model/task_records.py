@@ -26,6 +26,10 @@ class AccountInfo:
     updated_at: datetime
 
 
+DIFF = "task.diff"
+"""The path under which the changes of a task in its copy of a repository are stored."""
+
+
 class NewFile(NamedTuple):
     """A file to be stored. path: relative, checked. hash: SHA-256 of its content, hex."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perdure.model.errors import UnsafePath
-from perdure.model.task_records import NewFile
+from perdure.model.task_records import DIFF, NewFile
 from perdure.model.tooling import check_path
 from perdure.tools.outputs import OutputFile, find_outputs, open_output
 
@@ -20,6 +20,13 @@ class Collected:
     def __init__(self) -> None:
         self.files: list[NewFile] = []
         self.refused: dict[str, str] = {}
+
+    def add_diff(self, diff: bytes, *, most: int) -> None:
+        """What a run changed in its copy of a repository, as one more file."""
+        if len(diff) > most:
+            self.refused[DIFF] = f"it has {len(diff):,} bytes; the limit is {most:,}"
+        elif diff:
+            self.files.append(NewFile(DIFF, diff, hashlib.sha256(diff).hexdigest()))
 
 
 def collect(workspace: Path, output_spec: Sequence[str], *, most: int) -> Collected:

@@ -18,7 +18,16 @@ import structlog
 from perdure.model.cost import ZERO, text_of_cost
 from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect, add_tool_run, patch_state
-from perdure.model.errors import DangerRefused, Fail, InvalidTask, Retry, SandboxTooWeak, Snooze, ToolRefused
+from perdure.model.errors import (
+    DangerRefused,
+    Fail,
+    InvalidTask,
+    RepositoryRefused,
+    Retry,
+    SandboxTooWeak,
+    Snooze,
+    ToolRefused,
+)
 from perdure.model.events import NewEvent
 from perdure.model.task_payload import task_of_payload
 from perdure.model.task_records import TaskResult, ToolRun
@@ -29,6 +38,7 @@ from perdure.runtime.run import Run
 from perdure.tools.adapters.base import Adapter
 from perdure.tools.live_output import LiveOutput
 from perdure.tools.output_files import Collected, collect
+from perdure.tools.repository import Repository
 from perdure.tools.run import run_cli
 from perdure.tools.settings import CliSettings
 from perdure.tools.workspace import Workspace, put_inputs, sweep, workspace
@@ -75,7 +85,7 @@ class TaskHandler:
         account = await self._account(attempt, task, earlier)
         try:
             run = await self._run(attempt, task, account)
-        except (DangerRefused, SandboxTooWeak) as error:
+        except (DangerRefused, RepositoryRefused, SandboxTooWeak) as error:
             raise Fail(error.message, kind=error.code) from error
         except ToolRefused as error:  # another worker may have what this one has not
             raise Retry(error.message, kind=error.code) from error
@@ -118,6 +128,7 @@ class TaskHandler:
         await self._sweep()
         name = f"{lease.job_id.hex[-12:]}-{lease.attempt}"
         async with workspace(self._settings.work_dir, name, keep=task.keep_workspace) as place:
+            repository = None if task.repo is None else await Repository.check_out(task, place.files, place.base)
             await asyncio.to_thread(put_inputs, place, inputs)
             started = attempt.database_now()
 
@@ -137,6 +148,8 @@ class TaskHandler:
                     on_output=output.add,
                 )
             found = await asyncio.to_thread(self._collected, place, task) if run.ok else Collected()
+            if run.ok and repository is not None:
+                found.add_diff(await repository.diff(), most=self._settings.inline)
         run = _with_files(run, found)
         if found.files:
             await store.files.add_outputs(lease, found.files)

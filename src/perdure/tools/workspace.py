@@ -34,6 +34,11 @@ class Workspace:
         return self.root / "workspace"
 
     @property
+    def base(self) -> Path:
+        """Where a bare clone of the repository is put, which the CLI cannot write to."""
+        return self.root / "base.git"
+
+    @property
     def home(self) -> Path:
         """Its HOME."""
         return self.root / "home"

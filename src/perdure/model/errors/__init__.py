@@ -66,6 +66,7 @@ PerdureError
 │   ├── ToolUnsupported          tool-unsupported
 │   ├── SecretMissing            secret-missing
 │   ├── SandboxTooWeak           sandbox-too-weak
+│   ├── RepositoryRefused        repository-refused
 │   └── DangerRefused            danger-refused
 ├── JobError                     raised by result()
 │   ├── JobFailed                job-failed
@@ -126,6 +127,7 @@ from perdure.model.errors.tooling import (
     InvalidOutputSpec,
     InvalidTask,
     PromptTooLarge,
+    RepositoryRefused,
     SandboxTooWeak,
     SecretByValue,
     SecretMissing,
@@ -140,6 +142,7 @@ from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
+    "RepositoryRefused",
     "AccountExists",
     "AccountNotFound",
     "FileNotFound",

@@ -107,6 +107,12 @@ class SandboxTooWeak(ToolRefused):
     code = "sandbox-too-weak"
 
 
+class RepositoryRefused(ToolRefused):
+    """The git repository of a task cannot be used on this machine: it is none, or has no such commit."""
+
+    code = "repository-refused"
+
+
 class DangerRefused(ToolRefused):
     """A dangerous flag needs the account's permission, a controlled container and a read-only credential."""
 
