@@ -19,7 +19,7 @@ from perdure.logs import configure_logs
 from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.timing import Backoff, Duration
-from perdure.model.tooling import TaskSpec
+from perdure.model.tooling import Account, CliRun, TaskSpec
 from perdure.model.urls import place_of
 from perdure.observe.setup import Observability
 from perdure.runtime.client.client import Client, client_of
@@ -44,6 +44,7 @@ from perdure.runtime.worker_options import WorkerOptions
 from perdure.stop_signals import StopSignals, end_process
 from perdure.store.protocol import Store
 from perdure.tools import ADAPTERS, Adapter, CliSettings, adapter_of, check_task, described_tools, is_there, missing
+from perdure.tools.probe import probe
 from perdure.tools.task_handler import TaskHandler, ToolSettings
 
 if TYPE_CHECKING:
@@ -227,11 +228,7 @@ class App(Shortcuts):
         settings = self.settings
         options = ToolSettings(
             Path(settings["cli_work_dir"]),
-            CliSettings(
-                level=settings["cli_sandbox"],
-                min_level=settings["cli_min_sandbox"],
-                controlled_container=settings["cli_controlled_container"],
-            ),
+            self._cli_settings,
             self._adapters,
             None if settings["accounts"] == ("auto",) else settings["accounts"],
             settings["cli_inline_threshold"],
@@ -251,6 +248,20 @@ class App(Shortcuts):
     def _adapters(self) -> Mapping[str, Adapter]:
         """Those that perdure brings, and those of the settings. Raises ConfigError."""
         return {**ADAPTERS, **described_tools(self.settings["cli_tools"])}
+
+    async def probe_account(self, account: Account) -> CliRun:
+        """See `BackendHolder.probe_account`."""
+        adapters = {name: adapter_of(name, self._adapters) for name in (account.tool,)}
+        return await probe(account, Path(self.settings["cli_work_dir"]), self._cli_settings, adapters)
+
+    @property
+    def _cli_settings(self) -> CliSettings:
+        settings = self.settings
+        return CliSettings(
+            level=settings["cli_sandbox"],
+            min_level=settings["cli_min_sandbox"],
+            controlled_container=settings["cli_controlled_container"],
+        )
 
     def check_task(self, task: TaskSpec) -> None:
         """See `BackendHolder.check_task`."""

@@ -51,6 +51,7 @@ VERBS: dict[str, str] = {
     "accounts enable a": "accounts.enable",
     "accounts disable a": "accounts.disable",
     "accounts set-limits a --max 2": "accounts.set_limits",
+    "accounts test a": "accounts.test",
     "accounts rm a --yes": "accounts.remove",
     "approvals ls": "approvals.list",
     "approvals get WAITING": "approvals.get",

@@ -114,3 +114,16 @@ async def test_the_view_counts_live_leases(file_store: Store, shell: Shell) -> N
     await store.accounts.take_account(job, "codex", wanted=None)
     rows = await shell.run("select scope, max_concurrent, current_concurrent from concurrency_limits")
     assert [tuple(dict(row).values()) for row in rows] == [("account:a", 2, 1)]
+
+
+async def test_the_second_refusal_in_a_row_disables_an_account(store: Store) -> None:
+    await store.accounts.add_account(Account("a", "codex"))
+    assert not await store.accounts.note_probe("a", accepted=False)
+    await store.accounts.note_probe("a", accepted=True)
+    assert not await store.accounts.note_probe("a", accepted=False)
+    assert (await store.accounts.get_account("a")).account.enabled
+    assert await store.accounts.note_probe("a", accepted=False)
+    assert not (await store.accounts.get_account("a")).account.enabled
+    assert not await store.accounts.note_probe("a", accepted=False), "it was disabled already"
+    assert (await store.accounts.change_account("a", enabled=True)).failed_probes == 0
+    assert not await store.accounts.note_probe("missing", accepted=False)

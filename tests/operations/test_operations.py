@@ -302,6 +302,7 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
         errors.AccountNotFound,
         lambda a, c: accounts.set_account_limits(c, "x", max_concurrency=1),
     ),
+    ("accounts.test", errors.AccountNotFound, lambda a, c: accounts.check_account(c, "x")),
     ("accounts.remove", errors.AccountNotFound, lambda a, c: accounts.remove_account(c, "x")),
     ("approvals.list", errors.InvalidInput, lambda a, c: approvals.list_approvals(c, status=("gone",))),
     ("approvals.get", errors.ApprovalNotFound, lambda a, c: approvals.get_approval(c, NO_ID)),

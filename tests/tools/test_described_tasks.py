@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Account, App, Status, TaskSpec, UnknownTool
+from perdure import Account, App, Status, TaskSpec, ToolMissing, UnknownTool
 
 SCRIPT = """#!/bin/sh
 [ "$1" = --version ] && { echo "shout 1.0.0"; exit 0; }
@@ -120,3 +120,14 @@ async def test_a_repository_that_cannot_be_used_fails_the_task(place: Path, chan
         job = await handle.get()
         assert (job.status, job.error_kind) == (Status.FAILED, "repository-refused")
         assert change.get("repo", "nosuch") in (job.error_message or "")
+
+
+async def test_an_account_is_tried(place: Path) -> None:
+    async with App(f"sqlite:///{place}/perdure.db") as app:
+        await app.accounts.add(Account("a", "shout"))
+        run = await app.accounts.test("a")
+        assert (run.ok, run.final_text) == (True, "REPLY WITH THE WORD OK AND DO NOTHING ELSE.")
+        (place / "shout").unlink()
+        with pytest.raises(ToolMissing):
+            await app.accounts.test("a")
+        assert list((place / "work").iterdir()) == []

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.context import Cli
+from perdure.cli.errors import Exit
 from perdure.cli.format import Times
 from perdure.cli.options import command, group
 from perdure.cli.output import Cell, Column
@@ -157,6 +158,30 @@ async def set_limits(
     """Set how many tasks run under an account at once. Those that run go on."""
     async with cli.client() as client:
         _show(cli, await operations.set_account_limits(client, id, max_concurrency=max_concurrency))
+
+
+@command(app, "test", example="perdure accounts test codex-main")
+async def test(cli: Cli, id: Id) -> int:
+    """Run the tool of an account once, on this machine, with a short prompt: is it installed, is its credential accepted?"""
+    async with cli.client() as client:
+        run = await operations.check_account(client, id)
+    facts = {
+        "class": run.outcome,
+        "detail": run.detail,
+        "message": run.message,
+        "exit_code": run.exit_code,
+        "seconds": round(run.seconds, 3),
+        "tokens": run.usage.tokens,
+        "sandbox": run.sandbox.effective,
+        "missing": run.sandbox.missing,
+    }
+    columns = [Column[dict[str, Any]](name, lambda f, name=name: _shown(f[name])) for name in facts]  # type: ignore[misc]  # bound now
+    cli.out.rows([facts], columns, id=lambda f: f["class"], plain=dict)
+    return Exit.OK if run.ok else Exit.FAILURE
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
 
 @command(app, "rm", example="perdure accounts rm codex-main")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from perdure.model.errors import AccountExists, AccountNotFound, InvalidAccount, UnknownTool
+from perdure.model.errors import AccountExists, AccountNotFound, InvalidAccount, ToolRefused, UnknownTool
 from perdure.model.task_records import AccountInfo
-from perdure.model.tooling import Account
+from perdure.model.tooling import Account, CliRun
 from perdure.operations.registry import Role, operation
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ async def disable_account(client: Client, id: str) -> AccountInfo:
 async def set_account_limits(client: Client, id: str, *, max_concurrency: int) -> AccountInfo:
     """How many tasks run under an account at once."""
     return await client.accounts.set_limits(id, max_concurrency=max_concurrency)
+
+
+@operation("accounts.test", role=Role.OPERATOR, errors=(AccountNotFound, ToolRefused, UnknownTool))
+async def check_account(client: Client, id: str) -> CliRun:
+    """Run the tool of an account once, on this machine, with a short prompt; what came of it."""
+    return await client.accounts.test(id)
 
 
 @operation("accounts.remove", role=Role.ADMIN, errors=(AccountNotFound,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 
 from perdure.model.task_records import AccountInfo
-from perdure.model.tooling import Account
+from perdure.model.tooling import Account, CliRun
 from perdure.runtime.client.accounts import Accounts as AsyncAccounts
 from perdure.sync.background import BackgroundLoop
 
@@ -40,6 +40,10 @@ class Accounts:
     def set_limits(self, account_id: str, *, max_concurrency: int) -> AccountInfo:
         """See `Accounts.set_limits`."""
         return self._background.run(self._accounts.set_limits(account_id, max_concurrency=max_concurrency))
+
+    def test(self, account_id: str) -> CliRun:
+        """See `Accounts.test`."""
+        return self._background.run(self._accounts.test(account_id))
 
     def remove(self, account_id: str) -> None:
         """See `Accounts.remove`."""

@@ -150,6 +150,8 @@ class TaskHandler:
             found = await asyncio.to_thread(self._collected, place, task) if run.ok else Collected()
             if run.ok and repository is not None:
                 found.add_diff(await repository.diff(), most=self._settings.inline)
+        if run.ok:
+            await store.accounts.note_probe(account.id, accepted=True)
         run = _with_files(run, found)
         if found.files:
             await store.files.add_outputs(lease, found.files)
@@ -202,6 +204,10 @@ async def _stop(attempt: Run, ended: ToolRun, earlier: list[ToolRun]) -> NoRetur
                 await accounts.park_account(ended.account_id, seconds, run.message or str(run.outcome))
             raise Snooze(0, text)
         case RunClass.AUTH:
+            if ended.account_id is not None and await accounts.note_probe(ended.account_id, accepted=False):
+                log.warning(
+                    "account disabled: its credential was refused twice", account=ended.account_id, tool=ended.tool
+                )
             refused = {r.account_id for r in (*earlier, ended) if r.run.outcome is RunClass.AUTH}
             others = [a for a in await accounts.list_accounts() if a.account.tool == ended.tool and a.account.enabled]
             if any(a.account.id not in refused for a in others):

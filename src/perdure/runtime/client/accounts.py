@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 
 from perdure.model.task_records import AccountInfo
-from perdure.model.tooling import Account
+from perdure.model.tooling import Account, CliRun, RunClass
 from perdure.model.tooling.account import check_max_concurrency
 from perdure.runtime.client.base import ClientPart
 
@@ -44,6 +44,19 @@ class Accounts(ClientPart):
         """
         check_max_concurrency(max_concurrency)
         return await (await self._store()).accounts.change_account(account_id, max_concurrency=max_concurrency)
+
+    async def test(self, account_id: str) -> CliRun:
+        """Run its tool once with a short prompt, on this machine and confined as a task is; what came of it. That uses a few
+        tokens of the account. A refused credential is counted: the second in a row disables the account.
+
+        Raises AccountNotFound, ToolMissing, ToolUnsupported, SecretMissing, SandboxTooWeak, DangerRefused.
+        """
+        store = (await self._store()).accounts
+        account = (await store.get_account(account_id)).account
+        run = await self._scope.holder.probe_account(account)
+        if run.ok or run.outcome is RunClass.AUTH:
+            await store.note_probe(account.id, accepted=run.ok)
+        return run
 
     async def remove(self, account_id: str) -> None:
         """Delete the account; the records of its runs stay. Raises AccountNotFound."""

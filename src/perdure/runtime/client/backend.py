@@ -7,7 +7,7 @@ from uuid import UUID
 
 from perdure.model.errors import ConfigError
 from perdure.model.jobs import Job
-from perdure.model.tooling import TaskSpec
+from perdure.model.tooling import Account, CliRun, TaskSpec
 from perdure.runtime.client.wait import wait_for_end
 from perdure.runtime.observer import Observer
 from perdure.store.protocol import Migration, SchemaStatus, Store
@@ -58,6 +58,10 @@ class BackendHolder(Protocol):
         """Refuse a tool that has no adapter. Raises UnknownTool."""
         ...
 
+    async def probe_account(self, account: Account) -> CliRun:
+        """Run the tool of an account once, on this machine, with a short prompt. Raises ToolRefused."""
+        ...
+
 
 class OpenStore:
     """The backend of a client made from an open store; its own holder."""
@@ -77,6 +81,10 @@ class OpenStore:
 
     def check_tool(self, tool: str) -> None:
         """See `BackendHolder.check_tool`."""
+
+    async def probe_account(self, account: Account) -> CliRun:
+        """See `BackendHolder.probe_account`. Raises ConfigError: a client without an App knows no adapters."""
+        raise ConfigError(f"this client has no App, which knows how {account.tool} is run")
 
     async def open(self, tenant: str | None = None) -> Store:
         """See `Backend.open`. Raises ConfigError without a store, and for another tenant than the store's."""

@@ -51,6 +51,11 @@ class AccountStore(Protocol):
         error: it was removed while a task ran under it."""
         ...
 
+    async def note_probe(self, account_id: str, *, accepted: bool) -> bool:
+        """Its credential was accepted or refused. The second refusal in a row disables the account; returns whether this one did.
+        A missing account is no error."""
+        ...
+
     async def remove_account(self, text: str) -> None:
         """Delete the account. Runs that name it stay. Raises `AccountNotFound`."""
         ...

@@ -98,6 +98,11 @@ class PostgresAccounts:
             "park_account", tenant_id=self._tenant_id, id=account_id, seconds=seconds, reason=reason
         )
 
+    async def note_probe(self, account_id: str, *, accepted: bool) -> bool:
+        """See `protocol.AccountStore.note_probe`."""
+        name = "note_accepted" if accepted else "note_refused"
+        return bool(await self._database.rows(name, tenant_id=self._tenant_id, id=account_id))
+
     async def remove_account(self, text: str) -> None:
         """See `protocol.AccountStore.remove_account`."""
         found = await self._found(text)

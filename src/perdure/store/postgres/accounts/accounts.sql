@@ -25,6 +25,16 @@ update perdure.accounts set parked_until = greatest(parked_until, perdure.db_now
   parked_reason = :reason, updated_at = perdure.db_now()
 where tenant_id = :tenant_id and id = :id returning *
 
+-- name: note_refused
+-- A row where this disabled it.
+with noted as (
+  update perdure.accounts set failed_probes = failed_probes + 1, enabled = enabled and failed_probes < 1, updated_at = perdure.db_now()
+  where tenant_id = :tenant_id and id = :id and enabled returning id, enabled
+) select id from noted where not enabled
+
+-- name: note_accepted
+update perdure.accounts set failed_probes = 0 where tenant_id = :tenant_id and id = :id and failed_probes > 0
+
 -- name: remove_account
 delete from perdure.accounts where tenant_id = :tenant_id and id = :id returning id
 

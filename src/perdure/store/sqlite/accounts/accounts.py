@@ -97,6 +97,19 @@ class SqliteAccounts:
 
         await self._engine.write(park, NOTHING)
 
+    async def note_probe(self, account_id: str, *, accepted: bool) -> bool:
+        """See `protocol.AccountStore.note_probe`."""
+        of = {"id": account_id, "tenant_id": self._tenant_id}
+
+        def note(conn: sqlite3.Connection, now: int) -> bool:
+            if accepted:
+                conn.execute(SQL["note_accepted"], of)
+                return False
+            row = conn.execute(SQL["note_refused"], {**of, "now": now}).fetchone()
+            return row is not None and not row["enabled"]
+
+        return await self._engine.write(note, NOTHING)
+
     async def remove_account(self, text: str) -> None:
         """See `protocol.AccountStore.remove_account`."""
         await self._engine.write(

@@ -24,6 +24,13 @@ where tenant_id = :tenant_id and id = :id returning *
 update accounts set parked_until = max(coalesce(parked_until, 0), :until), parked_reason = :reason, updated_at = :now
 where tenant_id = :tenant_id and id = :id returning *
 
+-- name: note_refused
+update accounts set failed_probes = failed_probes + 1, enabled = enabled and failed_probes < 1, updated_at = :now
+where tenant_id = :tenant_id and id = :id and enabled returning enabled
+
+-- name: note_accepted
+update accounts set failed_probes = 0 where tenant_id = :tenant_id and id = :id and failed_probes > 0
+
 -- name: remove_account
 delete from accounts where tenant_id = :tenant_id and id = :id returning id
 
