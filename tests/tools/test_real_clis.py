@@ -42,9 +42,10 @@ def closed_port() -> Iterator[str]:
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_a_file_is_written(tool: str, api: Api, bench: Bench) -> None:
     url = api.url("write")
-    run = await bench.run(task(tool), account(tool, url))
+    run = await bench.run(task(tool, prompt="--help -x $(touch bad)\nWrite results.txt"), account(tool, url))
     assert (run.outcome, run.detail, run.exit_code, run.message) == (OK, "", 0, "")
     assert (bench.workspace / "results.txt").read_text() == "hello"
+    assert not (bench.workspace / "bad").exists()
     assert run.final_text == vendors.ANSWER
     assert run.session_id
     assert api.asked(url) == 2
@@ -122,3 +123,23 @@ async def test_a_denied_tool_leaves_no_file(tool: str, api: Api, bench: Bench, t
     assert not outside.exists()
     assert run.permission_denials == (0 if tool == "codex" else 1)
     assert run.final_text == vendors.ANSWER
+
+
+EARLY = {
+    "codex": ("429;ra=3600", RATE_LIMITED, 2),
+    "claude": ("401", AUTH, 8),
+    "gemini": ("429;ra=200", RATE_LIMITED, 3),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_hopeless_run_ends_at_its_own_warnings(tool: str, api: Api, bench: Bench) -> None:
+    """Left alone they would sleep through an hour of limits, and repeat a refused key for minutes."""
+    plan, outcome, retries = EARLY[tool]
+    bench.settings = replace(bench.settings, retries=retries)
+    run = await bench.run(task(tool, timeout=60.0), account(tool, api.url(plan)))
+    assert run.outcome is outcome, run
+    assert run.ended_early, run
+    assert run.seconds < 30
+    if tool == "gemini":
+        assert run.retry_after == 200

@@ -10,6 +10,13 @@ LONGEST_LINE = 16 * 1024 * 1024
 """Bytes; a longer line is left out."""
 
 
+def storable(data: bytes | str) -> str:
+    """Text that every store takes: what is not UTF-8, a lone surrogate or a NUL character is replaced."""
+    if isinstance(data, str):
+        data = data.encode(errors="replace")
+    return data.decode(errors="replace").replace("\0", "\ufffd")
+
+
 class Capture:
     """The first and the last bytes of a stream."""
 
@@ -33,13 +40,13 @@ class Capture:
 
     def tail(self, size: int) -> str:
         """The last bytes as text."""
-        return bytes(self._head + self._tail)[-size:].decode(errors="replace")
+        return storable(bytes(self._head + self._tail)[-size:])
 
     def result(self) -> Captured:
         """Head and tail as text; what is not UTF-8 is replaced."""
         tail = bytes(self._tail[-self._size :])
         head = bytes(self._head)
-        return Captured(head.decode(errors="replace"), tail.decode(errors="replace"), self._total)
+        return Captured(storable(head), storable(tail), self._total)
 
 
 class Lines:

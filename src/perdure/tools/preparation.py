@@ -112,7 +112,7 @@ def _common(settings: CliSettings, home: Path, tmp: Path) -> dict[str, str]:
 
 def _limits(adapter: Adapter, settings: CliSettings) -> Limits:
     least, asked = adapter.address_bytes, settings.limits.address_bytes
-    if asked is None or (least is not None and asked >= least):
+    if asked is None or least is None or asked >= least:
         return settings.limits
     return replace(settings.limits, address_bytes=least)
 

@@ -7,7 +7,6 @@ import functools
 import os
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -148,13 +147,12 @@ def _with_interpreter(program: Program, path: str) -> Program:
     interpreter = shutil.which(words[0], path=path)
     if interpreter is None:
         raise ToolMissing(f"{script} needs {words[0]}, which is in no folder of PATH", hint=f"install {words[0]}")
-    real = Path(interpreter).resolve()
-    return Program((str(real), *words[1:], *program.argv), (*program.folders, *_folders_of(real)))
+    folders = (*_folders_of(Path(interpreter)), *_folders_of(Path(interpreter).resolve()))
+    return Program((interpreter, *words[1:], *program.argv), (*program.folders, *folders))
 
 
 @functools.cache
 def _folders_of(interpreter: Path) -> tuple[Path, ...]:
-    """What an interpreter reads: the folder above its bin, if that is its own and no part of the system."""
+    """What an interpreter reads: the folder above its bin (of a virtual environment, say), if it is no part of the system."""
     above = interpreter.parent.parent
-    own = () if above in (Path("/"), Path("/usr"), Path("/usr/local")) else (above,)
-    return (*own, Path(sys.base_prefix)) if "python" in interpreter.name else own
+    return () if above in (Path("/"), Path("/usr"), Path("/usr/local")) else (above,)

@@ -7,9 +7,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec
+from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec, is_session
 from perdure.tools.adapters.base import STREAMS, Adapter, Ended, Reader, Stream
-from perdure.tools.capture import Capture, Lines
+from perdure.tools.capture import Capture, Lines, storable
 from perdure.tools.outputs import find_outputs, missing_outputs
 from perdure.tools.preparation import Prepared, has_changed, prepare
 from perdure.tools.process import Report, Running, run
@@ -152,10 +152,10 @@ class _Watched:
         return CliRun(
             outcome=verdict.outcome,
             detail=verdict.detail,
-            message=verdict.message or self._last_words(verdict),
+            message=storable(verdict.message or self._last_words(verdict)),
             exit_code=report.exit_code,
-            session_id=reader.session_id,
-            final_text=reader.final_text,
+            session_id=reader.session_id if is_session(reader.session_id) else None,
+            final_text=storable(reader.final_text),
             usage=reader.usage,
             retry_after=verdict.retry_after,
             permission_denials=reader.denials,

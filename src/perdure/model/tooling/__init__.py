@@ -3,7 +3,7 @@
 from perdure.model.tooling.account import Account, SecretReference, reference_of
 from perdure.model.tooling.paths import check_path, check_pattern, matches
 from perdure.model.tooling.run import Captured, CliRun, RunClass, RunStart, Sandbox, Usage
-from perdure.model.tooling.task import AUTO, TaskSpec
+from perdure.model.tooling.task import AUTO, TaskSpec, is_session
 
 __all__ = [
     "AUTO",
@@ -18,6 +18,7 @@ __all__ = [
     "Usage",
     "check_path",
     "check_pattern",
+    "is_session",
     "matches",
     "reference_of",
 ]

@@ -108,6 +108,11 @@ class TaskSpec:
         return self.account in (None, AUTO)
 
 
+def is_session(value: object) -> bool:
+    """Whether this may be the id of a session."""
+    return isinstance(value, str) and _SESSION.fullmatch(value) is not None
+
+
 def _listed(value: Any, name: str, error: type[InvalidTask]) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise error(f"{name} is a list of paths, got {type(value).__name__}")
