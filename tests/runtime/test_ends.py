@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from perdure import Status
+from perdure import App, JobContext, Request, Status
 from perdure.model.errors import LeaseLost
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease, Outcome
+from perdure.observe import job_log
 from perdure.runtime import ends
 from tests.runtime.support import soon
 
@@ -49,3 +50,25 @@ async def test_a_log_that_raises_keeps_no_end_from_being_written(monkeypatch: py
     assert removed == [lost, *live]
     assert waiting.unwritten == 0
     assert len(raised) == 1
+
+
+async def test_a_log_of_jobs_that_raises_ends_no_worker(file_store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_LOG_JOBS", "true")
+    seen: list[str] = []
+
+    class Broken:
+        def info(self, event: str, **_: Any) -> None:
+            seen.append(event)
+            raise BrokenPipeError
+
+    monkeypatch.setattr(job_log, "log", Broken())
+    async with App(file_store_url, migrate=True) as app:
+
+        @app.job
+        async def quick(ctx: JobContext) -> None:
+            pass
+
+        handles = await app.enqueue_many([Request(quick) for _ in range(20)])
+        await app.work(once=True)
+        assert [await handle.status() for handle in handles] == ["COMPLETED"] * 20
+    assert seen == ["attempt ended"] * 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import TypeVar
 
@@ -27,15 +28,16 @@ class JobLog:
         if outcome is None or status is None or not outcome.started:
             return
         lease = claimed.lease
-        log.info(
-            "attempt ended",
-            job_id=str(lease.job_id),
-            kind=claimed.kind,
-            status=status.value,
-            seconds=round(outcome.ran, 3),
-            attempt=lease.attempt,
-            worker=lease.worker_id,
-        )
+        with suppress(Exception):  # a log that cannot be written ends no worker
+            log.info(
+                "attempt ended",
+                job_id=str(lease.job_id),
+                kind=claimed.kind,
+                status=status.value,
+                seconds=round(outcome.ran, 3),
+                attempt=lease.attempt,
+                worker=lease.worker_id,
+            )
 
     def sending(self, jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], Sent]:
         return jobs, _nothing

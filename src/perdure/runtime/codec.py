@@ -101,7 +101,8 @@ class Decoder:
         try:
             return read(text)
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()[:5])
+            found = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()[:5]]
+            problems = "; ".join(f"{place}: {said}" if place else said for place, said in found)
             raise InvalidInput(f"{what} does not fit {_name(self._annotation)}: {problems}") from None
 
 

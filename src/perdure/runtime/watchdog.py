@@ -117,7 +117,8 @@ class Watchdog:
         if self._opener is not None and self._leases.jobs:
             self._keeping = True
             try:
-                asyncio.run(self._keep_leases(self._opener, since))
+                with suppress(Exception):  # then they expire; what follows is done all the same
+                    asyncio.run(self._keep_leases(self._opener, since))
             finally:
                 self._keeping = False
         looked = time.monotonic()
