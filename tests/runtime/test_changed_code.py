@@ -133,6 +133,28 @@ async def test_two_versions_that_do_not_fit_leave_it_alone(code: Code) -> None:
         assert await handle.result(PATIENCE) == 1
 
 
+async def test_the_code_that_does_not_fit_claims_it_ever_more_seldom(code: Code) -> None:
+    """The worker that wakes it has no free slot, and the other one has."""
+    reports(code)
+
+    @code.old.job
+    async def long(ctx: JobContext) -> None:
+        await ctx.step("wait", gate.wait)
+
+    gate = asyncio.Event()
+    handle = await parked_by_old(code)
+    async with working(code.new, **QUICK):
+        await until(lambda: waits_for_code(handle))
+        busy = await code.old.enqueue("long")
+        async with working(code.old, concurrency=1, **QUICK):
+            await reached(busy, Status.RUNNING)
+            before = (await handle.get()).attempt
+            await asyncio.sleep(3)
+            assert 0 < (await handle.get()).attempt - before < 9
+            gate.set()
+            assert await handle.result(PATIENCE) == 1
+
+
 async def test_retry_now_tries_the_code_of_today(code: Code) -> None:
     reports(code)
     handle = await parked_by_old(code)

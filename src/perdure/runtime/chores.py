@@ -8,7 +8,7 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import structlog
 from perdure.model.errors import Conflict, NotFound, PerdureError
 from perdure.model.states import Status
 from perdure.runtime.retention import PrunePass, Retention, prune_interval
+from perdure.runtime.wake_turns import WakeTurns
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.chores")
@@ -46,12 +47,13 @@ class Serves(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ChoreContext:
     """What a chore may use. `retention`: which finished jobs this worker deletes, None for none. `serves`: None where it runs no
-    jobs."""
+    jobs. `wake_turns`: of the jobs that wait for its code."""
 
     store: Store
     worker_id: str
     retention: Retention | None = None
     serves: Serves | None = None
+    wake_turns: WakeTurns = field(default_factory=WakeTurns)
 
 
 Portion = Callable[[], Awaitable[bool]]
@@ -114,18 +116,20 @@ class RetryChanged:
         self._store = context.store
         self._worker_id = context.worker_id
         self._serves = context.serves
+        self._turns = context.wake_turns
 
     async def __call__(self) -> bool:
         """Make some of them due. Raises StoreError."""
         if self._serves is None:
             return True
         version, queues, kinds = self._serves
-        found = await self._store.jobs.waiting_for_code(version=version, queues=queues, kinds=kinds, limit=BATCH)
+        limit = BATCH + self._turns.remembered
+        found = await self._store.jobs.waiting_for_code(version=version, queues=queues, kinds=kinds, limit=limit)
         note = json.dumps({"actor": self._worker_id, "via": "worker", "version": version})
-        for job_id in found:
+        for job_id in self._turns.pick(found):
             with contextlib.suppress(Conflict, NotFound):  # another worker was faster
                 await self._store.jobs.retry_now(job_id, note=note)
-        return len(found) < BATCH
+        return len(found) < limit
 
 
 def _prune_interval(context: ChoreContext) -> float | None:
