@@ -34,7 +34,7 @@ class KillRule(Protocol):
 
 
 _READS: dict[str, frozenset[str]] = {
-    "schema": frozenset({"check_schema", "schema_status"}),
+    "schema": frozenset({"backup", "check_schema", "schema_status"}),
     "jobs": frozenset(
         {"get_job", "find_job", "list_jobs", "count_jobs", "list_runs", "list_events", "situation", "waiting_for_code"}
     ),
