@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         SchemaTooNew,
         SecretByValue,
         SecretMissing,
+        SessionMissing,
         Snooze,
         StepChanged,
         StepNotFound,
@@ -200,6 +201,7 @@ __all__ = [
     "SchemaTooNew",
     "SecretByValue",
     "SecretMissing",
+    "SessionMissing",
     "Snooze",
     "Status",
     "StepChanged",
@@ -246,7 +248,7 @@ _HOMES = {
         "JobError JobFailed JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged "
         "NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase "
         "PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure RepositoryRefused Retry SandboxTooWeak SchemaMissing "
-        "SchemaOutdated SchemaTooNew SecretByValue SecretMissing Snooze StepChanged StepNotFound StoreError "
+        "SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionMissing Snooze StepChanged StepNotFound StoreError "
         "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported "
         "UnknownHandler UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch "
         "WaitInsideJob WaitTimeout WorkerNotFound WrongToken"

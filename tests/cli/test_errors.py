@@ -86,6 +86,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.ToolMissing: 1,
     errors.ToolUnsupported: 1,
     errors.SecretMissing: 1,
+    errors.SessionMissing: 1,
     errors.SandboxTooWeak: 1,
     errors.RepositoryRefused: 1,
     errors.DangerRefused: 1,

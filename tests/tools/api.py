@@ -37,7 +37,8 @@ def plan_of(part: str) -> Plan:
 
 
 class Api(ThreadingHTTPServer):
-    """`with Api() as api: api.url("write")`. requests: model requests of each base URL; keys: what was sent as a key."""
+    """`with Api() as api: api.url("write")`. requests: model requests of each base URL; keys: what was sent as a key; last:
+    the text of the last request of each base URL."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -46,6 +47,7 @@ class Api(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: dict[str, int] = {}
         self.keys: set[str] = set()
+        self.last: dict[str, str] = {}
         self.stopping = threading.Event()
         self._numbers = iter(range(1, 1_000_000))
 
@@ -86,8 +88,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_POST(self) -> None:
-        request = json.loads(self._body() or b"{}")
+        body = self._body()
+        request = json.loads(body or b"{}")
         _, part, *rest = self.path.split("?")[0].split("/")
+        self.server.last[part] = body.decode()
         plan = plan_of(part)
         vendor = vendors.of_path("/".join(rest))
         if vendor is None:

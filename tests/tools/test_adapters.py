@@ -122,7 +122,7 @@ def test_a_reader_takes_any_event(tool: str, events: list[dict[str, Any]], kinds
         ("rate limit exceeded: Please try again in 2.5s.", "rate_limited", "api", 2.5),
         ("rate limit reached, try again in 1 minute and 5 seconds", "rate_limited", "api", 65.0),
         ("You exceeded your current quota.\nSuggested retry after 30s.", "rate_limited", "api", 30.0),
-        ("Codex ran out of " + "room in the model's context window.", "fatal", "too_long", None),
+        ("Codex ran out of ro" + "om in the model's context window.", "fatal", "too_long", None),
         ("The model `x` does not exist or you do not have access to it.", "fatal", "model", None),
         ("stopped: max_output_tokens", "fatal", "max_output", None),
         ("Claude Code is unable to respond: it violates our Usage Policy", "fatal", "refusal", None),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.model.errors import SessionMissing
 from perdure.model.tooling import CliRun, RunClass
 from tests.tools import vendors
 from tests.tools.api import Api
@@ -143,3 +144,26 @@ async def test_a_hopeless_run_ends_at_its_own_warnings(tool: str, api: Api, benc
     assert run.seconds < 30
     if tool == "gemini":
         assert run.retry_after == 200
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_session_is_continued_in_another_workspace(tool: str, api: Api, bench: Bench) -> None:
+    sessions = bench.folder / "sessions"
+    bench.settings = replace(bench.settings, sessions=sessions)
+    under = account(tool, api.url("text"))
+    first = await bench.run(task(tool, prompt="Remember the word xylophone", output_spec=()), under)
+    assert first.outcome is OK, first
+    (kept,) = (file for file in sessions.rglob("*") if file.is_file())
+    assert first.session_id
+    assert kept.parent == sessions / tool / under.id / first.session_id
+    assert KEY not in kept.read_text()
+    other = Bench(bench.folder / "other", bench.settings)
+    other.folder.mkdir()
+    url = api.url("text")
+    again = account(tool, url, id=under.id)
+    second = await other.run(task(tool, prompt="Which word?", output_spec=(), session=first.session_id), again)
+    assert second.outcome is OK, second
+    assert "xylophone" in api.last[url.rpartition("/")[2]]
+    for session, whose in (("no-such-session", again), (first.session_id, replace(again, id="other"))):
+        with pytest.raises(SessionMissing, match="this machine has no session"):
+            await other.run(task(tool, session=session), whose)

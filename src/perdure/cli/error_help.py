@@ -84,6 +84,7 @@ ADVICE: dict[str, str] = {
     "tool-unsupported": "Install a version that the message names.",
     "secret-missing": "Start the worker with that variable, or put the file where the account says that it is.",
     "repository-refused": "Name a git repository on the worker's machine that its user may read, and a commit of it.",
+    "session-missing": "Run the task on the worker that has the session, under the same account, or leave the session out.",
     "sandbox-too-weak": "Run it on a machine that has the level (L1: Linux 5.13 with Landlock; L2: bubblewrap as well), or lower "
     "the level that is required at least.",
     "danger-refused": "All three are needed: an account that permits dangerous flags, a worker configured as a controlled "

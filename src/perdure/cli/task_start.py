@@ -46,6 +46,10 @@ async def enqueue(
     account: Annotated[
         str | None, typer.Option("--account", metavar="ID", help="Under this account; default: any that is free")
     ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="ID", help="Go on with the session of an earlier run of the account"),
+    ] = None,
     repo: Annotated[
         str | None,
         typer.Option("--repo", metavar="DIR", help="Work in a copy of this git repository of the worker's machine"),
@@ -104,6 +108,7 @@ async def enqueue(
         input_files=tuple(files),
         output_spec=tuple(output_spec or ()),
         account=account,
+        session=session,
         repo=repo and absolute(repo),
         ref=ref,
         keep_workspace=keep_workspace,

@@ -16,6 +16,7 @@ from perdure.tools.process import Order
 from perdure.tools.programs import installed, search_path
 from perdure.tools.sandbox import Confinement, Needs, confinement, devices, in_container, machine, readable
 from perdure.tools.secrets import Masker, credential_of, read_credential, resolve
+from perdure.tools.sessions import saved
 from perdure.tools.settings import CliSettings, Limits
 
 _URL = re.compile(r"https?://[^\s\"']+")
@@ -74,6 +75,9 @@ async def prepare(
     call = adapter.command(request)
     files = dict(call.files)
     credential: tuple[Path, str] | None = None
+    if task.session is not None and settings.sessions is not None and adapter.session_pattern is not None:
+        name, kept = saved(settings.sessions, account, task.session)
+        files |= adapter.session_files(name, kept, workspace)
     if source is not None:
         text, more = read_credential(account, source)
         secrets += more

@@ -15,6 +15,7 @@ from perdure.tools.preparation import Prepared, has_changed, prepare
 from perdure.tools.process import Report, Running, run
 from perdure.tools.registry import adapter_of, check_task
 from perdure.tools.secrets import Masker
+from perdure.tools.sessions import save
 from perdure.tools.settings import CliSettings
 from perdure.tools.verdicts import Verdict, one_line
 
@@ -45,7 +46,8 @@ async def run_cli(
     on_output with every piece of output, in which secrets are replaced; while one of them runs, the program's next output waits.
 
     A call that is cancelled, or whose process dies, leaves no process of the run behind. Raises UnknownTool, PromptTooLarge, or a
-    subclass of ToolRefused (ToolMissing, ToolUnsupported, SecretMissing, SandboxTooWeak, DangerRefused) before anything starts.
+    subclass of ToolRefused (ToolMissing, ToolUnsupported, SecretMissing, SessionMissing, SandboxTooWeak, DangerRefused) before
+    anything starts.
     """
     settings = settings or CliSettings()
     adapter = adapter_of(task.tool) if adapters is None else adapter_of(task.tool, adapters)
@@ -63,7 +65,10 @@ async def run_cli(
         await on_start(prepared.start)
     watched = _Watched(task, adapter.reader(), settings, prepared.masker, on_output)
     report = await watched.run(prepared)
-    return await asyncio.to_thread(watched.result, report, prepared)
+    run = await asyncio.to_thread(watched.result, report, prepared)
+    if settings.sessions is not None:
+        await asyncio.to_thread(save, settings.sessions, account, adapter, home, run.session_id, prepared.masker)
+    return run
 
 
 class _Watched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -31,7 +32,8 @@ class CliSettings:
     waits for an answer of its API. give_up_after: seconds of warnings without progress after which a run is ended.
     captured_bytes: kept of the head and of the tail of each stream. path: where programs are looked for; None is the PATH of the
     worker. ports: TCP ports that a confined run may connect to, besides those in the URLs of its account.
-    controlled_container: this worker runs in a container that is made for dangerous flags.
+    controlled_container: this worker runs in a container that is made for dangerous flags. sessions: the folder where sessions
+    are kept so that a later run can continue them; None = none are kept.
     """
 
     level: str = "L1"
@@ -45,3 +47,4 @@ class CliSettings:
     path: str | None = None
     ports: tuple[int, ...] = (53, 80, 443)
     controlled_container: bool = False
+    sessions: Path | None = None

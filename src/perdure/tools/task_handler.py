@@ -142,7 +142,7 @@ class TaskHandler:
                     account,
                     workspace=place.files,
                     home=place.home,
-                    settings=self._settings.cli,
+                    settings=replace(self._settings.cli, sessions=self._settings.work_dir / "sessions"),
                     adapters=self._settings.adapters,
                     on_start=announce,
                     on_output=output.add,

@@ -65,6 +65,7 @@ PerdureError
 │   ├── ToolMissing              tool-missing
 │   ├── ToolUnsupported          tool-unsupported
 │   ├── SecretMissing            secret-missing
+│   ├── SessionMissing           session-missing
 │   ├── SandboxTooWeak           sandbox-too-weak
 │   ├── RepositoryRefused        repository-refused
 │   └── DangerRefused            danger-refused
@@ -131,6 +132,7 @@ from perdure.model.errors.tooling import (
     SandboxTooWeak,
     SecretByValue,
     SecretMissing,
+    SessionMissing,
     ToolMissing,
     ToolRefused,
     ToolUnsupported,
@@ -199,6 +201,7 @@ __all__ = [
     "SchemaTooNew",
     "SecretByValue",
     "SecretMissing",
+    "SessionMissing",
     "Snooze",
     "StepChanged",
     "StepNotFound",

@@ -101,6 +101,12 @@ class SecretMissing(ToolRefused):
     code = "secret-missing"
 
 
+class SessionMissing(ToolRefused):
+    """This machine does not have the session that a task continues."""
+
+    code = "session-missing"
+
+
 class SandboxTooWeak(ToolRefused):
     """This machine cannot give the sandbox level that is required at least."""
 

@@ -144,7 +144,8 @@ class Adapter(ABC):
     (inclusive) to the second (exclusive); None = any, and the program is not asked. credential: where in HOME the credential file
     belongs. own_home: the variable with which accounts name a folder that has it. prompt_limit: bytes of a prompt, at most.
     under_landlock: whether it works confined by Landlock. address_bytes: the least address space it starts with. soft_signal:
-    what asks it to end.
+    what asks it to end. session_pattern: where in HOME a session is, with `{id}` and `{short}` (its first 8 characters); None =
+    its sessions cannot be continued.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Adapter(ABC):
     under_landlock: bool = True
     address_bytes: int | None = None
     soft_signal: str = "TERM"
+    session_pattern: str | None = None
 
     def locate(self, path: Path) -> Program:
         """How the program found at `path` (links resolved) is started."""
@@ -169,6 +171,10 @@ class Adapter(ABC):
     @abstractmethod
     def command(self, request: Request) -> Invocation:
         """How the program is called for a task."""
+
+    def session_files(self, name: str, text: str, workspace: Path) -> Mapping[str, str]:  # noqa: ARG002  for those that have them
+        """The files in HOME by which the tool finds a session again, made of the one that was kept."""
+        return {}
 
     @abstractmethod
     def reader(self) -> Reader:

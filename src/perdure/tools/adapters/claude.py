@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -106,6 +107,7 @@ class Claude(Adapter):
     prompt_limit = 10_000_000
     address_bytes = 4 << 30
     soft_signal = "INT"  # it then reports what it used
+    session_pattern = ".claude/projects/*/{id}.jsonl"
 
     def locate(self, path: Path) -> Program:
         """The program itself where npm put it: without install scripts the file in `bin` only says that they are missing."""
@@ -136,7 +138,7 @@ class Claude(Adapter):
             env["IS_SANDBOX"] = "1"  # without it the flag is refused to root
         else:
             args += ["--permission-mode", "acceptEdits"]
-            if task.session is None:
+            if task.session is None and settings.sessions is None:
                 args.append("--no-session-persistence")
         if task.session is not None:
             args += ["--resume", task.session]
@@ -148,6 +150,10 @@ class Claude(Adapter):
             if not request.dangerous:
                 args += ["--allowedTools", ",".join(f"mcp__{name}" for name in task.mcp_servers)]
         return Invocation(tuple(args), env, task.prompt, files)
+
+    def session_files(self, name: str, text: str, workspace: Path) -> Mapping[str, str]:
+        """See Adapter. A folder is named after the workspace."""
+        return {f".claude/projects/{re.sub('[^A-Za-z0-9]', '-', str(workspace))}/{name}": text}
 
     def reader(self) -> ClaudeReader:
         """See Adapter."""

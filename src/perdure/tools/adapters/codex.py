@@ -77,6 +77,7 @@ class Codex(Adapter):
     prompt_limit = 1_048_576
     under_landlock = False
     address_bytes = 1 << 30
+    session_pattern = ".codex/sessions/**/rollout-*-{id}.jsonl"
 
     def locate(self, path: Path) -> Program:
         """The program itself where npm put it: the script that starts it would leave it running when it is killed."""
@@ -125,7 +126,7 @@ class Codex(Adapter):
         for name, server in task.mcp_servers.items():
             options[f"mcp_servers.{name}"] = {**server, "required": True}
         args = ["-a", "never", "exec", "--json", "--color", "never", "--skip-git-repo-check", "--ignore-rules"]
-        if task.session is None:
+        if task.session is None and settings.sessions is None:
             args.append("--ephemeral")
         args += ["-C", str(request.workspace)]
         args += ["--dangerously-bypass-approvals-and-sandbox"] if request.dangerous else ["-s", "workspace-write"]
@@ -137,6 +138,10 @@ class Codex(Adapter):
         if task.session is not None:
             args += ["resume", task.session]
         return Invocation((*args, "-"), env, task.prompt, {".codex/.keep": ""})
+
+    def session_files(self, name: str, text: str, workspace: Path) -> Mapping[str, str]:  # noqa: ARG002  it works in any
+        """See Adapter."""
+        return {f".codex/sessions/2026/01/01/{name}": text}
 
     def reader(self) -> CodexReader:
         """See Adapter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,7 @@ class Gemini(Adapter):
     credential = ".gemini/oauth_creds.json"
     own_home = "GEMINI_CLI_HOME"
     prompt_limit = 8 * 1024 * 1024
+    session_pattern = ".gemini/tmp/*/chats/session-*-{short}.json*"
     address_bytes = 64 << 30  # its WebAssembly reserves that much
 
     def locate(self, path: Path) -> Program:
@@ -136,6 +138,15 @@ class Gemini(Adapter):
         if task.session is not None:
             args += ["--resume", task.session]
         return Invocation(tuple(args), env, task.prompt, {".gemini/settings.json": json.dumps(options)})
+
+    def session_files(self, name: str, text: str, workspace: Path) -> Mapping[str, str]:
+        """See Adapter. A list says which folder belongs to the workspace."""
+        return {
+            ".gemini/projects.json": json.dumps({"projects": {str(workspace): "workspace"}}),
+            ".gemini/tmp/workspace/.project_root": str(workspace),
+            ".gemini/history/workspace/.project_root": str(workspace),
+            f".gemini/tmp/workspace/chats/{name}": text,
+        }
 
     def reader(self) -> GeminiReader:
         """See Adapter."""
