@@ -15,7 +15,8 @@ from perdure.model.tooling import Account, CliRun
 class AccountInfo:
     """An account as it is stored.
 
-    parked_until: no task starts under it before; set where its tool said that a limit is reached. parked_reason: what it said.
+    used: how many of its slots live leases have. parked_until: no task starts under it before; set where its tool said that a
+    limit is reached. parked_reason: what it said. failed_probes: how often in a row its credential was refused.
     """
 
     account: Account
@@ -24,6 +25,7 @@ class AccountInfo:
     failed_probes: int
     created_at: datetime
     updated_at: datetime
+    used: int = 0
 
 
 DIFF = "task.diff"

@@ -17,8 +17,10 @@ from perdure.model.approvals import Approval
 from perdure.model.errors import ConfigError
 from perdure.model.jobs import ClaimedJob, Enqueued, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.task_records import ToolRun
+from perdure.model.tooling import RunClass
 from perdure.observe.labels import Labels, call_name
-from perdure.observe.snapshot import Snapshot
+from perdure.observe.snapshot import MOST_ACCOUNTS, Snapshot
 from perdure.runtime.observer import Call, Sent
 from perdure.runtime.registry import Registry
 from perdure.runtime.worker import Worker
@@ -90,6 +92,17 @@ class Metrics:
             )
             self._tokens = _Series(Counter, registry, "tokens", "Tokens reported by ctx.usage.", ("kind",), (kind,))
             self._cost = _Series(Counter, registry, "cost_usd", "Cost reported by ctx.usage.", ("kind",), (kind,))
+            self._cli_runs = _Series(
+                Counter, registry, "cli_runs", "Runs of coding CLIs, by class.", ("tool", "class"), (Labels(50),)
+            )
+            self._cli_ran = _Series(
+                Histogram, registry, "cli_run_duration_seconds", "How long they ran.",
+                ("tool",), (Labels(50),), buckets=_RUNS,
+            )  # fmt: skip
+            self._throttled = _Series(
+                Counter, registry, "account_throttled", "Runs that met a limit of their account.",
+                ("account",), (Labels(MOST_ACCOUNTS),),
+            )  # fmt: skip
             self._operations = _Series(
                 Histogram, registry, "store_op_duration_seconds", "How long calls of the store took.",
                 ("op",), buckets=_OPERATIONS,
@@ -191,6 +204,12 @@ class Metrics:
             self._tokens(claimed.kind).inc(tokens)
         if cost:
             self._cost(claimed.kind).inc(float(cost))
+
+    def tool_run(self, claimed: ClaimedJob, run: ToolRun) -> None:  # noqa: ARG002  protocol
+        self._cli_runs(run.tool, run.run.outcome).inc()
+        self._cli_ran(run.tool).observe(run.run.seconds)
+        if run.run.outcome is RunClass.RATE_LIMITED:
+            self._throttled(run.account_id or "none").inc()
 
     # -- what the store does -------------------------------------------------------------------------------------------
 

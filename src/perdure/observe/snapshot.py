@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from perdure.model.errors import PerdureError
 from perdure.model.figures import Figures
 from perdure.model.states import Status
+from perdure.model.task_records import AccountInfo
 from perdure.model.workers import WorkerInfo
 from perdure.observe.labels import Labels
 from perdure.runtime.registry import Registry
@@ -39,6 +40,8 @@ LOST_FOR = timedelta(hours=1)
 """A worker without a heartbeat that did not stop in order is shown as LOST for this long."""
 OVERLAP = timedelta(seconds=10)
 """A decision may be committed this long after its own time."""
+MOST_ACCOUNTS = 200
+"""At most this many accounts have their own series."""
 MOST_DECISIONS = 10_000
 LIVE = tuple(s for s in Status if not s.terminal)
 
@@ -55,6 +58,7 @@ class Snapshot(Collector):
         self._via = Labels(20)
         self._figures: Figures | None = None
         self._workers: Sequence[WorkerInfo] = ()
+        self._accounts: Sequence[AccountInfo] = ()
         self._good_until = 0.0
         self._lock = asyncio.Lock()
         self._counted_from: datetime | None = None
@@ -83,8 +87,10 @@ class Snapshot(Collector):
             try:
                 async with asyncio.timeout(SCRAPE_TIMEOUT):
                     figures, workers = await store.figures.snapshot(), await store.workers.list_workers()
+                    accounts = await store.accounts.list_accounts()
                     await self._count_decisions(store, figures.at)
                 self._figures, self._workers, longest = figures, workers, float("inf")
+                self._accounts = accounts
             except (PerdureError, TimeoutError) as error:
                 log.warning("the database's figures are left out", error=str(error) or "no answer")
                 self._figures, longest = None, RETRY_AFTER
@@ -133,10 +139,17 @@ class Snapshot(Collector):
             GaugeMetricFamily(
                 "perdure_worker_heartbeat_age_seconds", "Since the oldest last heartbeat of a worker.", labels=("state",)
             ),
+            GaugeMetricFamily(
+                "perdure_account_slots_used", "Tasks that run under an account: its live leases.", labels=("account",)
+            ),
+            GaugeMetricFamily("perdure_account_slots_max", "Tasks that may run under it.", labels=("account",)),
         )  # fmt: skip
 
     def _filled(self, figures: Figures) -> tuple[GaugeMetricFamily, ...]:
-        families = jobs, oldest, pending, oldest_asked, workers, heartbeat = self._families()
+        families = jobs, oldest, pending, oldest_asked, workers, heartbeat, used, most = self._families()
+        for info in self._accounts[:MOST_ACCOUNTS]:
+            used.add_metric((info.account.id,), info.used)
+            most.add_metric((info.account.id,), info.account.max_concurrency if info.account.enabled else 0)
         counts = {(h.name, status): 0 for h in self._kinds for status in LIVE}
         ages = {(h.name, self._queue(h.policy.queue)): 0.0 for h in self._kinds}
         for live in figures.jobs:

@@ -47,6 +47,7 @@ def account_of(row: Row, codec: Codec) -> AccountInfo:
         row["failed_probes"],
         codec.time(row["created_at"]),
         codec.time(row["updated_at"]),
+        row["used"],
     )
 
 

@@ -168,6 +168,8 @@ class TaskHandler:
         )
         usage, added = _usage(ended)
         await attempt.record([usage, _ended(ended)], add_tool_run(ended), added)
+        if attempt.observer is not None:
+            attempt.observer.tool_run(attempt.claimed, ended)
         log.info(
             "run ended",
             **attempt_ids(),

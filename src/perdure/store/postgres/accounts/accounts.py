@@ -51,7 +51,7 @@ class PostgresAccounts:
         )
         if row is None:
             raise account_not_found(text)
-        return account_of(row, CODEC)
+        return await self.get_account(row["id"])
 
     async def take_account(
         self,

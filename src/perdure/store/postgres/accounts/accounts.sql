@@ -7,23 +7,25 @@ values (:id, :tenant_id, :tool, :group_name, :name, :env_vars::text::json, :cred
 on conflict do nothing returning id
 
 -- name: list_accounts
-select * from perdure.accounts where tenant_id = :tenant_id order by tool, id
+select a.*, (select count(*) from perdure.job_claims k where k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > perdure.db_now())::int as used
+from perdure.accounts a where a.tenant_id = :tenant_id order by a.tool, a.id
 
 -- name: find_account
 -- By its id, else by its group name.
-select * from perdure.accounts where tenant_id = :tenant_id and (id = :text or group_name = :text) order by id = :text desc limit 1
+select a.*, (select count(*) from perdure.job_claims k where k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > perdure.db_now())::int as used
+from perdure.accounts a where a.tenant_id = :tenant_id and (a.id = :text or a.group_name = :text) order by a.id = :text desc limit 1
 
 -- name: change_account
 -- null leaves a column as it is; what enables an account forgets why it was disabled.
 update perdure.accounts set enabled = coalesce(:enabled::bool, enabled), max_concurrency = coalesce(:max_concurrency::int, max_concurrency),
   failed_probes = case when :enabled::bool then 0 else failed_probes end, updated_at = perdure.db_now()
-where tenant_id = :tenant_id and id = :id returning *
+where tenant_id = :tenant_id and id = :id returning *, 0 as used
 
 -- name: park_account
 -- A later end wins, so that of two runs that meet the limit the longer wait counts.
 update perdure.accounts set parked_until = greatest(parked_until, perdure.db_now() + :seconds::float8 * interval '1 second'),
   parked_reason = :reason, updated_at = perdure.db_now()
-where tenant_id = :tenant_id and id = :id returning *
+where tenant_id = :tenant_id and id = :id returning *, 0 as used
 
 -- name: note_refused
 -- A row where this disabled it.
@@ -41,7 +43,7 @@ delete from perdure.accounts where tenant_id = :tenant_id and id = :id returning
 -- name: lock_accounts
 -- only: postgres the writer of the twin has the file for itself
 -- Until the end of the transaction no other attempt takes a slot of this tool: so that what is counted next stays true.
-select * from perdure.accounts where tenant_id = :tenant_id and tool = :tool order by id for update
+select *, 0 as used from perdure.accounts where tenant_id = :tenant_id and tool = :tool order by id for update
 
 -- name: count_slots
 -- Without the lease that asks.

@@ -60,7 +60,7 @@ class SqliteAccounts:
             values = {"enabled": enabled, "max_concurrency": max_concurrency, "now": now}
             return conn.execute(SQL["change_account"], {**self._found(conn, text), **values}).fetchone()
 
-        return account_of(await self._engine.write(change, NOTHING), CODEC)
+        return await self.get_account((await self._engine.write(change, NOTHING))["id"])
 
     async def take_account(
         self,

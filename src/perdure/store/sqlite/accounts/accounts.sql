@@ -7,22 +7,24 @@ values (:id, :tenant_id, :tool, :group_name, :name, :env_vars, :cred_ref, :enabl
 on conflict do nothing returning id
 
 -- name: list_accounts
-select * from accounts where tenant_id = :tenant_id order by tool, id
+select a.*, (select count(*) from job_claims k where k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > (select now from clock)) as used
+from accounts a where a.tenant_id = :tenant_id order by a.tool, a.id
 
 -- name: find_account
 -- By its id, else by its group name.
-select * from accounts where tenant_id = :tenant_id and (id = :text or group_name = :text) order by id = :text desc limit 1
+select a.*, (select count(*) from job_claims k where k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > (select now from clock)) as used
+from accounts a where a.tenant_id = :tenant_id and (a.id = :text or a.group_name = :text) order by a.id = :text desc limit 1
 
 -- name: change_account
 -- null leaves a column as it is; what enables an account forgets why it was disabled.
 update accounts set enabled = coalesce(:enabled, enabled), max_concurrency = coalesce(:max_concurrency, max_concurrency),
   failed_probes = iif(coalesce(:enabled, 0), 0, failed_probes), updated_at = :now
-where tenant_id = :tenant_id and id = :id returning *
+where tenant_id = :tenant_id and id = :id returning *, 0 as used
 
 -- name: park_account
 -- A later end wins, so that of two runs that meet the limit the longer wait counts.
 update accounts set parked_until = max(coalesce(parked_until, 0), :until), parked_reason = :reason, updated_at = :now
-where tenant_id = :tenant_id and id = :id returning *
+where tenant_id = :tenant_id and id = :id returning *, 0 as used
 
 -- name: note_refused
 update accounts set failed_probes = failed_probes + 1, enabled = enabled and failed_probes < 1, updated_at = :now
@@ -42,7 +44,7 @@ where a.tenant_id = :tenant_id and a.tool = :tool group by a.id
 
 -- name: list_tool_accounts
 -- only: sqlite the transaction of the writer keeps others out; the twin locks
-select * from accounts where tenant_id = :tenant_id and tool = :tool order by id
+select *, 0 as used from accounts where tenant_id = :tenant_id and tool = :tool order by id
 
 -- name: give_account
 update job_claims set account_id = :account_id where job_id = :job_id
