@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,20 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def pgbouncer(postgres: PostgresServer, pytestconfig: pytest.Config) -> Iterator[PgBouncer]:
-    """The PgBouncer of this session, in transaction mode; without one the test is skipped, and the summary says so."""
+def make_pgbouncer(postgres: PostgresServer, pytestconfig: pytest.Config) -> Callable[..., PgBouncer]:
+    """Make a PgBouncer with other settings; without the program the test is skipped, and the summary says so."""
+    make = partial(PgBouncer, postgres.url(), pytestconfig.cache.mkdir("pgbouncer"))
     try:
-        pooler = PgBouncer(postgres.url(), pytestconfig.cache.mkdir("pgbouncer"))
+        make()
     except PgBouncerUnavailableError as error:
         pytest.skip(f"{NO_PGBOUNCER}: {error}")
-    with pooler:
+    return make
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(make_pgbouncer: Callable[..., PgBouncer]) -> Iterator[PgBouncer]:
+    """The PgBouncer of this session, in transaction mode."""
+    with make_pgbouncer() as pooler:
         yield pooler
 
 

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from tests.postgres_server import PATIENCE, become, free_port
 
 DAEMONS = ("/usr/sbin", "/usr/local/sbin", "/sbin", "/opt/homebrew/bin", "/opt/local/bin")
+TRY_AGAIN_AFTER = 600  # seconds; without a network it takes long to find out
 POOL_SIZE = 10  # connections to the server, for each database
 
 
@@ -35,6 +36,7 @@ class PgBouncer:
     def __init__(self, server_url: str, cache: Path, *, pool_mode: str = "transaction", **settings: str) -> None:
         self._server = urlsplit(server_url)
         self._program = find_pgbouncer(cache)
+        self._way = _usable_way(self._program)
         self._settings = {"pool_mode": pool_mode, **settings}
         self._port = free_port()
 
@@ -84,7 +86,7 @@ class PgBouncer:
         config.write_text("\n".join(lines) + "\n")
         self._home.chmod(0o755)
         log = self._home / "log"
-        command = _as_usable_user(self._program, str(config))
+        command = become(self._way, self._program, str(config))
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=_environment(self._program)
@@ -101,14 +103,14 @@ class PgBouncer:
         return False
 
 
-def _as_usable_user(program: Path, *arguments: str) -> list[str]:
-    """PgBouncer refuses to run as root."""
+def _usable_way(program: Path) -> str:
+    """As whom it runs here: PgBouncer refuses to be root."""
     said = b""
     for way in ("namespace", "nobody") if os.geteuid() == 0 else ("same-user",):
         trial = become(way, program, "--version")
         done = subprocess.run(trial, capture_output=True, check=False, env=_environment(program))
         if done.returncode == 0:
-            return become(way, program, *arguments)
+            return way
         said = done.stderr
     raise PgBouncerUnavailableError(f"{program} does not run here: {said.decode()[-500:]}")
 
@@ -128,8 +130,11 @@ def find_pgbouncer(cache: Path) -> Path:
         raise PgBouncerUnavailableError("there is no pgbouncer on this machine, and no apt to get its package")
     with (cache / "lock").open("w") as lock:  # several processes test at once
         fcntl.flock(lock, fcntl.LOCK_EX)
-        program = cache / "unpacked" / "usr" / "sbin" / "pgbouncer"
+        program, failed = cache / "unpacked" / "usr" / "sbin" / "pgbouncer", cache / "failed"
         if not program.exists():
+            if failed.exists() and time.time() - failed.stat().st_mtime < TRY_AGAIN_AFTER:
+                raise PgBouncerUnavailableError("the package pgbouncer could not be had a moment ago")
+            failed.touch()
             _unpack_package(cache)
     if not program.exists():
         raise PgBouncerUnavailableError("the package pgbouncer has no /usr/sbin/pgbouncer")

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import asyncpg
 import pytest
 
+from perdure.model.errors import StoreUnreachable
 from perdure.store.open import open_store
 from perdure.store.postgres.engine.connections import COMMON, HOT, close_quietly, connect
 from perdure.store.postgres.engine.pooler import PoolerConnection, is_through_pooler
@@ -15,7 +16,6 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.store.protocol import Store
 from tests.conformance.support import S, checked_log, event, new_job, outcome, started
 from tests.pgbouncer_server import POOL_SIZE, PgBouncer
-from tests.postgres_server import PostgresServer
 
 SETTINGS = "plan_cache_mode lock_timeout search_path jit idle_in_transaction_session_timeout enable_seqscan"
 SESSION = """select pid, (select count(*) from pg_prepared_statements where not from_sql) as prepared,
@@ -84,12 +84,11 @@ async def test_more_callers_than_sessions(pooled: Store, pooled_url: str) -> Non
 
 
 async def test_a_pooler_that_keeps_the_settings_to_itself_is_noticed(
-    postgres: PostgresServer, postgres_url: str, pytestconfig: pytest.Config
+    make_pgbouncer: Callable[..., PgBouncer], postgres_url: str
 ) -> None:
     """As many hosters configure it."""
     sent = ", ".join({**COMMON, **HOT, "extra_float_digits": ""})
-    cache = pytestconfig.cache.mkdir("pgbouncer")
-    with PgBouncer(postgres.url(), cache, ignore_startup_parameters=sent) as pooler:
+    with make_pgbouncer(ignore_startup_parameters=sent) as pooler:
         store = await open_store(pooler.url(postgres_url))
         try:
             assert isinstance(store, PostgresStore)
@@ -99,16 +98,28 @@ async def test_a_pooler_that_keeps_the_settings_to_itself_is_noticed(
             await store.close()
 
 
-async def test_a_pooler_in_session_mode(
-    postgres: PostgresServer, postgres_url: str, pytestconfig: pytest.Config
+@pytest.mark.parametrize(
+    "settings", [{"pool_mode": "session"}, {"default_pool_size": "1"}], ids=["session mode", "one session"]
+)
+async def test_other_settings_of_the_pooler(
+    make_pgbouncer: Callable[..., PgBouncer], postgres_url: str, settings: dict[str, str]
 ) -> None:
-    cache = pytestconfig.cache.mkdir("pgbouncer")
-    with PgBouncer(postgres.url(), cache, pool_mode="session") as pooler:
-        store = await open_store(pooler.url(postgres_url))
+    """With one session for all of them no transaction may wait for another one of its own process."""
+    with make_pgbouncer(**settings) as pooler:
+        url = pooler.url(postgres_url)
+        stores = [await open_store(url) for _ in range(1 if "pool_mode" in settings else 3)]
         try:
-            await busy(store)
+            await asyncio.gather(*(busy(store) for store in stores for _ in range(5)))
+            assert await stores[0].schema.migrate() == []
         finally:
-            await store.close()
+            for store in stores:
+                await store.close()
+
+
+async def test_statement_mode_is_refused_at_once(make_pgbouncer: Callable[..., PgBouncer], postgres_url: str) -> None:
+    pooler = make_pgbouncer(pool_mode="statement")
+    with pooler, pytest.raises(StoreUnreachable, match="not allowed in statement pooling mode"):
+        await open_store(pooler.url(postgres_url))
 
 
 async def test_a_hint_is_sent_through_a_pooler(pooled: Store, postgres_url: str) -> None:
