@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.model.errors import SecretMissing
@@ -27,6 +27,7 @@ def place(tmp_path: Path) -> Bench:
     return Bench(tmp_path, CliSettings(level="L0", captured_bytes=1000))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # other tests may use the processors
 @given(
     st.lists(
         st.one_of(
@@ -154,6 +155,7 @@ async def test_what_no_store_takes_is_replaced(place: Bench) -> None:
     run.stdout.text.encode()
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # other tests may use the processors
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 40))
 def test_head_and_tail(pieces: list[bytes], size: int) -> None:
     capture, data = Capture(size), b"".join(pieces)
@@ -166,6 +168,7 @@ def test_head_and_tail(pieces: list[bytes], size: int) -> None:
     assert kept.tail == rest[-size:].decode(errors="replace").replace("\0", "\ufffd")
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # other tests may use the processors
 @given(st.lists(st.text("ab\n", max_size=12)))
 def test_lines(pieces: list[str]) -> None:
     lines = Lines(longest=5)

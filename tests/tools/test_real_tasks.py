@@ -123,14 +123,14 @@ def test_a_worker_killed_while_the_real_codex_runs(place: Place, api: Api) -> No
     worker.send_signal(signal.SIGKILL)
     worker.wait(SECONDS)
     wait_until(lambda: not place.processes(), "the end of all that codex had started")
-    assert list(place.work_dir.iterdir()), "nothing was there to remove the workspace"
+    assert list(place.work_dir.glob("*.run")), "nothing was there to remove the workspace"
     place.run("accounts", "rm", "codex-main", "--yes")
     add_account(place, api.url("write"))
     second = place.worker("--tools", "codex")
     wait_until(lambda: place.json("tasks", "get", id)["status"] == "COMPLETED", "the end of the task")
     task = place.json("tasks", "get", id)
     assert len(task["runs"]) == 1
-    assert list(place.work_dir.iterdir()) == []
+    assert list(place.work_dir.glob("*.run")) == []
     place.run("worker", "stop")
     assert second.wait(SECONDS) == 0
 
@@ -146,4 +146,4 @@ def test_a_task_that_is_cancelled_leaves_no_process(place: Place, api: Api) -> N
     wait_until(lambda: not place.processes(), "the end of codex")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(SECONDS) == 0
-    assert list(place.work_dir.iterdir()) == []
+    assert list(place.work_dir.glob("*.run")) == []
