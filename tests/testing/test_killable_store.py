@@ -17,6 +17,9 @@ CUT_OFF = {
     "leases": {"claim", "expire", "finish", "finish_many", "heartbeat", "reap", "record", "set_waiting"},
     "approvals": {"replace_token", "request_approval"},
     "workers": {"beat_worker", "register_worker"},
+    "accounts": {"take_account", "park_account", "note_probe"},
+    "files": {"add_outputs"},
+    "tool_runs": {"append_output"},
 }
 """Writes of a worker: a killed one makes none."""
 
@@ -25,6 +28,8 @@ REFUSED = {
     "jobs": {"append", "cancel", "enqueue", "enqueue_many", "enqueue_recorded", "prepare_enqueue", "retry_now"},
     "approvals": {"decide"},
     "workers": {"command_worker"},
+    "accounts": {"add_account", "change_account", "remove_account"},
+    "files": {"add_inputs", "drop_inputs", "forget_contents"},
     "retention": {"forget_workers", "lead", "prune"},
     "checks": {"blocked_by", "check", "repair"},
 }

@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from uuid import UUID
 
+from perdure.model.account_choice import AccountChoice
 from perdure.model.approvals import Approval, NewApproval
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped
 from perdure.model.states import Status
+from perdure.model.task_records import NewFile, OutputChunk
 from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.store.errors import lease_lost
 from perdure.store.protocol import Store, Topic
@@ -41,6 +43,9 @@ _READS: dict[str, frozenset[str]] = {
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
     "workers": frozenset({"list_workers"}),
+    "accounts": frozenset({"list_accounts", "get_account"}),
+    "files": frozenset({"list_files", "read_file"}),
+    "tool_runs": frozenset({"list_tool_runs", "read_output"}),
     "retention": frozenset({"list_prunable"}),
     "figures": frozenset({"snapshot", "decided", "sizes"}),
     "hints": frozenset({"listen"}),
@@ -63,6 +68,9 @@ class KillableStore:
         self.leases = _KillableLeases(switch, store)
         self.approvals = _KillableApprovals(switch, store)
         self.workers = _KillableWorkers(switch, store)
+        self.accounts = _KillableAccounts(switch, store)
+        self.files = _KillableFiles(switch, store)
+        self.tool_runs = _KillableToolRuns(switch, store)
         self.schema = _Reads("schema", store)
         self.jobs = _Reads("jobs", store)
         self.retention = _Reads("retention", store)
@@ -248,6 +256,51 @@ class _KillableWorkers(_Reads):
     async def beat_worker(self, worker_id: str, **options: Any) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
         return None if self._switch.killed else await self._workers.beat_worker(worker_id, **options)
+
+
+class _KillableAccounts(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("accounts", store)
+        self._switch = switch
+        self._accounts = store.accounts
+
+    async def take_account(self, lease: Lease, tool: str, **options: Any) -> AccountChoice:
+        """See `protocol.AccountStore.take_account`."""
+        async with self._switch.writing(lease):
+            return await self._accounts.take_account(lease, tool, **options)
+
+    async def park_account(self, account_id: str, seconds: float, reason: str) -> None:
+        """See `protocol.AccountStore.park_account`."""
+        if not self._switch.killed:
+            await self._accounts.park_account(account_id, seconds, reason)
+
+    async def note_probe(self, account_id: str, *, accepted: bool) -> bool:
+        """See `protocol.AccountStore.note_probe`."""
+        return not self._switch.killed and await self._accounts.note_probe(account_id, accepted=accepted)
+
+
+class _KillableFiles(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("files", store)
+        self._switch = switch
+        self._files = store.files
+
+    async def add_outputs(self, lease: Lease, files: Sequence[NewFile]) -> None:
+        """See `protocol.FileStore.add_outputs`."""
+        async with self._switch.writing(lease):
+            await self._files.add_outputs(lease, files)
+
+
+class _KillableToolRuns(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("tool_runs", store)
+        self._switch = switch
+        self._runs = store.tool_runs
+
+    async def append_output(self, lease: Lease, chunks: Sequence[OutputChunk]) -> None:
+        """See `protocol.ToolRunStore.append_output`."""
+        async with self._switch.writing(lease):
+            await self._runs.append_output(lease, chunks)
 
 
 class OtherLoopStore:
