@@ -109,7 +109,7 @@ def task(tool: str, **changes: Any) -> TaskSpec:
         "prompt": "Write results.txt",
         "model": MODELS.get(tool),
         "output_spec": ("results.txt",),
-        "timeout": 30.0,
+        "timeout": 60.0,
         "kill_after": 1.0,
     }
     return TaskSpec(**{"tool": tool, **fields, **changes})

@@ -65,14 +65,14 @@ class TestTrees:
 
     async def test_at_silence(self, place: Bench) -> None:
         code = (
-            "import time\nfor n in range(8):\n    print(n, flush=True)\n    time.sleep(0.2)\n"
+            "import time\nfor n in range(10):\n    print(n, flush=True)\n    time.sleep(0.25)\n"
             + TREE
             + "time.sleep(300)"
         )
         place.adapters = tool(place.folder, code)
-        run = await place.run(task(no_output_timeout=1.0), ACCOUNT)
+        run = await place.run(task(no_output_timeout=2.0), ACCOUNT)
         assert (run.outcome, run.detail) == (RunClass.TIMEOUT, "no_output")
-        assert run.seconds > 2.5
+        assert run.seconds > 4.2
         assert alive(pids_in(place.output["stdout"])) == []
 
     async def test_at_a_cancel(self, place: Bench) -> None:

@@ -85,7 +85,7 @@ async def test_a_refused_connection(tool: str, closed_port: str, bench: Bench) -
     run = await bench.run(task(tool), account(tool, closed_port))
     assert (run.outcome, run.detail) == (RETRYABLE, "network"), run
     assert run.ended_early is (tool == "codex")
-    assert bench.took < 25
+    assert bench.took < 50
 
 
 @pytest.mark.parametrize("plan", ["hang", "stall"])
@@ -93,9 +93,9 @@ async def test_an_api_that_stops_answering(plan: str, api: Api, bench: Bench) ->
     """Whatever a CLI makes of it, its run is over soon after the timeout."""
 
     async def of(tool: str) -> CliRun:
-        place = Bench(bench.folder / tool, bench.settings)
+        place = Bench(bench.folder / tool, replace(bench.settings, idle_timeout=3.0))
         place.folder.mkdir()
-        return await place.run(task(tool, timeout=12.0), account(tool, api.url(plan)))
+        return await place.run(task(tool, timeout=14.0), account(tool, api.url(plan)))
 
     runs = dict(zip(TOOLS, await asyncio.gather(*map(of, TOOLS)), strict=True))
     outcomes = {tool: (run.outcome, run.detail) for tool, run in runs.items()}
@@ -110,7 +110,7 @@ async def test_an_api_that_stops_answering(plan: str, api: Api, bench: Bench) ->
     for tool, (outcome, detail) in expected.items():
         assert outcomes[tool][0] is outcome, runs[tool]
         assert re.fullmatch(detail, outcomes[tool][1])
-        assert runs[tool].seconds < 20
+        assert runs[tool].seconds < 25
         assert runs[tool].survivors == 0
 
 
