@@ -31,7 +31,9 @@ from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
     check_backoff,
+    check_key,
     check_kind,
+    check_maximum,
     check_priority,
     check_queue,
     check_retries,
@@ -91,7 +93,7 @@ class JobDecorator(Protocol):
 class App(Shortcuts):
     """Your handlers, and the database of their jobs.
 
-    Its parts `jobs`, `approvals`, `workers` and `database` have all calls; the most frequent ones are also short:
+    Its parts `jobs`, `approvals`, `limits`, `workers` and `database` have all calls; the most frequent ones are also short:
     `await app.enqueue(...)`. `acting` gives a client for another actor or tenant.
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
@@ -131,6 +133,7 @@ class App(Shortcuts):
         self.jobs, self.approvals = self.client.jobs, self.client.approvals
         self.tasks, self.accounts = self.client.tasks, self.client.accounts
         self.workers, self.database = self.client.workers, self.client.database
+        self.limits = self.client.limits
 
     @property
     def settings(self) -> Settings:
@@ -177,6 +180,8 @@ class App(Shortcuts):
         retry_on: type[BaseException] | Sequence[type[BaseException]] = Exception,
         fatal_on: type[BaseException] | Sequence[type[BaseException]] = (),
         on_change: Literal["wait", "fail"] = "wait",
+        concurrency_key: str | Callable[[Any], str | None] | None = None,
+        max_concurrent: int | None = None,
     ) -> JobDecorator: ...
     def job(
         self,
@@ -192,12 +197,16 @@ class App(Shortcuts):
         retry_on: type[BaseException] | Sequence[type[BaseException]] = Exception,
         fatal_on: type[BaseException] | Sequence[type[BaseException]] = (),
         on_change: Literal["wait", "fail"] = "wait",
+        concurrency_key: str | Callable[[Any], str | None] | None = None,
+        max_concurrent: int | None = None,
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
         name: the job's kind, default the function's name. timeout: seconds or text per attempt. max_retries: 0-100 failures
         and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
-        waits for code that does, or fails. Raises DuplicateHandler, InvalidInput, InvalidPriority.
+        waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
+        concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
+        for no limit, None; default the kind. Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
         check_word(on_change, "on_change", Literal["wait", "fail"])
         policy = Policy(
@@ -209,6 +218,10 @@ class App(Shortcuts):
             retry_on=_classes(retry_on),
             fatal_on=_classes(fatal_on),
             on_change=on_change,
+            concurrency_key=concurrency_key
+            if concurrency_key is None or callable(concurrency_key)
+            else check_key(concurrency_key),
+            max_concurrent=None if max_concurrent is None else check_maximum(max_concurrent),
         )
         local_names = dict(sys._getframe(1).f_locals)
 

@@ -368,7 +368,8 @@ async def test_sqlite_reads_nothing_of_unknown_kinds(sqlite_url: str, kinds: lis
         place = {"lane": "default", "kinds": json.dumps([*kinds])}
         [(number, kind, waiting)] = connection.execute(statements["claim_kinds"], place).fetchall()
         assert (number, kind) == (1, "echo"), "the delayed ones"
-        values = {"tenant_id": "default", "lane": "default", "kind": None, "kinds": waiting, "now": 0, "limit": 100}
+        values = {"tenant_id": "default", "lane": "default", "kind": None, "kinds": waiting, "keys": None}
+        values |= {"now": 0, "limit": 100}
         connection.execute(statements["claim"], values).fetchall()
         connection.execute(statements["next_due"], {"lanes": '["default"]', "kinds": json.dumps([*kinds])}).fetchall()
     finally:

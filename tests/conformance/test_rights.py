@@ -315,4 +315,10 @@ async def test_every_function_sets_its_path(store: Store, owner: Connection) -> 
     definers = await owner.fetch(
         "select proname from pg_proc where pronamespace = 'perdure'::regnamespace and prosecdef order by proname"
     )
-    assert [row["proname"] for row in definers] == ["jobs_born", "prune_complete", "same_payload"]
+    assert [row["proname"] for row in definers] == [
+        "jobs_born",
+        "limit_changed",
+        "prune_complete",
+        "same_payload",
+        "slot_freed",
+    ]

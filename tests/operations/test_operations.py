@@ -25,6 +25,7 @@ from perdure.operations import (
     follow,
     fsck,
     jobs,
+    limits,
     tasks,
     workers,
 )
@@ -259,6 +260,9 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.enqueue", errors.UnknownHandler, lambda a, c: enqueue.enqueue_job(c, "gret")),
     ("jobs.enqueue", errors.InvalidPriority, lambda a, c: enqueue.enqueue_job(c, "greet", "x", priority=10)),
     ("jobs.enqueue", errors.IdempotencyConflict, conflicting),
+    ("limits.get", errors.InvalidInput, lambda a, c: limits.get_limit(c, "")),
+    ("limits.set", errors.InvalidInput, lambda a, c: limits.set_limit(c, "k", -1)),
+    ("limits.unset", errors.InvalidInput, lambda a, c: limits.unset_limit(c, "")),
     ("jobs.list", errors.InvalidInput, lambda a, c: jobs.list_jobs(c, JobSelection(status=("gone",)))),
     ("jobs.get", errors.JobNotFound, lambda a, c: jobs.get_job(c, NO_ID)),
     ("jobs.get", errors.JobNotFound, lambda a, c: jobs.get_job(c, "aaaaaaaa")),

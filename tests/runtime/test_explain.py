@@ -622,3 +622,30 @@ async def test_a_lease_by_hand(file_app: App) -> None:
         await shell.run(f"update jobs set status = 'RUNNING' where id = {shell.id(job.id)}")
     await why(file_app, job, Why.LEASE_EXPIRED, "The lease of worker sql ran out at")
     assert (await lease_of(await file_app.open(), job)).worker_id == "sql"
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_waits_for_a_slot_names_its_key_and_who_holds_it(app: App) -> None:
+    handles = [
+        await app.enqueue("echo", elsewhere=True, concurrency_key="customer:7", max_concurrent=1) for _ in range(2)
+    ]
+    store = await app.open()
+    [job] = await store.leases.claim(worker_id="w", queue="default", kinds={"echo": 3}, limit=5, ttl=30)
+    assert job.id == handles[0].id
+    short = str(job.id)[-8:]
+    found = await app.jobs.explain(handles[1].id)
+    assert found.code is Why.LIMIT
+    assert found.sentence == f"It waits for a slot of 'customer:7': 1 of 1 in use by job …{short}."
+    assert [move.command for move in found.moves] == [
+        f"perdure jobs explain {short}",
+        "perdure limits set customer:7 --max 2",
+    ]
+    await app.limits.set("customer:7", 0)
+    found = await app.jobs.explain(handles[1].id)
+    assert found.sentence == "It waits for a slot of 'customer:7', whose maximum is 0."
+    await app.limits.set("customer:7", 2)
+    found = await app.jobs.explain(handles[1].id)
+    assert found.sentence.startswith("It waited for a slot of 'customer:7', and one is free: ")
+    assert (await app.limits.unset("customer:7")).max == 1

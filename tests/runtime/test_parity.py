@@ -11,11 +11,12 @@ from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.client.limits import Limits
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
-from perdure.sync import accounts, approvals, database, jobs, tasks, workers
+from perdure.sync import accounts, approvals, database, jobs, limits, tasks, workers
 from tests.parity import differences
 
 
@@ -42,6 +43,7 @@ CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
         },
     ),
     (Approvals, approvals.Approvals, {}),
+    (Limits, limits.Limits, {}),
     (Workers, workers.Workers, {}),
     (Tasks, tasks.Tasks, {}),
     (Accounts, accounts.Accounts, {}),

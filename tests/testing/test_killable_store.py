@@ -14,7 +14,18 @@ from perdure.testing.clock import ManualClock
 from perdure.testing.killable_store import KillableStore
 
 CUT_OFF = {
-    "leases": {"claim", "expire", "finish", "finish_many", "heartbeat", "reap", "record", "set_waiting"},
+    "leases": {
+        "release_held",
+        "recheck_held",
+        "claim",
+        "expire",
+        "finish",
+        "finish_many",
+        "heartbeat",
+        "reap",
+        "record",
+        "set_waiting",
+    },
     "approvals": {"replace_token", "request_approval"},
     "workers": {"beat_worker", "register_worker"},
     "accounts": {"take_account", "park_account", "note_probe"},
@@ -30,6 +41,7 @@ REFUSED = {
     "workers": {"command_worker"},
     "accounts": {"add_account", "change_account", "remove_account"},
     "files": {"add_inputs", "drop_inputs", "forget_contents"},
+    "limits": {"set_limit", "unset_limit"},
     "retention": {"forget_workers", "lead", "prune"},
     "checks": {"blocked_by", "check", "repair"},
 }

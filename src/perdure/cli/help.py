@@ -21,6 +21,7 @@ ALIASES = {
     "show": "get",
     "job": "jobs",
     "approval": "approvals",
+    "limit": "limits",
     "workers": "worker",
     "database": "db",
     "retry": "retry-now",
@@ -118,7 +119,7 @@ class LazyGroup(Group):
         if name in self.members and name not in self.commands:
             app = import_module(self.members[name][0]).app
             built: Any = typer.main.get_command(app)
-            if name not in {"jobs", "tasks", "accounts", "approvals", "worker", "db", "config"}:
+            if name not in {"jobs", "tasks", "accounts", "approvals", "limits", "worker", "db", "config"}:
                 built = built.commands[name]
             self.commands[name] = built
         elif name in self.unlisted and name not in self.commands:

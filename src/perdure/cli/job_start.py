@@ -61,6 +61,13 @@ async def start(
         int | None, typer.Option("--max-retries", metavar="N", help="0 to 100; default 3, or the handler's")
     ] = None,
     goal: Annotated[str | None, typer.Option("--goal", metavar="TEXT", help="A message or title for people")] = None,
+    concurrency_key: Annotated[
+        str | None,
+        typer.Option("--concurrency-key", metavar="KEY", help="Jobs with the same key run at most so many at a time"),
+    ] = None,
+    max_concurrent: Annotated[
+        int | None, typer.Option("--max-concurrent", metavar="N", help="How many; default: the handler's")
+    ] = None,
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
     ] = None,
@@ -97,6 +104,8 @@ async def start(
                 queue=queue,
                 max_retries=max_retries,
                 goal=goal,
+                concurrency_key=concurrency_key,
+                max_concurrent=max_concurrent,
                 elsewhere=elsewhere,
             )
         except UnknownHandler as error:

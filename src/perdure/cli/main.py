@@ -46,6 +46,7 @@ class Root(LazyGroup):
         "tasks": ("perdure.cli.tasks", "Read and control tasks, their output and files"),
         "accounts": ("perdure.cli.accounts", "Add and control the accounts of coding CLIs"),
         "approvals": ("perdure.cli.approvals", "Read and decide approvals"),
+        "limits": ("perdure.cli.limits", "See and set how many jobs of a key run at a time"),
         "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),
         "db": ("perdure.cli.db", "Migrate, inspect, copy and prune the database"),
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),

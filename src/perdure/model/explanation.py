@@ -14,6 +14,7 @@ from perdure.model.approvals import Approval
 from perdure.model.events import Event
 from perdure.model.ids import short_id
 from perdure.model.jobs import DEFAULT_QUEUE, Job
+from perdure.model.limits import Limit
 from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo
 
@@ -36,6 +37,7 @@ class Why(StrEnum):
     BACKOFF = "backoff"
     PUT_OFF = "put_off"
     PUT_ASIDE = "put_aside"
+    LIMIT = "limit"
     SLEEPING = "sleeping"
     APPROVAL = "approval"
     WAITING = "waiting"
@@ -58,7 +60,8 @@ class Situation:
 
     ahead: due jobs that come before it in its queue, of the `kinds_served`, counted up to MOST_AHEAD; 0 where it is not due.
     workers: those of its tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a
-    stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order.
+    stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order. limit: of its
+    concurrency key, where it waits for a slot.
     """
 
     now: datetime
@@ -69,6 +72,7 @@ class Situation:
     claimed_at: datetime | None
     approvals: tuple[Approval, ...]
     events: tuple[Event, ...]
+    limit: Limit | None = None
 
 
 def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:

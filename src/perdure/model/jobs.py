@@ -75,6 +75,8 @@ class NewJob(NamedTuple):
     origin_id: UUID | None = None
     origin_kind: str | None = None
     note: str = "{}"  # JSON text: actor, via
+    concurrency_key: str | None = None
+    max_concurrent: int | None = None  # None: what the handler of the worker says that claims it
 
     @property
     def payload_hash(self) -> str | None:
@@ -146,6 +148,7 @@ class Job:
     its first start. next_retry_at: when it runs again, in RETRY only. deadline: when it fails instead of starting or continuing.
     origin_id: the job it was made from. origin_kind: "rerun" or "fork". result: what the handler returned, as plain JSON
     values; None before the end. error_message, error_kind: why it is FAILED or DEADLETTER. note: who changed it last and why.
+    concurrency_key: jobs with the same key run at most max_concurrent at a time, which is None where the handler says how many.
     created_at: when it was enqueued. updated_at: when its status changed last. started_at: when it was claimed first.
     finished_at: when it ended. state: what changes while it runs: checkpoint, progress, usage. lease: that of the worker that
     holds it. waits: what it waits for.
@@ -182,6 +185,10 @@ class Job:
     waits: tuple[Wait, ...] = ()
     due_at: datetime | None = None
     """When it may start or wake without an answer (its queue row); None = held, finished, or only an answer wakes it."""
+    concurrency_key: str | None = None
+    max_concurrent: int | None = None
+    held: bool = False
+    """Whether it waits for a slot of its concurrency key."""
     pruned_at: datetime | None = None
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 
@@ -218,6 +225,8 @@ class ClaimedJob(NamedTuple):
     """Seconds it had been due when it was claimed."""
     suspicion: int = 0
     """How often in a row it was lost together with other jobs of its worker."""
+    concurrency_key: str | None = None
+    """The key whose slot its lease holds."""
 
     @property
     def id(self) -> UUID:

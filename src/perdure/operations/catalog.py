@@ -16,12 +16,27 @@ from perdure.operations import (
     follow,
     fsck,
     jobs,
+    limits,
     tasks,
     workers,
 )
 from perdure.operations.registry import REGISTERED, Operation
 
-MODULES = (enqueue, jobs, follow, control, export, approvals, tasks, accounts, workers, database, fsck, diagnose)
+MODULES = (
+    enqueue,
+    jobs,
+    follow,
+    control,
+    export,
+    approvals,
+    limits,
+    tasks,
+    accounts,
+    workers,
+    database,
+    fsck,
+    diagnose,
+)
 
 OPERATIONS: Mapping[str, Operation] = MappingProxyType(REGISTERED)
 """Every operation, by name."""

@@ -28,6 +28,8 @@ async def enqueue_job(
     deadline: datetime | None = None,
     idempotency_key: str | None = None,
     goal: str | None = None,
+    concurrency_key: str | None = None,
+    max_concurrent: int | None = None,
     elsewhere: bool = False,
 ) -> Enqueued:
     """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
@@ -44,6 +46,8 @@ async def enqueue_job(
         "deadline": deadline,
         "idempotency_key": idempotency_key,
         "goal": goal,
+        "concurrency_key": concurrency_key,
+        "max_concurrent": max_concurrent,
         "elsewhere": elsewhere or None,
     }
     handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})

@@ -132,6 +132,20 @@ class RetryChanged:
         return len(found) < limit
 
 
+class RecheckHeld:
+    """Looks at every concurrency key that has held jobs: for a free slot that nothing saw, as after a change by hand."""
+
+    def __init__(self, context: ChoreContext) -> None:
+        self._leases = context.store.leases
+
+    async def __call__(self) -> bool:
+        """Look at all of them. Raises StoreError."""
+        keys = await self._leases.recheck_held()
+        for _ in range(0, keys, BATCH):
+            await self._leases.release_held(limit=BATCH)
+        return True
+
+
 def _prune_interval(context: ChoreContext) -> float | None:
     return None if context.retention is None else prune_interval(context.retention)
 
@@ -145,6 +159,7 @@ CHORES: tuple[Chore, ...] = (
     Chore("reap", Reap),
     Chore("expire", Expire),
     Chore("changed code", RetryChanged),
+    Chore("held jobs", RecheckHeld, interval=lambda _: 60.0),
     Chore("retention", _prune, RunBy.LEADER, _prune_interval),
 )
 """Every chore, in the order of a round. A chore is added by a line here."""

@@ -21,6 +21,7 @@ from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
 from perdure.runtime import codec
+from perdure.store.protocol.leases import KindLimit
 
 I_contra = TypeVar("I_contra", contravariant=True)  # the handler's input: one that may be left out is none too
 O = TypeVar("O")  # noqa: E741  the handler's output
@@ -32,7 +33,8 @@ class Policy:
 
     timeout: seconds per attempt, None = no limit. retry_on: exception classes that use a retry. fatal_on: classes that
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
-    for code that does, or fails.
+    for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
+    it of the input; None: the kind, where max_concurrent is given.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -43,6 +45,15 @@ class Policy:
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     fatal_on: tuple[type[BaseException], ...] = ()
     on_change: Literal["wait", "fail"] = "wait"
+    concurrency_key: str | Callable[[Any], str | None] | None = None
+    max_concurrent: int | None = None
+
+    def limit(self, kind: str) -> KindLimit | None:
+        """What a claim needs to know of its limit; None where it has none."""
+        if self.concurrency_key is None and self.max_concurrent is None:
+            return None
+        key = kind if self.concurrency_key is None else self.concurrency_key
+        return KindLimit(key if isinstance(key, str) else None, self.max_concurrent)
 
     def retries(self, error: BaseException) -> bool:
         """True where the error uses a retry."""
@@ -112,6 +123,8 @@ class Registry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._kinds: dict[str, int] = {}
+        self.limits: dict[str, KindLimit] = {}
+        """Of the kinds that have one."""
 
     def add(self, handler: Handler[Any, Any]) -> None:
         """Raises DuplicateHandler if the name is taken."""
@@ -123,6 +136,8 @@ class Registry:
             )
         self._handlers[handler.name] = handler
         self._kinds = {name: self._handlers[name].policy.max_retries for name in sorted(self._handlers)}
+        limits = {name: handler.policy.limit(name) for name, handler in self._handlers.items()}
+        self.limits = {name: limit for name, limit in limits.items() if limit is not None}
 
     def get(self, name: str) -> Handler[Any, Any]:
         """Raises UnknownHandler, with the nearest name."""

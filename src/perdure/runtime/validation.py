@@ -146,6 +146,22 @@ def check_cost(value: object) -> Decimal:
     )
 
 
+def check_key(value: object, name: str = "concurrency_key") -> str:
+    """Raise InvalidInput unless it is text of 1 to 200 printable characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+        raise InvalidInput(
+            f"{name} must be text of 1 to 200 printable characters, got {value!r:.120}", hint="for example 'customer:7'"
+        )
+    return value
+
+
+def check_maximum(value: object, name: str = "max_concurrent", *, least: int = 1) -> int:
+    """Raise InvalidInput unless it is a whole number from `least` to a million."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
+        raise InvalidInput(f"{name} must be a whole number from {least} to 1000000, got {value!r:.120}")
+    return value
+
+
 def check_word(value: object, name: str, words: object) -> None:
     """Raise InvalidInput unless it is one of the words of a Literal."""
     if value not in get_args(words):

@@ -13,6 +13,7 @@ import random
 import secrets
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import structlog
@@ -26,6 +27,7 @@ from perdure.runtime.attempt_watch import AttemptWatch
 from perdure.runtime.chores import Chores, Serves
 from perdure.runtime.code_version import version_of
 from perdure.runtime.ends import Ends
+from perdure.runtime.held_jobs import HeldJobs
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
@@ -96,6 +98,8 @@ class Worker:
             self.options.concurrency, self._buffer, self._attempt, may_start=self._may_start, changed=self._changed.set
         )
         self._ends = Ends(store, self._leases, observer, self._changed.set)
+        self._take = partial(store.leases.claim, worker_id=self.id, ttl=self.options.lease, version=self.version)
+        self._held = HeldJobs(store, self._leases)
         self._stopping = asyncio.Event()
         self._suspects = Suspects(
             self._slots,
@@ -247,12 +251,13 @@ class Worker:
                 await self._changed.wait()
                 continue
             await self._queues.look(self._registry.kinds, idle=got == 0 or self._until_idle)
+            await self._held.look_if_due()
             got = 0
             for queue in self._queues.round():
                 got += await self._claim(queue, wanted - got)
                 if got >= wanted:
                     break
-            if got == 0:
+            if got == 0 and not await self._held.look():
                 if (
                     self._until_idle
                     and not self._slots.running
@@ -296,14 +301,8 @@ class Worker:
     async def _claim(self, queue: str, limit: int) -> int:
         asked_at = self._store.clock.monotonic()
         try:
-            claimed = await self._store.leases.claim(
-                worker_id=self.id,
-                queue=queue,
-                kinds=self._registry.kinds,
-                limit=limit,
-                ttl=self.options.lease,
-                version=self.version,
-            )
+            kinds, limits = self._registry.kinds, self._registry.limits
+            claimed = await self._take(queue=queue, kinds=kinds, limits=limits, limit=limit)
         except PerdureError as error:
             log.warning("claim failed", worker=self.id, queue=queue, error=str(error))
             await asyncio.sleep(POLL)

@@ -104,6 +104,9 @@ def job_of(row: Row, codec: Codec) -> Job:
         lease=lease,
         waits=tuple(wait_of(w, codec) for w in _json(row["waits"]) or ()),
         due_at=time("due_at"),
+        concurrency_key=row["concurrency_key"] or row["handler_key"],
+        max_concurrent=row["max_concurrent"],
+        held=bool(row["held"]),
         pruned_at=time("pruned_at"),
     )
 
@@ -126,7 +129,7 @@ def wait_of(item: Row, codec: Codec) -> Wait:
 def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_at: datetime) -> ClaimedJob:
     """A row of `claim`, whose columns stand in this order: to ask for each by its name would double what it costs."""
     (id, attempt, kind, queue, goal, payload, priority, version, retry_count, max_retries, lost_starts, idempotency_key,
-     deadline, claimed_at, waited, suspicion) = row  # fmt: skip
+     deadline, claimed_at, waited, suspicion, key) = row  # fmt: skip
     return ClaimedJob(
         Lease(codec.uuid(id), attempt, worker_id),
         kind,
@@ -144,6 +147,7 @@ def claimed_job_of(row: Iterable[Any], codec: Codec, *, worker_id: str, expires_
         expires_at,
         waited,
         suspicion,
+        key,
     )
 
 

@@ -19,6 +19,7 @@ from perdure.sync.background import BackgroundLoop
 from perdure.sync.database import Database
 from perdure.sync.handle import Handle
 from perdure.sync.jobs import Jobs
+from perdure.sync.limits import Limits
 from perdure.sync.tasks import Tasks
 from perdure.sync.workers import Workers
 
@@ -48,6 +49,8 @@ class Client:
         """See `perdure.Client.tasks`."""
         self.accounts = Accounts(client.accounts, background)
         """See `perdure.Client.accounts`."""
+        self.limits = Limits(client.limits, background)
+        """See `perdure.Client.limits`."""
         self.workers = Workers(client.workers, background)
         """See `perdure.Client.workers`."""
         self.database = Database(client.database, background)

@@ -42,6 +42,7 @@ _READS: dict[str, frozenset[str]] = {
     ),
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
+    "limits": frozenset({"list_limits", "get_limit"}),
     "workers": frozenset({"list_workers"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
     "files": frozenset({"list_files", "read_file"}),
@@ -73,6 +74,7 @@ class KillableStore:
         self.tool_runs = _KillableToolRuns(switch, store)
         self.schema = _Reads("schema", store)
         self.jobs = _Reads("jobs", store)
+        self.limits = _Reads("limits", store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
         self.checks = _Reads("checks", store)
@@ -216,6 +218,14 @@ class _KillableLeases(_Reads):
     async def reap(self, **options: Any) -> list[Reaped]:
         """See `protocol.LeaseStore.reap`."""
         return [] if self._switch.killed else await self._leases.reap(**options)
+
+    async def release_held(self, **options: Any) -> int:
+        """See `protocol.LeaseStore.release_held`."""
+        return 0 if self._switch.killed else await self._leases.release_held(**options)
+
+    async def recheck_held(self) -> int:
+        """See `protocol.LeaseStore.recheck_held`."""
+        return 0 if self._switch.killed else await self._leases.recheck_held()
 
     async def expire(self, **options: Any) -> int:
         """See `protocol.LeaseStore.expire`."""

@@ -8,6 +8,7 @@ from perdure.runtime.client.backend import BackendHolder, OpenStore
 from perdure.runtime.client.base import Scope, login_name
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.client.limits import Limits
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
@@ -34,6 +35,7 @@ class Client(Shortcuts):
         self.approvals = Approvals(scope)
         self.tasks = Tasks(scope, self.jobs)
         self.accounts = Accounts(scope)
+        self.limits = Limits(scope)
         self.workers = Workers(scope)
         self.database = Database(scope)
 

@@ -23,7 +23,9 @@ from perdure.runtime.registry import Handler, Policy
 from perdure.runtime.unknown_keys import check_keys
 from perdure.runtime.validation import (
     check_delay,
+    check_key,
     check_kind,
+    check_maximum,
     check_moment,
     check_priority,
     check_queue,
@@ -42,7 +44,9 @@ class EnqueueOptions(TypedDict, total=False):
 
     priority: 1-9, 9 is the most urgent. delay: seconds or text. run_at, deadline: timezone-aware. deadline: after it the job
     fails instead of starting or continuing. idempotency_key: unique per kind; the same key with the same payload gives the same
-    job. goal: a title or message for people. elsewhere: True if this process does not have the handler.
+    job. goal: a title or message for people. concurrency_key: jobs with the same key run at most max_concurrent at a time; where
+    they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
+    knows it that claims the job. elsewhere: True if this process does not have the handler.
     """
 
     queue: str
@@ -53,6 +57,8 @@ class EnqueueOptions(TypedDict, total=False):
     deadline: datetime
     idempotency_key: str
     goal: str
+    concurrency_key: str
+    max_concurrent: int
     elsewhere: bool
 
 
@@ -78,6 +84,8 @@ class _Form:
     handler: Handler[Any, Any] | None
     rest: tuple[Any, ...]
     """The fields of a NewJob from `queue` on."""
+    key_of: Callable[[Any], str | None] | None
+    """Makes its concurrency key of its input."""
 
     @property
     def output_type(self) -> Any:
@@ -86,7 +94,13 @@ class _Form:
 
     def with_input(self, input: Any) -> NewJob:
         """The job with this input. Raises NotJson, TooLarge, InvalidInput."""
-        return NewJob(uuid7(), self.kind, payload_of(self.kind, self.handler, input), *self.rest)
+        job = NewJob(uuid7(), self.kind, payload_of(self.kind, self.handler, input), *self.rest)
+        if self.key_of is None:
+            return job
+        key = self.key_of(input)
+        if key is None:
+            return job._replace(max_concurrent=None)
+        return job._replace(concurrency_key=check_key(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +244,9 @@ class JobEnqueue(JobQueries, JobControl):
             if handler is None and len(self._scope.registry) and not options.get("elsewhere"):
                 self._scope.registry.get(job)  # raises, with the nearest name
         policy = handler.policy if handler else Policy()
+        limit = policy.limit(kind)
+        key = options.get("concurrency_key", None if limit is None else limit.key)
+        key_of = policy.concurrency_key if key is None and callable(policy.concurrency_key) else None
         blank = NewJob(
             id=_NO_ID,
             kind=check_kind(kind),
@@ -243,10 +260,16 @@ class JobEnqueue(JobQueries, JobControl):
             deadline=check_moment(options.get("deadline"), "deadline"),
             idempotency_key=check_text(options.get("idempotency_key"), "idempotency_key", 500),
             note=self._scope.note(None),
+            concurrency_key=None if key is None else check_key(key),
+            max_concurrent=check_maximum(options["max_concurrent"]) if "max_concurrent" in options else None,
         )
+        if blank.max_concurrent is not None and key is None and key_of is None:
+            raise InvalidInput(
+                "max_concurrent needs a concurrency_key", hint="jobs with the same key are counted together"
+            )
         if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
-        return _Form(kind, handler, blank[_REST:])
+        return _Form(kind, handler, blank[_REST:], key_of)
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one, which does not change.
@@ -300,4 +323,6 @@ def again(old: Job, payload: str, how: str, note: str) -> NewJob:
         origin_id=old.id,
         origin_kind=how,
         note=note,
+        concurrency_key=old.concurrency_key,
+        max_concurrent=old.max_concurrent,
     )

@@ -12,6 +12,7 @@ from perdure.runtime.client.base import JobId
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.jobs import Jobs
+from perdure.runtime.client.limits import Limits
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.handle import Handle
@@ -32,6 +33,8 @@ class Shortcuts:
     """Tasks: jobs that run a coding CLI."""
     accounts: Accounts
     """The accounts of coding CLIs."""
+    limits: Limits
+    """How many jobs of a concurrency key may run at a time."""
     workers: Workers
     """The workers that share the database."""
     database: Database

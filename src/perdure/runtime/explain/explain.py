@@ -14,6 +14,7 @@ from perdure.model.steps import steps_of
 from perdure.model.timing import span, when
 from perdure.model.waits import WaitLine, kind_of
 from perdure.model.workers import WorkerState
+from perdure.runtime.explain.limits import held
 from perdure.runtime.explain.workers import SOON, Reason, able_workers, count, named, seconds, with_workers
 
 _PUT_ASIDE = timedelta(seconds=1)
@@ -48,6 +49,8 @@ def _without_lease(seen: Situation) -> Reason:
         who, moves = done_by_a_worker(seen, "fails it")
         sentence = f"Its deadline passed {when(job.deadline, now)}: {who}."
         return Reason(Why.DEADLINE_PASSED, sentence, {"deadline": job.deadline}, moves)
+    if seen.limit is not None:
+        return held(seen, seen.limit)
     if job.due_at is not None and job.due_at <= now:
         return _due(seen)
     if job.status in (Status.PENDING, Status.RETRY):

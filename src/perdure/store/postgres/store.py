@@ -16,6 +16,7 @@ from perdure.store.postgres.files.files import PostgresFiles
 from perdure.store.postgres.hints.hints import PostgresHints
 from perdure.store.postgres.jobs.jobs import PostgresJobs
 from perdure.store.postgres.leases.leases import PostgresLeases
+from perdure.store.postgres.limits.limits import PostgresLimits
 from perdure.store.postgres.retention.retention import PostgresRetention
 from perdure.store.postgres.schema.schema import PostgresSchema
 from perdure.store.postgres.tool_runs.tool_runs import PostgresToolRuns
@@ -36,6 +37,7 @@ class PostgresStore:
         self.files: Final = PostgresFiles(engine, tenant_id)
         self.tool_runs: Final = PostgresToolRuns(engine, tenant_id)
         self.workers: Final = PostgresWorkers(engine, tenant_id)
+        self.limits: Final = PostgresLimits(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)
         self.checks: Final = PostgresChecks(engine, tenant_id, self.schema)

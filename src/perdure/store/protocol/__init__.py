@@ -21,6 +21,7 @@ from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore, Listener, Topic
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
+from perdure.store.protocol.limits import LimitStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schema import Migration, SchemaStatus, SchemaStore
 from perdure.store.protocol.store import Store
@@ -36,6 +37,7 @@ __all__ = [
     "HintStore",
     "JobStore",
     "LeaseStore",
+    "LimitStore",
     "Listener",
     "Migration",
     "RetentionStore",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from perdure.model.effects import Effect
@@ -14,6 +14,21 @@ from perdure.model.states import Status
 
 NO_ENDS: Mapping[UUID, float] = MappingProxyType({})
 """Where no attempt has a limit."""
+
+
+class KindLimit(NamedTuple):
+    """What a handler says about the concurrency of its kind.
+
+    key: of every job whose caller gave none; None: jobs have one only if their callers gave it. max: how many of a key run at a
+    time, where neither the caller nor an operator says so; None: any number.
+    """
+
+    key: str | None = None
+    max: int | None = None
+
+
+NO_LIMITS: Mapping[str, KindLimit] = MappingProxyType({})
+"""Where no handler has a limit."""
 
 
 class LeaseStore(Protocol):
@@ -28,6 +43,7 @@ class LeaseStore(Protocol):
         limit: int,
         ttl: float,
         version: str | None = None,
+        limits: Mapping[str, KindLimit] = NO_LIMITS,
     ) -> list[ClaimedJob]:
         """Take up to `limit` due jobs of `queue` and of these kinds, in one transaction. version: of the worker's code, for
         the event.
@@ -39,7 +55,25 @@ class LeaseStore(Protocol):
         - Claimable: PENDING, RETRY, PARKED, WAITING_FOR_APPROVAL with a queue row that is due.
         - Each becomes RUNNING with attempt + 1, a claim that expires in `ttl` seconds, and a `run_started` event.
         - Two claimers never get the same job; a job locked by another session is skipped, not waited for.
+        - limits: of the kinds that have one. A job with a concurrency key is taken only while fewer leases of its key exist than
+          its maximum: what an operator has set for the key, else its own `max_concurrent`, else that of its kind. The lease
+          then holds a slot of the key. The jobs of a key start in the order above, within their queue and kind.
+        - A job whose key is full is held: no claim reads it until `release_held` lets it go on. Others are taken in its place.
         """
+        ...
+
+    async def release_held(self, *, limit: int = 100) -> int:
+        """Let held jobs go on whose keys have free slots; return how many did. It looks at the keys of which a lease has ended
+        since, or whose limit was changed, at most `limit` of them: with nothing to do it costs a look at an empty table.
+
+        Of each key, queue and kind as many as there are free slots, in the order of a claim, which then decides: more than one
+        process may release jobs for the same slot.
+        """
+        ...
+
+    async def recheck_held(self) -> int:
+        """Let `release_held` look at every key that has held jobs; return how many those are. For what nothing saw, as a change
+        by hand."""
         ...
 
     async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:

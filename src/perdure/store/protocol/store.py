@@ -14,6 +14,7 @@ from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
+from perdure.store.protocol.limits import LimitStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schema import SchemaStore
 from perdure.store.protocol.tool_runs import ToolRunStore
@@ -61,6 +62,11 @@ class Store(Protocol):
     @property
     def workers(self) -> WorkerStore:
         """The rows of workers."""
+        ...
+
+    @property
+    def limits(self) -> LimitStore:
+        """The limits of concurrency keys."""
         ...
 
     @property

@@ -16,6 +16,7 @@ from perdure.store.sqlite.files.files import SqliteFiles
 from perdure.store.sqlite.hints.hints import SqliteHints
 from perdure.store.sqlite.jobs.jobs import SqliteJobs
 from perdure.store.sqlite.leases.leases import SqliteLeases
+from perdure.store.sqlite.limits.limits import SqliteLimits
 from perdure.store.sqlite.retention.retention import SqliteRetention
 from perdure.store.sqlite.schema.schema import SqliteSchema, check_fits, check_not_foreign
 from perdure.store.sqlite.tool_runs.tool_runs import SqliteToolRuns
@@ -37,6 +38,7 @@ class SqliteStore:
         self.files: Final = SqliteFiles(engine, tenant_id)
         self.tool_runs: Final = SqliteToolRuns(engine, tenant_id)
         self.workers: Final = SqliteWorkers(engine, tenant_id)
+        self.limits: Final = SqliteLimits(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)
         self.checks: Final = SqliteChecks(engine, tenant_id, self.schema)

@@ -9,6 +9,7 @@ from perdure.store.errors import job_not_found
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.jobs.read import job_of_row
+from perdure.store.postgres.limits.limits import read_limit
 from perdure.store.rows import approval_of, event_of, worker_of
 
 
@@ -36,6 +37,7 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
         claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
         approvals=tuple(approval_of(row, CODEC) for row in approvals),
         events=tuple(event_of(row, CODEC) for row in events),
+        limit=await read_limit(tx, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
         ahead=await _ahead(
             tx, job_id, kinds_served(job, workers)
         ),  # last: it changes the planner's settings for the rest of the transaction

@@ -9,11 +9,11 @@ select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.jo
 select count(*) as n from (
   (select 1 from perdure.job_queue q
     where q.lane = :lane and q.kind = any (:kinds::text[]) and q.priority = any (:higher::smallint[])
-      and q.run_at <= perdure.db_now() limit :limit)
+      and not q.held and q.run_at <= perdure.db_now() limit :limit)
   union all
   (select 1 from perdure.job_queue q
     where q.lane = :lane and q.kind = any (:kinds::text[]) and q.priority = :priority
-      and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
+      and not q.held and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
 ) ahead
 
 -- name: lease_holder

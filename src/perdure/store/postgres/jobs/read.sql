@@ -2,7 +2,8 @@
 
 -- name: get_job
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
+  q.concurrency_key as handler_key,
   (select e.payload from perdure.job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as last_step,
   (select json_agg(json_build_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
@@ -27,7 +28,8 @@ from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_has
 -- the small tables that name the jobs of some states. Filters that are null match any job.
 -- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
+  q.concurrency_key as handler_key,
   (select e.payload from perdure.job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as last_step,
   (select json_agg(json_build_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,

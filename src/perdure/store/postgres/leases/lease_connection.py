@@ -13,11 +13,13 @@ from perdure.store.rows import Row
 
 HOT_STATEMENTS = (
     "claim",
+    "claim_limited",
     "claim_front",
     "drop_stale_claim",
     "push_back",
     "next_due",
     "waiting_lanes",
+    "release_held",
     "heartbeat",
     "still_held",
 )

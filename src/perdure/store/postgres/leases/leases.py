@@ -28,7 +28,7 @@ from perdure.store.postgres.leases.claim import claim
 from perdure.store.postgres.leases.expire import expire
 from perdure.store.postgres.leases.finish import Ending
 from perdure.store.postgres.leases.record import Entry
-from perdure.store.protocol.leases import NO_ENDS
+from perdure.store.protocol.leases import NO_ENDS, NO_LIMITS, KindLimit
 from perdure.store.rows import wait_of
 
 
@@ -50,6 +50,7 @@ class PostgresLeases:
         limit: int,
         ttl: float,
         version: str | None = None,
+        limits: Mapping[str, KindLimit] = NO_LIMITS,
     ) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
         if limit <= 0 or not kinds:
@@ -64,11 +65,25 @@ class PostgresLeases:
             limit=limit,
             ttl=ttl,
             version=version,
+            limits=limits,
         )
         if claimed:
             self._engine.notifier.notify(self._tenant_id, "news")
             self._engine.vacuum.claimed(len(claimed))
         return claimed
+
+    async def release_held(self, *, limit: int = 100) -> int:
+        """See `protocol.LeaseStore.release_held`."""
+        [row] = await self._connection.rows("release_held", tenant_id=self._tenant_id, limit=limit)
+        released: int = row["released"]
+        if released:
+            self._engine.notifier.notify(self._tenant_id, "work")
+        return released
+
+    async def recheck_held(self) -> int:
+        """See `protocol.LeaseStore.recheck_held`."""
+        row = await self._database.row("recheck_held", tenant_id=self._tenant_id)
+        return 0 if row is None else row["keys"]
 
     async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""

@@ -18,6 +18,8 @@ union all select 'file_contents' as name, (select count(*) from (select 1 from f
 union all select 'job_files' as name, (select count(*) from (select 1 from job_files limit :bound)) as rows
 union all select 'tool_runs' as name, (select count(*) from (select 1 from tool_runs limit :bound)) as rows
 union all select 'tool_output' as name, (select count(*) from (select 1 from tool_output limit :bound)) as rows
+union all select 'limits' as name, (select count(*) from (select 1 from limits limit :bound)) as rows
+union all select 'freed_slots' as name, (select count(*) from (select 1 from freed_slots limit :bound)) as rows
 union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
 union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
 

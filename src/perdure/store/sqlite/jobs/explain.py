@@ -12,6 +12,7 @@ from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.jobs.read import event_values
+from perdure.store.sqlite.limits.limits import read_limit
 
 
 def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Situation:
@@ -34,6 +35,7 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
         claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
         approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], id)),
         events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
+        limit=read_limit(conn, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
         ahead=_ahead(conn, str(job_id), kinds_served(job, workers)),
     )
 

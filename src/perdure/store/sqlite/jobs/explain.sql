@@ -9,10 +9,10 @@ select lane, priority, run_at, run_at <= (select now from clock) as due from job
 -- of the ready index, so that delayed jobs cost nothing.
 select count(*) as n from (
   select * from (select 1 from job_queue q where q.lane = :lane and q.kind in (select value from json_each(:kinds))
-    and q.priority in (select value from json_each(:higher)) and q.run_at <= (select now from clock) limit :most)
+    and q.priority in (select value from json_each(:higher)) and q.held = 0 and q.run_at <= (select now from clock) limit :most)
   union all
   select * from (select 1 from job_queue q where q.lane = :lane and q.kind in (select value from json_each(:kinds))
-    and q.priority = :priority
+    and q.priority = :priority and q.held = 0
     and (q.run_at, q.job_id) < (:run_at, :job_id) limit :most))
 
 -- name: lease_holder

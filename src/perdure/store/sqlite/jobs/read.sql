@@ -3,7 +3,8 @@
 
 -- name: get_job
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
+  q.concurrency_key as handler_key,
   (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as cursor,
   (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
@@ -21,7 +22,8 @@ select id from jobs where id in (select id from jobs where substr(replace(id, '-
 -- name: list_jobs
 -- All jobs, newest first; JSON arrays for lists, null for any; 'g' comes after every id.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
+  q.concurrency_key as handler_key,
   (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as cursor,
   (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
@@ -43,7 +45,8 @@ order by j.id desc limit :limit
 -- name: list_jobs_of_kind
 -- only: sqlite see list_some_jobs; as list_jobs, of one kind
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
+  q.concurrency_key as handler_key,
   (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as cursor,
   (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,
@@ -64,7 +67,8 @@ order by j.id desc limit :limit
 -- name: list_some_jobs
 -- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next four names
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
-  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at,
+  k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
+  q.concurrency_key as handler_key,
   (select e.payload ->> '$.key' from job_events e where e.job_id = j.id and e.type = 'node_finished'
     order by e.version desc limit 1) as cursor,
   (select json_group_array(json_object('key', w.key, 'kind', w.kind, 'subject_id', w.subject_id, 'until', w.until,

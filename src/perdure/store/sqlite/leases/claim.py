@@ -12,13 +12,17 @@ import structlog
 
 from perdure.model.errors import IllegalTransition, InvalidInput
 from perdure.model.jobs import ClaimedJob, lane_of
+from perdure.store.protocol.leases import NO_LIMITS, KindLimit
 from perdure.store.rows import claim_note, claimed_job_of
 from perdure.store.sqlite.engine.batch import NEWS
 from perdure.store.sqlite.engine.codec import CODEC, span
 from perdure.store.sqlite.engine.connection import savepoint
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.leases.limited import Fitting, Limits, release_key, take_or_hold
 
+ROUNDS = 10
+"""How often a claim looks on, after it has found jobs whose concurrency keys are full."""
 _SET_ASIDE = 300_000_000  # microseconds
 _ID, _KIND, _PAYLOAD, _RETRY_COUNT, _MAX_RETRIES = 0, 2, 5, 8, 9
 """Places in a row of `claim`, which is one of `claimed_job_of`."""
@@ -35,6 +39,7 @@ class Claiming(NamedTuple):
     worker_id: str
     note: str
     ttl: int
+    limits: Limits
 
 
 class Claimed(NamedTuple):
@@ -44,6 +49,7 @@ class Claimed(NamedTuple):
     payloads: dict[str, str]
     """The large ones, by job id."""
     at: int
+    number: int
 
 
 class DamagedJob(sqlite3.IntegrityError):
@@ -65,9 +71,11 @@ async def claim(
     limit: int,
     ttl: float,
     version: str | None,
+    limits: Mapping[str, KindLimit] = NO_LIMITS,
 ) -> list[ClaimedJob]:
     """See `protocol.LeaseStore.claim`."""
-    who = Claiming(tenant_id, lane_of(tenant_id, queue), kinds, worker_id, claim_note(worker_id, version), span(ttl))
+    lane, note = lane_of(tenant_id, queue), claim_note(worker_id, version)
+    who = Claiming(tenant_id, lane, kinds, worker_id, note, span(ttl), _limits_of(limits))
     try:
         claimed = await engine.write(lambda conn, now: [*_claim(conn, now, who, engine.share(limit))], NEWS)
     except (IllegalTransition, InvalidInput):
@@ -87,11 +95,56 @@ async def claim(
     return jobs
 
 
-def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> list[Claimed]:
-    """Lease the first due jobs of a lane; queue rows of jobs that cannot start are deleted.
+def _limits_of(limits: Mapping[str, KindLimit]) -> Limits:
+    keys = {kind: limit.key for kind, limit in limits.items() if limit.key is not None}
+    return Limits(keys, {kind: limit.max for kind, limit in limits.items() if limit.max is not None})
+
+
+def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int, *, alone: bool = False) -> list[Claimed]:
+    """Lease the first due jobs of a lane; queue rows of jobs that cannot start are deleted. Those whose concurrency key is full
+    are held, and it looks on.
 
     Raises DamagedJob.
     """
+    claimed: list[Claimed] = []
+    for _ in range(ROUNDS):
+        some, limited = _claim_found(conn, now, who, limit)
+        claimed += some
+        limit -= sum(one.number for one in some)
+        if limited == "[]":
+            break
+        some = _claim_limited(conn, now, who, limited, limit, alone=alone)
+        claimed += some
+        limit -= sum(one.number for one in some)
+        if limit <= 0:
+            break
+    return claimed
+
+
+def _claim_limited(
+    conn: sqlite3.Connection, now: int, who: Claiming, found: str, room: int, *, alone: bool
+) -> list[Claimed]:
+    """Lease those of the jobs that were found whose concurrency keys have free slots, at most so many. Raises DamagedJob."""
+    fitting = take_or_hold(
+        conn, now, tenant_id=who.tenant_id, lane=who.lane, found=found, limits=who.limits, room=room, alone=alone
+    )
+    claimed = []
+    for some in fitting:
+        found = json.dumps(some.ids)
+        values = {"ids": found, "now": now, "slot": some.slot}
+        ids, jobs, large = conn.execute(SQL["limited_rows"], values).fetchone()
+        conn.execute(SQL["claim_take"], {"ids": found})
+        if ids != "[]":
+            claimed.append(_start(conn, now, who, ids, jobs, large, json.dumps(who.kinds), some))
+    if sum(one.number for one in claimed) == room:
+        # it could take fewer than the key has slots: other workers may take the next ones
+        for key in {some.slot for some in fitting}:
+            release_key(conn, now, who.tenant_id, key)
+    return claimed
+
+
+def _claim_found(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> tuple[list[Claimed], str]:
+    """Lease those without a concurrency key, and return the ids of the others that were found on the way. Raises DamagedJob."""
     number, kind, kinds = conn.execute(
         SQL["claim_kinds"], {"lane": who.lane, "kinds": json.dumps([*who.kinds])}
     ).fetchone()
@@ -100,28 +153,49 @@ def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> lis
         "lane": who.lane,
         "kind": kind if number == 1 else None,
         "kinds": kinds if number > 1 else None,
+        "keys": json.dumps(who.limits.keys) if who.limits.keys else None,
         "now": now,
         "limit": limit,
     }
     while True:
-        found, ids, jobs, large, others = conn.execute(SQL["claim"], values).fetchone()
+        found, ids, jobs, large, others, limited = conn.execute(SQL["claim"], values).fetchone()
         if found == "[]":
             if others != "[]":
                 raise DamagedJob(others, "it is another tenant's or of another kind, in this place of the queue")
-            return []
+            return [], limited
         if conn.execute(SQL["claim_take"], {"ids": found}).rowcount == 0:  # JSON cannot hold the id as it is
             raise DamagedJob(found, "its row in job_queue cannot be deleted")
         if ids != "[]":
             break
+    retries = None if number == 1 else json.dumps(who.kinds)
+    most = who.kinds[kind] if number == 1 else None
+    return [_start(conn, now, who, ids, jobs, large, retries, most=most)], limited
+
+
+def _start(
+    conn: sqlite3.Connection,
+    now: int,
+    who: Claiming,
+    ids: str,
+    jobs: str,
+    large: str,
+    retries: str | None,
+    some: Fitting | None = None,
+    most: int | None = None,
+) -> Claimed:
+    """Move these jobs and lease them. some: of which key they hold a slot. Raises DamagedJob."""
     try:
-        most, retries = (who.kinds[kind], None) if number == 1 else (None, json.dumps(who.kinds))
-        conn.execute(SQL["claim_move"], {"ids": ids, "now": now, "note": who.note, "most": most, "retries": retries})
+        values = {"ids": ids, "now": now, "note": who.note, "most": most, "retries": retries}
+        number = conn.execute(SQL["claim_move"], values).rowcount
         lease = {"worker_id": who.worker_id, "ttl": who.ttl, "expires_at": now + who.ttl}
-        conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease})
+        slot = {"slot": None, "top": None} if some is None else {"slot": some.slot, "top": some.top}
+        conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease, **slot})
+        if some is not None:
+            conn.execute(SQL["keep_key"], {"ids": ids, "slot": some.slot})
     except sqlite3.IntegrityError as error:
         raise DamagedJob(ids, str(error)) from error
     payloads = dict(conn.execute(SQL["large_payloads"], {"ids": large}).fetchall()) if large != "[]" else {}
-    return [Claimed(jobs, payloads, now)]
+    return Claimed(jobs, payloads, now, number)
 
 
 def _claim_singly(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> list[Claimed]:
@@ -130,7 +204,7 @@ def _claim_singly(conn: sqlite3.Connection, now: int, who: Claiming, limit: int)
     for _ in range(2 * limit):
         try:
             with savepoint(conn):
-                first = _claim(conn, now, who, 1)
+                first = _claim(conn, now, who, 1, alone=True)
         except DamagedJob as error:
             log.error(  # noqa: TRY400  the error's text says it all
                 "a damaged job cannot be claimed; put aside for 5 minutes", job_id=error.job_id, error=str(error)

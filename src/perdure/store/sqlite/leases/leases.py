@@ -15,7 +15,7 @@ from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.errors import check_end
 from perdure.store.group_commit.limits import MOST_ITEMS, end_chunks, text_of_outcome, text_of_record
-from perdure.store.protocol.leases import NO_ENDS
+from perdure.store.protocol.leases import NO_ENDS, NO_LIMITS, KindLimit
 from perdure.store.rows import wait_of
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, span
@@ -24,6 +24,7 @@ from perdure.store.sqlite.leases import heartbeat
 from perdure.store.sqlite.leases.claim import claim
 from perdure.store.sqlite.leases.expire import expire
 from perdure.store.sqlite.leases.finish import complete_each, finish_each, finish_item, settle_each
+from perdure.store.sqlite.leases.limited import recheck_held, release_held
 from perdure.store.sqlite.leases.reap import reap
 from perdure.store.sqlite.leases.record import record_each, record_item
 
@@ -44,6 +45,7 @@ class SqliteLeases:
         limit: int,
         ttl: float,
         version: str | None = None,
+        limits: Mapping[str, KindLimit] = NO_LIMITS,
     ) -> list[ClaimedJob]:
         """See `protocol.LeaseStore.claim`."""
         if limit <= 0 or not kinds:
@@ -57,7 +59,18 @@ class SqliteLeases:
             limit=limit,
             ttl=ttl,
             version=version,
+            limits=limits,
         )
+
+    async def release_held(self, *, limit: int = 100) -> int:
+        """See `protocol.LeaseStore.release_held`."""
+        if await self._engine.row("any_freed", tenant_id=self._tenant_id) is None:
+            return 0  # a look takes no lock
+        return await self._engine.write(lambda conn, now: release_held(conn, now, self._tenant_id, limit), WORK)
+
+    async def recheck_held(self) -> int:
+        """See `protocol.LeaseStore.recheck_held`."""
+        return await self._engine.write(lambda conn, _: recheck_held(conn, self._tenant_id), NOTHING)
 
     async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
         """See `protocol.LeaseStore.next_due`."""

@@ -1,0 +1,80 @@
+"""`perdure limits`: how many jobs of a concurrency key may run at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from perdure.cli.context import Cli
+from perdure.cli.format import clean_text, short
+from perdure.cli.options import command, group
+from perdure.cli.output import Column
+from perdure.model.limits import MOST_WAITING, Limit
+from perdure.operations.limits import get_limit, list_limits, set_limit, unset_limit
+
+app = group("See and set how many jobs of a concurrency key run at a time.", "perdure limits ls")
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The concurrency key, such as customer:7")]
+
+
+def waiting(limit: Limit) -> str:
+    """How many jobs wait for a slot."""
+    return f"{MOST_WAITING:,}+" if limit.waiting >= MOST_WAITING else str(limit.waiting)
+
+
+COLUMNS: list[Column[Limit]] = [
+    Column("key", lambda limit: limit.key, flexible=True, least=10),
+    Column("in_use", lambda limit: str(limit.in_use), right=True),
+    Column("max", lambda limit: "any" if limit.max is None else str(limit.max), right=True),
+    Column("waiting", waiting, right=True),
+    Column("set_by", lambda limit: "hand" if limit.set_by_hand else "code"),
+]
+
+
+@command(app, "ls", example="perdure limits ls")
+async def ls(cli: Cli) -> None:
+    """List the concurrency keys in use, and those that were set by hand."""
+    async with cli.client() as client:
+        found = await list_limits(client)
+    cli.out.rows(found, COLUMNS, id=lambda limit: limit.key)
+    if not found and cli.out.for_people:
+        cli.out.note("no job holds a slot of a concurrency key, and none was set")
+
+
+@command(app, "get", example="perdure limits get customer:7")
+async def get(cli: Cli, key: Key) -> None:
+    """Show a concurrency key, and the jobs that hold its slots."""
+    async with cli.client() as client:
+        show(cli, await get_limit(client, key))
+
+
+@command(app, "set", example="perdure limits set customer:7 --max 5\nperdure limits set customer:7 --max 0")
+async def set(
+    cli: Cli,
+    key: Key,
+    most: Annotated[int, typer.Option("--max", metavar="N", help="How many at a time; 0: none")],
+) -> None:
+    """Let at most so many jobs of a key run, whatever code says. A lower maximum ends no job."""
+    async with cli.client(creates=True) as client:
+        show(cli, await set_limit(client, key, most))
+
+
+@command(app, "unset", example="perdure limits unset customer:7")
+async def unset(cli: Cli, key: Key) -> None:
+    """Let code say again how many jobs of a key run."""
+    async with cli.client() as client:
+        show(cli, await unset_limit(client, key))
+
+
+def show(cli: Cli, limit: Limit) -> None:
+    """Print one key."""
+
+    def line() -> Text:
+        most = "any number" if limit.max is None else str(limit.max)
+        origin = " (set by hand)" if limit.set_by_hand else ""
+        by = f", by {', '.join(short(id) for id in limit.holders)}" if limit.holders else ""
+        return Text(clean_text(f"{limit.key}: {limit.in_use} of {most}{origin} in use{by}; {waiting(limit)} waiting"))
+
+    cli.out.one(limit, line, id=limit.key)

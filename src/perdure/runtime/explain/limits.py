@@ -1,0 +1,40 @@
+"""Explains a job that waits for a slot of its concurrency key."""
+
+from __future__ import annotations
+
+import shlex
+
+from perdure.model.explanation import Move, Situation, Why, done_by_a_worker
+from perdure.model.ids import short_id
+from perdure.model.limits import Limit
+from perdure.runtime.explain.workers import Reason
+
+
+def held(seen: Situation, limit: Limit) -> Reason:
+    """The key, how many of its slots are in use, and by which jobs."""
+    key = shlex.quote(limit.key)
+    details = {
+        "due_at": seen.job.due_at,
+        "key": limit.key,
+        "max": limit.max,
+        "in_use": limit.in_use,
+        "waiting": limit.waiting,
+        "holders": [str(id) for id in limit.holders],
+        "set_by_hand": limit.set_by_hand,
+    }
+    if not limit.full:
+        who, moves = done_by_a_worker(seen, "lets it go on")
+        sentence = f"It waited for a slot of {limit.key!r}, and one is free: {who}."
+        return Reason(Why.LIMIT, sentence, details, moves)
+    most = limit.max or 0
+    raised = Move("let more of them run", f"perdure limits set {key} --max {most + 1}")
+    if most == 0:
+        return Reason(Why.LIMIT, f"It waits for a slot of {limit.key!r}, whose maximum is 0.", details, (raised,))
+    by = ", ".join(f"…{short_id(id)}" for id in limit.holders)
+    more = f" and {limit.in_use - len(limit.holders)} more" if limit.in_use > len(limit.holders) else ""
+    jobs = "job" if limit.in_use == 1 else "jobs"
+    sentence = f"It waits for a slot of {limit.key!r}: {limit.in_use} of {most} in use by {jobs} {by}{more}."
+    look = tuple(
+        Move("see what the oldest of them does", f"perdure jobs explain {short_id(id)}") for id in limit.holders[:1]
+    )
+    return Reason(Why.LIMIT, sentence, details, (*look, raised))

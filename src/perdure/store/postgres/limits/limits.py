@@ -1,0 +1,47 @@
+"""The limits of concurrency keys of one tenant."""
+
+from __future__ import annotations
+
+from perdure.model.limits import MOST_WAITING, SHOWN_HOLDERS, Limit
+from perdure.store.postgres.engine.database import Transaction
+from perdure.store.postgres.engine.engine import Engine
+
+
+class PostgresLimits:
+    """See `protocol.LimitStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str) -> None:
+        self._database = engine.database
+        self._notifier = engine.notifier
+        self._tenant_id = tenant_id
+
+    async def list_limits(self, *, limit: int = 1000) -> list[Limit]:
+        """See `protocol.LimitStore.list_limits`."""
+        rows = await self._database.rows("list_limits", tenant_id=self._tenant_id, limit=limit, most=MOST_WAITING)
+        return [Limit(**row) for row in rows]
+
+    async def get_limit(self, key: str) -> Limit:
+        """See `protocol.LimitStore.get_limit`."""
+        return await self._database.transact(
+            lambda tx: read_limit(tx, self._tenant_id, key), isolation="repeatable_read", readonly=True
+        )
+
+    async def set_limit(self, key: str, max: int, *, by: str) -> None:
+        """See `protocol.LimitStore.set_limit`."""
+        await self._database.rows("set_limit", tenant_id=self._tenant_id, key=key, max=max, by=by)
+        self._notifier.notify(self._tenant_id, "work")
+
+    async def unset_limit(self, key: str) -> bool:
+        """See `protocol.LimitStore.unset_limit`."""
+        row = await self._database.row("unset_limit", tenant_id=self._tenant_id, key=key)
+        self._notifier.notify(self._tenant_id, "work")
+        return row is not None
+
+
+async def read_limit(tx: Transaction, tenant_id: str, key: str) -> Limit:
+    """One key with its holders."""
+    place = {"tenant_id": tenant_id, "key": key}
+    row = await tx.row("get_limit", **place, most=MOST_WAITING)
+    assert row is not None
+    holders = await tx.rows("slot_holders", **place, limit=SHOWN_HOLDERS)
+    return Limit(key, **row, holders=tuple(holder["job_id"] for holder in holders))
