@@ -198,6 +198,8 @@ def _facts(raw: dict[str, list[Row]], codec: Codec) -> dict[UUID, chaos.JobData]
             **{name: claim[name] for name in _CLAIM},
             "waits": json.dumps(parts.get("job_waits", []), default=str),
             "due_at": parts.get("job_queue", [{"run_at": None}])[0]["run_at"],
+            "held": parts.get("job_queue", [{"held": None}])[0]["held"],
+            "handler_key": parts.get("job_queue", [{"concurrency_key": None}])[0]["concurrency_key"],
         }
         events = [shapes.event_of(row, codec) for row in parts.get("job_events", ())]
         asked = [{**row, "job_kind": None, "job_status": None} for row in parts.get("approvals", ())]
