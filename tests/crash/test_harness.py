@@ -287,7 +287,10 @@ COPY = (
 SABOTAGE = {
     "a lost job": ("delete from jobs where id = (select min(id) from jobs)", "was acknowledged and does not exist"),
     "a job stored twice": (
-        "update jobs set goal = (select goal from jobs order by id limit 1) where id = (select max(id) from jobs)",
+        (
+            "update jobs set goal = (select goal from jobs order by id limit 1) "
+            "where id = (select max(id) from jobs where origin_id is null)"
+        ),
         "was enqueued once, and stored 2 times",
     ),
     "an unknown job": ("update jobs set goal = 'job 777777'", "was never enqueued"),

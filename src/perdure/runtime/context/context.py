@@ -158,7 +158,8 @@ class JobContext:
         A call that was cut off (crash, cancellation, timeout) leaves its outcome unknown, and is never silently repeated.
         options(on_unknown=): "ask" a person (default; the job waits for approval), "retry" (the effect is idempotent, or
         honours `idempotency_key()`), or "fail" (UnknownOutcome). A tool that raises has a known outcome and may be called
-        again, unless the error is one of lost answers: of connections, timeouts or the protocol. Raises what `fn` raises, StepChanged, UnknownOutcome, NotJson, TooLarge.
+        again, unless the error is one of lost answers: of connections, timeouts or the protocol. Raises what `fn` raises,
+        StepChanged, UnknownOutcome, NotJson, TooLarge.
         """
         return await self._caller.call(TOOL, self._options, name, fn, args, kwargs)
 
