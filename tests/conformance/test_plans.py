@@ -214,6 +214,26 @@ async def rows_read(url: str, act: Act, *tables: str) -> int:
     return figures[1] - figures[0]
 
 
+async def test_postgres_drains_a_kind_in_linear_time(postgres: PostgresServer, postgres_template: str) -> None:
+    """A claim that was planned while the tables were empty reads about what it takes, however many jobs of the kind exist."""
+    jobs, name = 2_000, f"{postgres_template}_linear"
+    url = postgres.create_database(name, template=postgres_template)
+
+    async def drain(store: Store) -> None:
+        for _ in range(6):  # PostgreSQL keeps a generic plan from the sixth execution on
+            await claim_nothing(store)
+        await store.jobs.enqueue_many([new_job() for _ in range(jobs)])
+        taken = 0
+        while claimed := await store.leases.claim(worker_id="w", queue="default", kinds=KINDS, limit=100, ttl=30):
+            taken += len(claimed)
+        assert taken == jobs
+
+    try:
+        assert await rows_read(url, drain, "jobs", "job_queue") < 30 * jobs
+    finally:
+        postgres.drop_database(name)
+
+
 async def before_15(shell: Shell) -> bool:
     """PostgreSQL 14 hands out figures that may be half a second old."""
     return int((await shell.run("select current_setting('server_version_num') as v"))[0]["v"]) < 150_000

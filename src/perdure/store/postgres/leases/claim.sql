@@ -1,5 +1,6 @@
 -- Taking jobs. The claim starts from the queue, so it locks queue and job rows together and skips what is locked; everything else
--- locks job_claims, then jobs, then approvals and waits, then job_queue; each by id. For `any (array[x])` see record.sql.
+-- locks job_claims, then jobs, then approvals and waits, then job_queue; each by id. For `any (array[x])` see record.sql; it holds for kinds
+-- as well: with `j.kind = q.kind` a claim planned on empty tables joins all jobs of a kind with all its queue rows.
 
 -- name: claim
 -- retries: the max_retries of each kind, for jobs whose callers left that to the handler; from here on it stays. only_job: null for
@@ -31,7 +32,7 @@ with kinds as materialized (
   select x.job_id, x.run_at, s.max_retries, coalesce(x.concurrency_key, s.key) as key from shares s cross join lateral (
     select q.job_id, q.run_at, j.concurrency_key from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
     where q.lane = :lane and q.kind = s.kind and q.priority = s.priority and not q.held and q.run_at <= perdure.db_now()
-      and j.tenant_id = :tenant_id and j.kind = q.kind and (:only_job::uuid is null or q.job_id = :only_job)
+      and j.tenant_id = :tenant_id and j.kind = any (array[q.kind]) and (:only_job::uuid is null or q.job_id = :only_job)
     order by q.run_at, q.job_id limit s.number for update of q, j skip locked) x
   limit :limit
 ), taken as (
@@ -71,7 +72,7 @@ select * from perdure.claim_limited(:tenant_id, :lane, :queue, :ids, :kinds::tex
 -- only: postgres for the rare claim that fails as a whole: which job would come first?
 select q.job_id, q.kind from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
 where q.lane = :lane and q.kind = any (:kinds::text[]) and not q.held and q.run_at <= perdure.db_now()
-  and j.tenant_id = :tenant_id and j.kind = q.kind
+  and j.tenant_id = :tenant_id and j.kind = any (array[q.kind])
 order by q.priority desc, q.run_at, q.job_id limit 1 for update of q, j skip locked
 
 -- name: drop_stale_claim

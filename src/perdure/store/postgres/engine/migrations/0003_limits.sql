@@ -229,7 +229,7 @@ begin
             select q.job_id, q.priority, q.run_at, coalesce(by_hand, j.max_concurrent, k.max) as max
             from perdure.job_queue q join perdure.jobs j on j.id = any (array[q.job_id])
             where q.tenant_id = tenant and q.concurrency_key = name and q.held = h.held and q.lane = its_lane and q.kind = k.kind
-              and q.run_at <= perdure.db_now() and j.tenant_id = tenant and j.kind = q.kind
+              and q.run_at <= perdure.db_now() and j.tenant_id = tenant and j.kind = any (array[q.kind])
               and (not alone or q.job_id = any (picked))
             order by q.priority desc, q.run_at, q.job_id
             limit greatest(0, least(most - cardinality(taken), top - live)) for update of q, j skip locked) x
