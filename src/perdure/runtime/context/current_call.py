@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from perdure.model.jobs import Lease
@@ -23,10 +23,12 @@ class RunningCall:
     kind: str
     key: str
     number: int
-    names: Counter[str] = field(default_factory=Counter)
+    names: Counter[str] | None = None
 
     def key_of(self, name: str) -> str:
         """The key of something that the function reports: it counts for this call alone, so it names step, attempt and call."""
+        if self.names is None:  # most functions report nothing
+            self.names = Counter()
         self.names[name] += 1
         count = self.names[name]
         repeated = "" if count == 1 else f"#{count}"
