@@ -47,6 +47,8 @@ from perdure.stop_signals import StopSignals, end_process
 from perdure.store.protocol import Store
 from perdure.tools import ADAPTERS, Adapter, CliSettings, adapter_of, check_task, described_tools, is_there, missing
 from perdure.tools.probe import probe
+from perdure.tools.settings import Limits
+from perdure.tools.sweeping import sweeping
 from perdure.tools.task_handler import TaskHandler, ToolSettings
 
 if TYPE_CHECKING:
@@ -246,6 +248,7 @@ class App(Shortcuts):
             None if settings["accounts"] == ("auto",) else settings["accounts"],
             settings["cli_inline_threshold"],
         )
+        self.registry.add_chore(sweeping(options.work_dir, options.cli))
         here = [name for name, adapter in self._adapters.items() if is_there(adapter, options.cli)]
         for tool in tools or here or self._adapters:
             adapter = adapter_of(tool, self._adapters)
@@ -274,6 +277,8 @@ class App(Shortcuts):
             level=settings["cli_sandbox"],
             min_level=settings["cli_min_sandbox"],
             controlled_container=settings["cli_controlled_container"],
+            limits=Limits(processes=settings["cli_processes"], memory_bytes=settings["cli_memory"]),
+            cgroups=settings["cli_cgroups"],
         )
 
     def check_task(self, task: TaskSpec) -> None:

@@ -111,6 +111,17 @@ def _size(value: Any) -> int:
     return _whole(number) * unit
 
 
+def _size_or_none(value: Any) -> int | None:
+    return None if value is None else _size(value)
+
+
+def _folders(value: Any) -> tuple[str, ...]:
+    names = _names(value) if value else ()
+    if relative := [name for name in names if not name.startswith("/")]:
+        raise ValueError(f"must be absolute: {relative[0]}")
+    return names
+
+
 def _max_attempts(value: Any) -> int:
     number = _whole(value)
     if number > 101:
@@ -222,6 +233,24 @@ SETTINGS = (
         "the sandbox of runs; where it is missing, the next lower one",
     ),
     Setting("cli_min_sandbox", "L0", _one_of("L0", "L1", "L2"), "below this a run is refused"),
+    Setting(
+        "cli_memory",
+        None,
+        _size_or_none,
+        "memory of all processes of a run together (4GiB), where cgroups can be made; off by default",
+    ),
+    Setting(
+        "cli_processes",
+        4096,
+        _whole,
+        "processes of a run; where no cgroups can be made, of the user",
+    ),
+    Setting(
+        "cli_cgroups",
+        (),
+        _folders,
+        "folders below which cgroups are made, comma-separated; by default those that were delegated to the worker",
+    ),
     Setting("cli_controlled_container", False, _switch, "true: this worker is in a container made for dangerous flags"),
     Setting("cli_tools", {}, _tool_tables, "further tools, each a table [cli.tools.NAME]"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),

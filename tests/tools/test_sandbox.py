@@ -73,7 +73,7 @@ async def attempted(place: Bench, level: str) -> tuple[set[str], CliSettings]:
         run = await place.run(TASK, account)
     assert run.outcome is RunClass.OK, run
     assert run.sandbox.effective == level
-    assert run.sandbox.missing == ()
+    assert set(run.sandbox.missing) <= {"pids"}, "its processes may not be limited, see test_cgroups"
     return set(run.final_text.split(",")), place.settings
 
 
@@ -216,7 +216,7 @@ class TestDanger:
         account = replace(
             self.DANGEROUS, env={"ANTHROPIC_API_KEY": "env:TEST_KEY", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
         )
-        run = await bench.run(self.TASK, account)
+        run = await bench.run(replace(self.TASK, timeout=60.0), account)
         (start,) = bench.starts
         assert start.dangerous == ("--dangerously-skip-permissions",)
         assert start.writable == (str(bench.workspace), str(bench.home))

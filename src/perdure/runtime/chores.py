@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -162,11 +162,12 @@ CHORES: tuple[Chore, ...] = (
     Chore("held jobs", RecheckHeld, interval=lambda _: 60.0),
     Chore("retention", _prune, RunBy.LEADER, _prune_interval),
 )
-"""Every chore, in the order of a round. A chore is added by a line here."""
+"""Every chore, in the order of a round. A chore is added by a line here; those of what the runtime does not know, as tasks of
+coding CLIs, by `Registry.add_chore`."""
 
 
 class Chores:
-    """Does the chores of one worker."""
+    """Does the chores of one worker: those of CHORES, then `more`."""
 
     def __init__(
         self,
@@ -176,12 +177,15 @@ class Chores:
         *,
         every: float = INTERVAL,
         retention: Retention | None = None,
+        more: Iterable[Chore] = (),
     ) -> None:
         self._worker_id = worker_id
         self._every = every
         context = ChoreContext(store, worker_id, retention, serves)
         self._turns = [
-            _Turns(chore, context, interval) for chore in CHORES if (interval := chore.interval(context)) is not None
+            _Turns(chore, context, interval)
+            for chore in (*CHORES, *more)
+            if (interval := chore.interval(context)) is not None
         ]
 
     async def run_forever(self) -> None:

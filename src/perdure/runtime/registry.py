@@ -21,6 +21,7 @@ from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
 from perdure.runtime import codec
+from perdure.runtime.chores import Chore
 from perdure.store.protocol.leases import KindLimit
 
 I_contra = TypeVar("I_contra", contravariant=True)  # the handler's input: one that may be left out is none too
@@ -125,6 +126,16 @@ class Registry:
         self._kinds: dict[str, int] = {}
         self.limits: dict[str, KindLimit] = {}
         """Of the kinds that have one."""
+        self._chores: dict[str, Chore] = {}
+
+    @property
+    def chores(self) -> tuple[Chore, ...]:
+        """What workers with these handlers do from time to time, besides the chores of all workers."""
+        return tuple(self._chores.values())
+
+    def add_chore(self, chore: Chore) -> None:
+        """Let workers with these handlers do this too; one of the same name is replaced."""
+        self._chores[chore.name] = chore
 
     def add(self, handler: Handler[Any, Any]) -> None:
         """Raises DuplicateHandler if the name is taken."""

@@ -145,7 +145,8 @@ class Worker:
         self.working = True
         self._log_life("worker started", database=self._database, queues=self.options.queues, kinds=kinds)
         serves = Serves(self.version, self.options.queues, kinds)
-        chores = Chores(self._store, self.id, serves, every=self.options.chores, retention=self.options.retention)
+        options, more = self.options, self._registry.chores
+        chores = Chores(self._store, self.id, serves, every=options.chores, retention=options.retention, more=more)
         if once:
             await chores.run_once()  # there may be no other worker to take over the jobs of one that crashed
         async with AsyncExitStack() as stack:

@@ -65,7 +65,9 @@ def chunk_of(row: Row) -> OutputChunk:
 
 def tool_run_of(row: Row, codec: Codec) -> ToolRun:
     """A row of `tool_runs`."""
-    sandbox = json.loads(row["sandbox"])
+    sandbox: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(row["sandbox"]).items()
+    }
     run = CliRun(
         RunClass(row["class"]),
         row["detail"],
@@ -76,7 +78,7 @@ def tool_run_of(row: Row, codec: Codec) -> ToolRun:
         Usage(row["tokens_in"], row["tokens_out"], row["tokens_cached"], _cost(row["cost"])),
         stdout=Captured(row["stdout"], "", len(row["stdout"].encode())),
         stderr=Captured(row["stderr"], "", len(row["stderr"].encode())),
-        sandbox=Sandbox(**{**sandbox, "missing": tuple(sandbox.get("missing", ()))}),
+        sandbox=Sandbox(**sandbox),
         seconds=row["latency_ms"] / 1000,
     )
     return ToolRun(

@@ -10,8 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from perdure.model.errors import DangerRefused
-from perdure.model.tooling import Account, RunStart, TaskSpec
+from perdure.model.tooling import Account, RunStart, Sandbox, TaskSpec
 from perdure.tools.adapters.base import Adapter, Request
+from perdure.tools.cgroup_probe import cgroups
+from perdure.tools.cgroups import Delegated
 from perdure.tools.process import Order
 from perdure.tools.programs import installed, search_path
 from perdure.tools.sandbox import Confinement, Needs, confinement, devices, in_container, machine, readable
@@ -24,12 +26,12 @@ _URL = re.compile(r"https?://[^\s\"']+")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A run that can be started. credential: the copy of the credential file in HOME, and its text."""
+    """A run that can be started; what confines it is in `start`. credential: the copy of the credential file in HOME, and its
+    text."""
 
     order: Order
     stdin: bytes
     start: RunStart
-    confinement: Confinement
     masker: Masker
     credential: tuple[Path, str] | None
 
@@ -84,6 +86,9 @@ async def prepare(
         files[adapter.credential] = text
         credential = (home / adapter.credential, text)
     _write(home, tmp, files, read_only=adapter.credential)
+    groups = await cgroups(settings.cgroups)
+    limits = _limits(adapter, settings, groups)
+    sandbox = _with_limits(confined.sandbox, limits, groups)
     argv = (*confined.prefix, *program.argv, *call.args)
     env = {**_common(settings, home, tmp), **task.env, **call.env}
     masker = Masker(secrets)
@@ -91,13 +96,23 @@ async def prepare(
         tool=adapter.name,
         version=version,
         args=tuple(map(masker.mask_text, (*program.argv, *call.args))),
-        sandbox=confined.sandbox,
+        sandbox=sandbox,
         dangerous=tuple(arg for arg in call.args if "dangerous" in arg),
         writable=(str(workspace), str(home)),
         ports=needs.ports if confined.rules is not None and confined.rules.get("ports") is not None else None,
     )
-    order = Order(argv, env, workspace, _limits(adapter, settings), settings.nice, confined.rules, adapter.soft_signal)
-    return Prepared(order, call.stdin.encode(), start, confined, masker, credential)
+    order = Order(
+        argv,
+        env,
+        workspace,
+        limits,
+        settings.nice,
+        confined.rules,
+        adapter.soft_signal,
+        groups.groups(str(home), memory=limits.memory_bytes, pids=limits.processes),
+        mark=str(home),
+    )
+    return Prepared(order, call.stdin.encode(), start, masker, credential)
 
 
 def _common(settings: CliSettings, home: Path, tmp: Path) -> dict[str, str]:
@@ -114,11 +129,24 @@ def _common(settings: CliSettings, home: Path, tmp: Path) -> dict[str, str]:
     }
 
 
-def _limits(adapter: Adapter, settings: CliSettings) -> Limits:
-    least, asked = adapter.address_bytes, settings.limits.address_bytes
-    if asked is None or least is None or asked >= least:
-        return settings.limits
-    return replace(settings.limits, address_bytes=least)
+def _limits(adapter: Adapter, settings: CliSettings, groups: Delegated) -> Limits:
+    """Those of the settings; the address space is at least what the tool starts with."""
+    limits = settings.limits
+    asked = [limits.address_bytes, limits.memory_bytes if groups.memory is None else None]
+    least = min((number for number in asked if number is not None), default=None)
+    return limits if least is None else replace(limits, address_bytes=max(least, adapter.address_bytes or 0))
+
+
+def _with_limits(sandbox: Sandbox, limits: Limits, groups: Delegated) -> Sandbox:
+    """With the limits on the whole run that were set, and those that could not be set."""
+    missing, found = list(sandbox.missing), list(sandbox.limits)
+    if limits.memory_bytes is not None:
+        (found if groups.memory is not None else missing).append("memory")
+    if limits.processes is not None and groups.pids is not None:
+        found.append("pids")
+    elif limits.processes is not None and os.geteuid() == 0:  # to root the other limit of processes does not apply
+        missing.append("pids")
+    return replace(sandbox, limits=tuple(found), missing=tuple(missing))
 
 
 def _ports(values: Iterable[str]) -> set[int]:

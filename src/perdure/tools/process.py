@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from perdure.tools import launcher
 from perdure.tools.adapters.base import Stream
+from perdure.tools.cgroups import Group
+from perdure.tools.leftovers import MARK, end_run
 from perdure.tools.settings import Limits
 
 PIECE = 256 * 1024
@@ -25,15 +24,14 @@ DRAIN_SECONDS = 5.0
 """After the end of every process of the run its streams end at once, unless a process outside the tree holds them."""
 END_SECONDS = launcher.KILL_SECONDS + 5.0
 
-MARK = "PERDURE_RUN"
-"""A variable in the environment of every process of a run: by it they are found even if the launcher was killed."""
-
 OnData = Callable[[Stream, bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the launcher starts. confine: Landlock rules (see launcher.confine), None for none."""
+    """What the launcher starts. confine: Landlock rules (see launcher.confine), None for none. groups: cgroups that are made for
+    it and removed at its end. mark: no other run of this machine has it; it is in the environment of every process of the run.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -42,23 +40,27 @@ class Order:
     nice: int = 0
     confine: Mapping[str, Any] | None = None
     soft_signal: str = "TERM"
+    groups: tuple[Group, ...] = ()
+    mark: str = field(default_factory=lambda: uuid4().hex)
 
-    def line(self, mark: str) -> bytes:
-        """As the launcher reads it. `mark` is in the environment of every process of the run."""
+    def line(self) -> bytes:
+        """As the launcher reads it."""
         fields: dict[str, Any] = {
             "argv": self.argv,
-            "env": {**self.env, MARK: mark},
+            "env": {**self.env, MARK: self.mark},
             "cwd": str(self.cwd),
             "limits": asdict(self.limits),
             "nice": self.nice,
             "confine": self.confine,
             "soft_signal": self.soft_signal,
+            "groups": [group._asdict() for group in self.groups],
         }
         return json.dumps(fields).encode() + b"\n"
 
 
 class Report(NamedTuple):
-    """How it ended. exit_code: negative for a signal; None if the launcher itself was killed. error: why it did not start."""
+    """How it ended. exit_code: negative for a signal; None if the launcher itself was killed. error: why it did not start.
+    memory_kills: processes that were killed because the run reached its memory limit."""
 
     exit_code: int | None
     error: str = ""
@@ -66,6 +68,7 @@ class Report(NamedTuple):
     cpu_seconds: float = 0.0
     max_rss_bytes: int = 0
     survivors: int = 0
+    memory_kills: int = 0
 
 
 class Running:
@@ -111,10 +114,9 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
         ours.close()
         raise
     ours.setblocking(False)
-    mark = uuid4().hex
     running = Running(process, ours)
     try:
-        await asyncio.get_running_loop().sock_sendall(ours, order.line(mark))
+        await asyncio.get_running_loop().sock_sendall(ours, order.line())
         on_running(running)
         streams = {asyncio.ensure_future(work) for work in _streams(process, stdin, on_data)}
         report = asyncio.ensure_future(_report(ours))
@@ -125,7 +127,7 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
                 for failed in done - {report}:
                     failed.result()  # what `on_data` raised ends the run
             if report.result().exit_code is None:  # something killed the launcher, which can then kill nothing
-                await asyncio.to_thread(_kill_marked, mark)
+                await asyncio.to_thread(end_run, order.mark, order.groups)
             if left:
                 done, _ = await asyncio.wait(left, timeout=DRAIN_SECONDS)
                 for failed in done:
@@ -139,7 +141,7 @@ async def run(order: Order, stdin: bytes, on_data: OnData, on_running: Callable[
         ours.close()  # for the launcher this is an order to kill
         await _gone(process)
         if process.returncode != 0:
-            await asyncio.to_thread(_kill_marked, mark)
+            await asyncio.to_thread(end_run, order.mark, order.groups)
 
 
 def _streams(process: asyncio.subprocess.Process, stdin: bytes, on_data: OnData) -> list[Coroutine[Any, Any, None]]:
@@ -178,22 +180,6 @@ async def _report(control: socket.socket) -> Report:
         return Report(**json.loads(received))
     except (ValueError, TypeError):
         return Report(None, "the launcher was killed")
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill what is left of a run whose launcher died: the processes with its mark in their environment."""
-    if not sys.platform.startswith("linux"):
-        return
-    wanted, found = f"{MARK}={mark}".encode(), True
-    until = time.monotonic() + launcher.KILL_SECONDS
-    while found and time.monotonic() < until:
-        found = False
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                with contextlib.suppress(OSError):
-                    if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                        os.kill(int(folder.name), signal.SIGKILL)
-                        found = True
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:

@@ -16,7 +16,7 @@ from perdure.tools.process import Report, Running, run
 from perdure.tools.registry import adapter_of, check_task
 from perdure.tools.secrets import Masker
 from perdure.tools.sessions import save
-from perdure.tools.settings import CliSettings
+from perdure.tools.settings import MIB, CliSettings
 from perdure.tools.verdicts import Verdict, one_line
 
 WATCH_SECONDS = 0.2
@@ -170,7 +170,7 @@ class _Watched:
             missing_files=missing,
             stdout=captured["stdout"],
             stderr=captured["stderr"],
-            sandbox=prepared.confinement.sandbox,
+            sandbox=prepared.start.sandbox,
             seconds=report.seconds,
             cpu_seconds=report.cpu_seconds,
             max_rss_bytes=report.max_rss_bytes,
@@ -188,6 +188,9 @@ class _Watched:
             return verdict
         if self._early is not None:
             return self._early
+        if report.memory_kills and not stopped:
+            limit = (self._settings.limits.memory_bytes or 0) // MIB
+            return Verdict(RunClass.UNKNOWN, "memory", f"it used more memory than the {limit} MiB that it may")
         if self._ended_for == "no_output":
             return Verdict(
                 RunClass.TIMEOUT, "no_output", f"it printed nothing for {self._task.no_output_timeout:g} seconds"

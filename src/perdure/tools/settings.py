@@ -13,7 +13,9 @@ MIB = 1024 * KIB
 class Limits:
     """Limits of the operating system for every process of a run; None is no limit of ours.
 
-    cpu_seconds, open_files, file_bytes (of one file), processes (of the user, not enforced for root), address_bytes.
+    cpu_seconds, open_files, file_bytes (of one file), address_bytes. processes: of the whole run where cgroups can be made;
+    elsewhere of the user, which is not enforced for root. memory_bytes: of the whole run where cgroups can be made; elsewhere it
+    is the address space of each process, or the least with which the tool starts if that is more.
     """
 
     cpu_seconds: int | None = 4 * 3600
@@ -21,6 +23,7 @@ class Limits:
     file_bytes: int | None = 4096 * MIB
     processes: int | None = 4096
     address_bytes: int | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class CliSettings:
     captured_bytes: kept of the head and of the tail of each stream. path: where programs are looked for; None is the PATH of the
     worker. ports: TCP ports that a confined run may connect to, besides those in the URLs of its account.
     controlled_container: this worker runs in a container that is made for dangerous flags. sessions: the folder where sessions
-    are kept so that a later run can continue them; None = none are kept.
+    are kept so that a later run can continue them; None = none are kept. cgroups: folders below which cgroups are made; none
+    given: those that were delegated to this process.
     """
 
     level: str = "L1"
@@ -48,3 +52,4 @@ class CliSettings:
     ports: tuple[int, ...] = (53, 80, 443)
     controlled_container: bool = False
     sessions: Path | None = None
+    cgroups: tuple[str, ...] = ()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,14 +40,12 @@ from perdure.tools.output_files import Collected, collect
 from perdure.tools.repository import Repository
 from perdure.tools.run import run_cli
 from perdure.tools.settings import CliSettings
-from perdure.tools.workspace import Workspace, put_inputs, sweep, workspace
+from perdure.tools.workspace import Workspace, put_inputs, workspace
 
 log = structlog.get_logger("perdure.tools")
 
 NO_SLOT_DELAY = 5.0
 """Seconds until a task that found no free account looks again."""
-SWEEP_INTERVAL = 60.0
-"""Seconds between two looks for workspaces of killed workers."""
 PARK_BACKOFF = Backoff(base=30, cap=300)
 """How long an account is parked whose tool reached a limit and did not say until when."""
 
@@ -70,7 +67,6 @@ class TaskHandler:
     def __init__(self, tool: str, settings: ToolSettings) -> None:
         self._tool = tool
         self._settings = settings
-        self._swept_at = -SWEEP_INTERVAL
 
     async def __call__(self, ctx: JobContext, payload: dict[str, Any]) -> TaskResult:
         """One attempt. Raises Retry, Snooze or Fail, as the class of the run says."""
@@ -108,13 +104,6 @@ class TaskHandler:
         delay = NO_SLOT_DELAY if choice.until is None else max(1.0, attempt.seconds_until(choice.until))
         raise Snooze(min(delay, 3600.0), choice.why)
 
-    async def _sweep(self) -> None:
-        """Remove what workers of this machine left behind that were killed."""
-        if time.monotonic() - self._swept_at >= SWEEP_INTERVAL:
-            self._swept_at = time.monotonic()
-            if swept := await asyncio.to_thread(sweep, self._settings.work_dir):
-                log.info("workspaces of killed workers removed", names=swept)
-
     def _collected(self, place: Workspace, task: TaskSpec) -> Collected:
         return collect(place.files, task.output_spec, most=self._settings.inline)
 
@@ -125,7 +114,6 @@ class TaskHandler:
             for file in await store.files.list_files(lease.job_id)
             if file.is_input
         }
-        await self._sweep()
         name = f"{lease.job_id.hex[-12:]}-{lease.attempt}"
         async with workspace(self._settings.work_dir, name, keep=task.keep_workspace) as place:
             repository = None if task.repo is None else await Repository.check_out(task, place.files, place.base)

@@ -1,7 +1,8 @@
 """The place of one run on this machine: a folder with the workspace and a home.
 
 A lock on a file in it says that its worker lives. The kernel frees the lock of a process that was killed, so any worker can tell
-what may be swept."""
+what may be swept. The folder of all workspaces is locked for the moments in which a workspace is made or looked at: one without a
+locked file is abandoned, also if its worker was killed before it had made the file, or while it removed it."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.model.errors import ConfigError
+from perdure.tools.cgroups import Delegated
+from perdure.tools.leftovers import end_run
 from perdure.tools.outputs import write_input
 
 _LOCK = "lock"
+_KEPT = "kept"
 _SUFFIX = ".run"
 
 
@@ -47,31 +51,52 @@ class Workspace:
 @asynccontextmanager
 async def workspace(work_dir: Path, name: str, *, keep: bool) -> AsyncIterator[Workspace]:
     """A new workspace, removed at the end unless it is kept. Raises ConfigError as `checked`."""
-    place, lock = await asyncio.to_thread(_made, work_dir, name)
+    place, lock = await asyncio.to_thread(_made, work_dir, name, keep)
     try:
         yield place
     finally:
         try:
             if not keep:
-                await asyncio.shield(asyncio.to_thread(remove, place.root))
+                await asyncio.shield(asyncio.to_thread(_emptied, place))
         finally:
             os.close(lock)
 
 
-def _made(work_dir: Path, name: str) -> tuple[Workspace, int]:
+def _emptied(place: Workspace) -> None:
+    """Removed, with its lock at last: meanwhile it does not look abandoned."""
+    for folder in (place.files, place.home, place.base):
+        remove(folder)
+    remove(place.root)
+
+
+def _made(work_dir: Path, name: str, keep: bool) -> tuple[Workspace, int]:
     """The folders, and the lock on them."""
     place = Workspace(checked(work_dir) / f"{name}{_SUFFIX}")
     remove(place.root)
-    place.root.mkdir(mode=0o700)
-    lock = os.open(place.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with _locked(work_dir):
+        place.root.mkdir(mode=0o700)
+        lock = os.open(place.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
         for folder in (place.files, place.home):
             folder.mkdir(mode=0o700)
+        if keep:
+            (place.root / _KEPT).touch()
     except BaseException:
         os.close(lock)
         raise
     return place, lock
+
+
+@contextmanager
+def _locked(work_dir: Path) -> Iterator[None]:
+    """Meanwhile no other process makes a workspace or looks which ones are abandoned."""
+    folder = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def checked(work_dir: Path) -> Path:
@@ -90,33 +115,47 @@ def checked(work_dir: Path) -> Path:
     return work_dir
 
 
-def sweep(work_dir: Path) -> list[str]:
-    """Remove the workspaces whose workers have ended without removing them; returns their names."""
+def sweep(work_dir: Path, groups: Delegated) -> list[str]:
+    """Remove the workspaces whose workers have ended without removing them, and kill what still runs in them: the launcher of
+    such a run may have been killed as well. groups: where cgroups of runs are. Returns their names. Those that are to be kept
+    stay."""
     swept = []
-    with suppress(FileNotFoundError):
-        for root in sorted(work_dir.glob(f"*{_SUFFIX}")):
-            if _abandoned(root):
+    for root in sorted(work_dir.glob(f"*{_SUFFIX}")):
+        try:
+            lock = _taken(work_dir, root)
+        except OSError:
+            continue  # another worker holds it, or removes it
+        try:
+            if not (root / _KEPT).exists():
+                mark = str(Workspace(root.resolve()).home)
+                end_run(mark, groups.groups(mark, memory=0, pids=0))
                 remove(root)
                 swept.append(root.name)
+        finally:
+            if lock is not None:
+                os.close(lock)
     return swept
 
 
-def _abandoned(root: Path) -> bool:
-    try:
-        lock = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False  # just made, or just removed
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    return True
+def _taken(work_dir: Path, root: Path) -> int | None:
+    """The lock of an abandoned workspace; None if it has none, because its worker was killed so early or late. Raises OSError if
+    it is not abandoned."""
+    with _locked(work_dir):
+        try:
+            lock = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise
+        return lock
 
 
 def remove(root: Path) -> None:
-    """Delete a folder and all in it, also what a CLI made read-only. Links are removed, not followed."""
+    """Delete a folder and all in it, also what a CLI made read-only. Links are removed, not followed. Another process may do the
+    same at the same time."""
 
     def permit(function: object, path: str, _: object) -> None:
         del function

@@ -61,13 +61,15 @@ class Captured:
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     """How a run was confined. requested and effective: `L0` (process), `L1` (Landlock) or `L2` (bubblewrap). missing: protections
-    that the requested level has and this run had not. kernel: its release. landlock_abi: 0 where there is none."""
+    that the requested level has and this run had not, and limits on the whole run (`memory`, `pids`) that were asked for and
+    could not be set. kernel: its release. landlock_abi: 0 where there is none. limits: those that were set, by cgroups."""
 
     requested: str = "L0"
     effective: str = "L0"
     missing: tuple[str, ...] = ()
     kernel: str = ""
     landlock_abi: int = 0
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
