@@ -16,6 +16,7 @@ from perdure.backend import AppBackend, DatabaseBackend
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
+from perdure.model.account_choice import TaskKind
 from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.timing import Backoff, Duration
@@ -254,10 +255,9 @@ class App(Shortcuts):
             adapter = adapter_of(tool, self._adapters)
             if tool not in here:
                 raise missing(adapter, options.cli)
-            policy = Policy(
-                max_retries=settings["cli_max_attempts"] - 1,
-                backoff=Backoff(base=settings["cli_backoff_base"], cap=max(300.0, settings["cli_backoff_base"])),
-            )
+            backoff = Backoff(base=settings["cli_backoff_base"], cap=max(300.0, settings["cli_backoff_base"]))
+            task = TaskKind(tool, options.served)
+            policy = Policy(max_retries=settings["cli_max_attempts"] - 1, backoff=backoff, task=task)
             self.registry.add(Handler(TaskHandler(tool, options), KIND_PREFIX + tool, policy))
 
     @property

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from perdure import App, FileNotFound, IdempotencyConflict, JobFailed, Status, UnknownTool, UnsafePath
+from perdure.model.explanation import Why
 from perdure.model.task_records import TaskResult
 from perdure.model.tooling import Account, CliRun, RunClass, TaskSpec, Usage
 from perdure.observe.metrics import Metrics
@@ -211,21 +212,27 @@ async def test_no_more_tasks_run_at_once_than_the_account_has_slots(app: App, ru
     handles = [await app.tasks.enqueue(TASK) for _ in range(5)]
     worker = asyncio.create_task(app.work(once=True))
     async with asyncio.timeout(60):
-        while runs.together < 2 or [await handle.status() for handle in handles].count(Status.RETRY) < 3:
+        while runs.together < 2:
             await asyncio.sleep(0.02)
+    waiting = [handle for handle in handles if await handle.status() is Status.PENDING]
+    assert len(waiting) == 3
+    found = await app.jobs.explain(waiting[0].id)
+    assert (found.code, len(found.details["holders"])) == (Why.ACCOUNT, 2)
     runs.pause.set()
     await worker
     assert runs.most_together == 2
     assert {(await handle.get()).retry_count for handle in handles} == {0}, (
         "a task that waits for a slot uses no attempt"
     )
+    kinds = [{event.type for event in await handle.events()} for handle in handles]
+    assert all(kind == kinds[0] for kind in kinds), "a task that waits for a slot has no events of that"
 
 
 async def test_a_disabled_account_runs_nothing(app: App, runs: Runs) -> None:
     await app.accounts.disable("a")
     handle = await app.tasks.enqueue(TASK)
     await app.work(once=True)
-    assert (await handle.status(), runs.accounts) == (Status.RETRY, [])
+    assert (await handle.status(), runs.accounts) == (Status.PENDING, [])
     missing = await app.tasks.enqueue(replace(TASK, account="nobody"))
     await app.work(once=True)
     assert (await missing.status(), (await missing.get()).error_kind) == (Status.FAILED, "account")

@@ -38,6 +38,7 @@ class Why(StrEnum):
     PUT_OFF = "put_off"
     PUT_ASIDE = "put_aside"
     LIMIT = "limit"
+    ACCOUNT = "account"
     SLEEPING = "sleeping"
     APPROVAL = "approval"
     WAITING = "waiting"
@@ -55,13 +56,28 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NoAccount:
+    """Why a due task does not start.
+
+    why: in words. until: when the first parked account may be used again. wanted: the account it asks for, None for any. holders:
+    jobs that hold slots of these accounts, the oldest first, at most SHOWN_HOLDERS.
+    """
+
+    tool: str
+    wanted: str | None
+    why: str
+    until: datetime | None
+    holders: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """A job, and everything that decides whether it moves, read at one moment: `now`, database time, UTC.
 
     ahead: due jobs that come before it in its queue, of the `kinds_served`, counted up to MOST_AHEAD; 0 where it is not due.
     workers: those of its tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a
     stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order. limit: of its
-    concurrency key, where it waits for a slot.
+    concurrency key, where it waits for a slot. account: of a task that is due, why none of its tool's accounts has a slot for it.
     """
 
     now: datetime
@@ -73,6 +89,7 @@ class Situation:
     approvals: tuple[Approval, ...]
     events: tuple[Event, ...]
     limit: Limit | None = None
+    account: NoAccount | None = None
 
 
 def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:

@@ -227,6 +227,8 @@ class ClaimedJob(NamedTuple):
     """How often in a row it was lost together with other jobs of its worker."""
     concurrency_key: str | None = None
     """The key whose slot its lease holds."""
+    account: str | None = None
+    """The account whose slot its lease holds."""
 
     @property
     def id(self) -> UUID:

@@ -26,15 +26,19 @@ class HeldJobs:
 
     async def look_if_due(self) -> None:
         """Look, if a slot became free in this process, or for the first time in a second."""
-        if self._leases.slot_freed or time.monotonic() >= self._next:
+        if self._leases.slot_freed.is_set() or time.monotonic() >= self._next:
             await self.look()
 
     async def look(self) -> bool:
-        """Look now; True if any were released. An error is logged: the next look finds the same."""
-        self._leases.slot_freed = False
+        """Look now; True if a claim may find more than before: jobs were released, or a slot became free here.
+
+        An error is logged: the next look finds the same.
+        """
+        freed = self._leases.slot_freed.is_set()
+        self._leases.slot_freed.clear()
         self._next = time.monotonic() + LOOK_EVERY
         try:
-            return await self._store.leases.release_held() > 0
+            return await self._store.leases.release_held() > 0 or freed
         except PerdureError as error:
             log.warning("looking for held jobs failed", error=str(error))
-            return False
+            return freed

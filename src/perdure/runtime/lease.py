@@ -61,8 +61,8 @@ class LeaseManager:
         self._worker_id = worker_id
         self._ttl = ttl
         self.jobs: dict[UUID, LeasedJob] = {}
-        self.slot_freed = False
-        """Whether a lease that held a slot of a concurrency key has ended here."""
+        self.slot_freed = asyncio.Event()
+        """Whether a lease that held a slot of a concurrency key or of an account has ended here."""
 
     def add_all(self, claimed: Sequence[ClaimedJob], asked_at: float, now: float) -> list[LeasedJob]:
         """Renew the leases of claimed jobs from now on. `asked_at` is the time before the claim was sent, `now` when it was
@@ -83,8 +83,8 @@ class LeaseManager:
         id = leased.claimed.lease.job_id
         if self.jobs.get(id) is leased:
             del self.jobs[id]
-        if leased.claimed.concurrency_key is not None:
-            self.slot_freed = True
+        if leased.claimed.concurrency_key is not None or leased.claimed.account is not None:
+            self.slot_freed.set()
 
     def may_start(self, leased: LeasedJob) -> bool:
         """True while more than a third of the lease is left: only such a job may be started."""

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, Generic, Literal, Never, NoReturn, TypeVar, get_args, get_origin
 from weakref import WeakKeyDictionary
 
+from perdure.model.account_choice import TaskKind
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
@@ -35,7 +36,7 @@ class Policy:
     timeout: seconds per attempt, None = no limit. retry_on: exception classes that use a retry. fatal_on: classes that
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
     for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
-    it of the input; None: the kind, where max_concurrent is given.
+    it of the input; None: the kind, where max_concurrent is given. task: where its jobs run a coding CLI.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -48,9 +49,12 @@ class Policy:
     on_change: Literal["wait", "fail"] = "wait"
     concurrency_key: str | Callable[[Any], str | None] | None = None
     max_concurrent: int | None = None
+    task: TaskKind | None = None
 
     def limit(self, kind: str) -> KindLimit | None:
         """What a claim needs to know of its limit; None where it has none."""
+        if self.task is not None:
+            return KindLimit(task=self.task)
         if self.concurrency_key is None and self.max_concurrent is None:
             return None
         key = kind if self.concurrency_key is None else self.concurrency_key
@@ -124,8 +128,7 @@ class Registry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._kinds: dict[str, int] = {}
-        self.limits: dict[str, KindLimit] = {}
-        """Of the kinds that have one."""
+        self._limits: dict[str, KindLimit] = {}
         self._chores: dict[str, Chore] = {}
 
     @property
@@ -148,7 +151,7 @@ class Registry:
         self._handlers[handler.name] = handler
         self._kinds = {name: self._handlers[name].policy.max_retries for name in sorted(self._handlers)}
         limits = {name: handler.policy.limit(name) for name, handler in self._handlers.items()}
-        self.limits = {name: limit for name, limit in limits.items() if limit is not None}
+        self._limits = {name: limit for name, limit in limits.items() if limit is not None}
 
     def get(self, name: str) -> Handler[Any, Any]:
         """Raises UnknownHandler, with the nearest name."""
@@ -171,6 +174,11 @@ class Registry:
     def kinds(self) -> dict[str, int]:
         """The names of all handlers, sorted, with their `max_retries`."""
         return self._kinds
+
+    @property
+    def limits(self) -> dict[str, KindLimit]:
+        """What claims need to know of the kinds that have limits."""
+        return self._limits
 
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return iter(self._handlers.values())

@@ -276,6 +276,7 @@ class Worker:
         hint = asyncio.ensure_future(hints.wait(pause))
         # with once=True it checks again each time an attempt has ended; `stop` sets both events
         stop = asyncio.ensure_future((self._changed if self._until_idle else self._stopping).wait())
+        freed = asyncio.ensure_future(self._leases.slot_freed.wait())
         try:
             await asyncio.sleep(0)
             if hint.done():  # it came during the claims
@@ -283,21 +284,20 @@ class Worker:
             pause = min(pause, await self._next_due())
             if self._until_idle:
                 pause = min(pause, 0.05)
-            await asyncio.wait({hint, stop}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({hint, stop, freed}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hint.cancel()
             stop.cancel()
+            freed.cancel()
 
     async def _next_due(self) -> float:
         """Seconds until a claim may find something without a hint."""
         try:
-            due = await self._store.leases.next_due(self._queues.names, self._registry.kinds)
+            due = await self._store.leases.next_due(self._queues.names, self._registry.kinds, self._registry.limits)
         except PerdureError as error:
             log.warning("reading when the next job is due failed", worker=self.id, error=str(error))
             due = None
-        if due is None:
-            return POLL
-        return max(due, SHORTEST_PAUSE)  # due already: another session has locked it
+        return POLL if due is None else max(due, SHORTEST_PAUSE)  # due already: another session has locked it
 
     async def _claim(self, queue: str, limit: int) -> int:
         asked_at = self._store.clock.monotonic()

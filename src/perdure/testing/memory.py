@@ -30,6 +30,7 @@ from perdure.runtime.validation import check_seconds
 from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.store.protocol import Store
+from perdure.store.protocol.leases import KindLimit
 from perdure.testing.attempt_monitor import AttemptMonitor
 from perdure.testing.clock import BACKGROUND, ManualClock, sleeper
 from perdure.testing.killable_store import KillableStore, KillRule
@@ -60,6 +61,10 @@ class _Handlers(Registry):
     @property
     def kinds(self) -> dict[str, int]:
         return {**self._base.kinds, **super().kinds}
+
+    @property
+    def limits(self) -> dict[str, KindLimit]:
+        return {**self._base.limits, **super().limits}
 
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return itertools.chain(self._base, super().__iter__())

@@ -44,8 +44,8 @@ from perdure.tools.workspace import Workspace, put_inputs, workspace
 
 log = structlog.get_logger("perdure.tools")
 
-NO_SLOT_DELAY = 5.0
-"""Seconds until a task that found no free account looks again."""
+CHANGED_DELAY = 1.0
+"""Seconds until a task may start again whose account was changed between its claim and its start."""
 PARK_BACKOFF = Backoff(base=30, cap=300)
 """How long an account is parked whose tool reached a limit and did not say until when."""
 
@@ -91,18 +91,18 @@ class TaskHandler:
 
     async def _account(self, attempt: Run, task: TaskSpec, earlier: list[ToolRun]) -> Account:
         wanted = None if task.any_account else task.account
-        refused = [
-            r.account_id for r in earlier if r.account_id and r.run.outcome in (RunClass.AUTH, RunClass.RATE_LIMITED)
-        ]
+        last = earlier[-1] if earlier else None
+        refused = (
+            (last.account_id,) if last is not None and last.account_id and last.run.outcome is RunClass.AUTH else ()
+        )
         choice = await attempt.store.accounts.take_account(
-            attempt.lease, self._tool, wanted=wanted, served=self._settings.served, avoid=refused[-1:]
+            attempt.lease, self._tool, wanted=wanted, served=self._settings.served, avoid=refused
         )
         if choice.account is not None:
             return choice.account.account
         if choice.fatal:
             raise Fail(choice.why, kind="account")
-        delay = NO_SLOT_DELAY if choice.until is None else max(1.0, attempt.seconds_until(choice.until))
-        raise Snooze(min(delay, 3600.0), choice.why)
+        raise Snooze(CHANGED_DELAY, choice.why)
 
     def _collected(self, place: Workspace, task: TaskSpec) -> Collected:
         return collect(place.files, task.output_spec, most=self._settings.inline)

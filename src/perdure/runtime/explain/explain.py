@@ -14,6 +14,7 @@ from perdure.model.steps import steps_of
 from perdure.model.timing import span, when
 from perdure.model.waits import WaitLine, kind_of
 from perdure.model.workers import WorkerState
+from perdure.runtime.explain.accounts import without_account
 from perdure.runtime.explain.limits import held
 from perdure.runtime.explain.workers import SOON, Reason, able_workers, count, named, seconds, with_workers
 
@@ -60,6 +61,8 @@ def _without_lease(seen: Situation) -> Reason:
 
 def _due(seen: Situation) -> Reason:
     found = able_workers(seen)
+    if seen.account is not None and found.code in (Why.QUEUED, Why.WORKERS_BUSY):
+        return without_account(seen, seen.account)
     details = {**found.details, "due_at": seen.job.due_at, "ahead": seen.ahead, "more_ahead": seen.ahead >= MOST_AHEAD}
     sentence = f"{_why_due(seen)}{found.sentence}"
     if seen.ahead:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from perdure.model.account_choice import TaskKind
 from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait
@@ -20,15 +21,23 @@ class KindLimit(NamedTuple):
     """What a handler says about the concurrency of its kind.
 
     key: of every job whose caller gave none; None: jobs have one only if their callers gave it. max: how many of a key run at a
-    time, where neither the caller nor an operator says so; None: any number.
+    time, where neither the caller nor an operator says so; None: any number. task: of a kind whose jobs run a coding CLI, which
+    need a slot of an account as well.
     """
 
     key: str | None = None
     max: int | None = None
+    task: TaskKind | None = None
 
 
 NO_LIMITS: Mapping[str, KindLimit] = MappingProxyType({})
 """Where no handler has a limit."""
+
+
+def task_kinds(kinds: Collection[str], limits: Mapping[str, KindLimit]) -> dict[str, TaskKind]:
+    """Those of these kinds whose jobs need an account."""
+    tasks = {kind: limit.task for kind, limit in limits.items() if kind in kinds}
+    return {kind: task for kind, task in tasks.items() if task is not None}
 
 
 class LeaseStore(Protocol):
@@ -59,6 +68,10 @@ class LeaseStore(Protocol):
           its maximum: what an operator has set for the key, else its own `max_concurrent`, else that of its kind. The lease
           then holds a slot of the key. The jobs of a key start in the order above, within their queue and kind.
         - A job whose key is full is held: no claim reads it until `release_held` lets it go on. Others are taken in its place.
+        - A task (a kind with `task`) is taken only with a slot of an account of its tool: one that is enabled, not parked, served
+          by this worker and has fewer live leases than its maximum, the least loaded first (`model.account_choice`). It waits
+          where it is, however many do: a claim that finds no such account reads none of them. One that names an account that does
+          not exist is taken without.
         """
         ...
 
@@ -76,9 +89,12 @@ class LeaseStore(Protocol):
         by hand."""
         ...
 
-    async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
+    async def next_due(
+        self, queues: Sequence[str], kinds: Collection[str], limits: Mapping[str, KindLimit] = NO_LIMITS
+    ) -> float | None:
         """Seconds until the next job of these queues and kinds may start or wake by itself; 0 if one is due, None if there is
-        none."""
+        none. A task that is due already does not count: what it waits for is the end of a lease, a change of an account, or the
+        time until which an account is parked, which counts."""
         ...
 
     async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:

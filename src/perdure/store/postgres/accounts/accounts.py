@@ -21,12 +21,14 @@ class PostgresAccounts:
 
     def __init__(self, engine: Engine, tenant_id: str) -> None:
         self._database = engine.database
+        self._notifier = engine.notifier
         self._tenant_id = tenant_id
 
     async def add_account(self, account: Account) -> None:
         """See `protocol.AccountStore.add_account`."""
         if not await self._database.rows("add_account", tenant_id=self._tenant_id, **row_of_account(account)):
             raise account_exists(account)
+        self._notifier.notify(self._tenant_id, "work")
 
     async def list_accounts(self) -> list[AccountInfo]:
         """See `protocol.AccountStore.list_accounts`."""
@@ -51,6 +53,7 @@ class PostgresAccounts:
         )
         if row is None:
             raise account_not_found(text)
+        self._notifier.notify(self._tenant_id, "work")
         return await self.get_account(row["id"])
 
     async def take_account(
@@ -63,16 +66,18 @@ class PostgresAccounts:
         avoid: Collection[str] = (),
     ) -> AccountChoice:
         """See `protocol.AccountStore.take_account`."""
-        of = {"tenant_id": self._tenant_id, "tool": tool}
+        of = {"tenant_id": self._tenant_id, "job_id": lease.job_id}
 
         async def take(tx: Transaction) -> AccountChoice:
-            rows = await tx.rows("lock_accounts", **of)
-            counted = await tx.rows("count_slots", **of, job_id=lease.job_id)
+            await tx.rows("lock_accounts", tenant_id=self._tenant_id, tools=[tool])
+            rows = await tx.rows("accounts_of_tool", **of, tool=tool)
+            held = await tx.row("account_of_lease", **of)
             [clock] = await tx.rows("time_of_transaction")
             choice = choose_account(
                 [account_of(row, CODEC) for row in rows],
-                {row["id"]: row["used"] for row in counted},
+                {row["id"]: row["used"] for row in rows},
                 tool=tool,
+                held=None if held is None else held["account_id"],
                 wanted=wanted,
                 served=served,
                 avoid=avoid,
@@ -107,6 +112,7 @@ class PostgresAccounts:
         """See `protocol.AccountStore.remove_account`."""
         found = await self._found(text)
         await self._database.rows("remove_account", tenant_id=self._tenant_id, id=found["id"])
+        self._notifier.notify(self._tenant_id, "work")  # tasks that name it are to fail
 
     async def _found(self, text: str) -> Row:
         row = await self._database.row("find_account", tenant_id=self._tenant_id, text=text)

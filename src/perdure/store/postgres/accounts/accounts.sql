@@ -40,16 +40,14 @@ update perdure.accounts set failed_probes = 0 where tenant_id = :tenant_id and i
 -- name: remove_account
 delete from perdure.accounts where tenant_id = :tenant_id and id = :id returning id
 
--- name: lock_accounts
--- only: postgres the writer of the twin has the file for itself
--- Until the end of the transaction no other attempt takes a slot of this tool: so that what is counted next stays true.
-select *, 0 as used from perdure.accounts where tenant_id = :tenant_id and tool = :tool order by id for update
+-- name: accounts_of_tool
+-- With the leases that have a slot, without that of a job.
+select a.*, (select count(*) from perdure.job_claims k where k.tenant_id = a.tenant_id and k.account_id = a.id
+    and k.expires_at > perdure.db_now() and k.job_id <> :job_id)::int as used
+from perdure.accounts a where a.tenant_id = :tenant_id and a.tool = :tool order by a.id
 
--- name: count_slots
--- Without the lease that asks.
-select a.id, count(k.job_id)::int as used from perdure.accounts a left join perdure.job_claims k
-  on k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > perdure.db_now() and k.job_id <> :job_id
-where a.tenant_id = :tenant_id and a.tool = :tool group by a.id
+-- name: account_of_lease
+select k.account_id from perdure.job_claims k where k.job_id = :job_id and k.tenant_id = :tenant_id
 
 -- name: time_of_transaction
 -- only: postgres the twin is given the time

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
-from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, Situation, kinds_served
+from perdure.model.account_choice import TaskGroup, without_account
+from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, NoAccount, Situation, kinds_served
+from perdure.model.jobs import Job
 from perdure.store.errors import job_not_found
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.jobs.read import job_of_row
 from perdure.store.postgres.limits.limits import read_limit
 from perdure.store.rows import approval_of, event_of, worker_of
+from perdure.store.task_rows import account_of
 
 
 async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situation:
@@ -38,10 +42,22 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
         approvals=tuple(approval_of(row, CODEC) for row in approvals),
         events=tuple(event_of(row, CODEC) for row in events),
         limit=await read_limit(tx, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
+        account=await _without_account(tx, tenant_id, job, CODEC.time(now["now"])),
         ahead=await _ahead(
             tx, job_id, kinds_served(job, workers)
         ),  # last: it changes the planner's settings for the rest of the transaction
     )
+
+
+async def _without_account(tx: Transaction, tenant_id: str, job: Job, now: datetime) -> NoAccount | None:
+    place = await tx.row("place_in_queue", job_id=job.id)
+    if place is None or place["wanted_account"] is None or not place["due"] or job.held:
+        return None
+    accounts = [account_of(row, CODEC) for row in await tx.rows("list_accounts", tenant_id=tenant_id)]
+    holders: dict[str, list[UUID]] = {}
+    for row in await tx.rows("account_holders", tenant_id=tenant_id):
+        holders.setdefault(row["account_id"], []).append(row["job_id"])
+    return without_account(accounts, TaskGroup(job.kind, place["wanted_account"]), now, holders)
 
 
 async def _ahead(tx: Transaction, job_id: UUID, kinds: list[str]) -> int:

@@ -1,7 +1,7 @@
 -- What decides whether a job moves, read in one snapshot: these, get_job, list_workers and list_events.
 
 -- name: place_in_queue
-select lane, priority, run_at, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = :job_id
+select lane, priority, run_at, wanted_account, run_at <= perdure.db_now() as due from perdure.job_queue where job_id = :job_id
 
 -- name: jobs_ahead
 -- Due jobs of these kinds that a claim would take first, at most `limit` of each sort. higher: the priorities above its own. Ranges
@@ -15,6 +15,11 @@ select count(*) as n from (
     where q.lane = :lane and q.kind = any (:kinds::text[]) and q.priority = :priority
       and not q.held and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
 ) ahead
+
+-- name: account_holders
+-- The jobs that hold slots of accounts, the oldest first.
+select k.account_id, k.job_id from perdure.job_claims k where k.tenant_id = :tenant_id and k.account_id is not null
+  and k.expires_at > perdure.db_now() order by k.claimed_at, k.job_id
 
 -- name: lease_holder
 -- The lease of a job and the worker it names, also a stopped one.

@@ -28,7 +28,8 @@ from perdure.store.postgres.leases.claim import claim
 from perdure.store.postgres.leases.expire import expire
 from perdure.store.postgres.leases.finish import Ending
 from perdure.store.postgres.leases.record import Entry
-from perdure.store.protocol.leases import NO_ENDS, NO_LIMITS, KindLimit
+from perdure.store.postgres.leases.tasks import TaskClaim, claim_tasks
+from perdure.store.protocol.leases import NO_ENDS, NO_LIMITS, KindLimit, task_kinds
 from perdure.store.rows import wait_of
 
 
@@ -56,17 +57,25 @@ class PostgresLeases:
         if limit <= 0 or not kinds:
             return []
         self._connection.limit_for(ttl)
-        claimed = await claim(
-            self._connection,
-            self._tenant_id,
-            worker_id=worker_id,
-            queue=queue,
-            kinds=kinds,
-            limit=limit,
-            ttl=ttl,
-            version=version,
-            limits=limits,
-        )
+        tasks = task_kinds(kinds, limits)
+        claimed: list[ClaimedJob] = []
+        if tasks:
+            others = [kind for kind in kinds if kind not in tasks]
+            who = TaskClaim(self._tenant_id, queue, worker_id, tasks, kinds, others, ttl, version)
+            claimed = await claim_tasks(self._database, who, limit)
+            kinds = {kind: kinds[kind] for kind in others}
+        if kinds and len(claimed) < limit:
+            claimed += await claim(
+                self._connection,
+                self._tenant_id,
+                worker_id=worker_id,
+                queue=queue,
+                kinds=kinds,
+                limit=limit - len(claimed),
+                ttl=ttl,
+                version=version,
+                limits=limits,
+            )
         if claimed:
             self._engine.notifier.notify(self._tenant_id, "news")
             self._engine.vacuum.claimed(len(claimed))
@@ -85,11 +94,19 @@ class PostgresLeases:
         row = await self._database.row("recheck_held", tenant_id=self._tenant_id)
         return 0 if row is None else row["keys"]
 
-    async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
+    async def next_due(
+        self, queues: Sequence[str], kinds: Collection[str], limits: Mapping[str, KindLimit] = NO_LIMITS
+    ) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
         lanes = [lane_of(self._tenant_id, queue) for queue in queues]
-        [row] = await self._connection.rows("next_due", lanes=lanes, kinds=[*kinds])
-        return None if row["seconds"] is None else max(0.0, row["seconds"])
+        tasks = task_kinds(kinds, limits)
+        others = [kind for kind in kinds if kind not in tasks]
+        rows = await self._connection.rows("next_due", lanes=lanes, kinds=others) if others else []
+        if tasks:
+            tools = [kind.tool for kind in tasks.values()]
+            of = {"tenant_id": self._tenant_id, "lanes": lanes}
+            rows += await self._database.rows("next_task_due", **of, kinds=[*tasks], tools=tools)
+        return min((max(0.0, row["seconds"]) for row in rows if row["seconds"] is not None), default=None)
 
     async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:
         """See `protocol.LeaseStore.waiting_queues`."""

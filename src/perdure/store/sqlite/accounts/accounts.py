@@ -11,7 +11,7 @@ from perdure.model.jobs import Lease
 from perdure.model.task_records import AccountInfo
 from perdure.model.tooling import Account
 from perdure.store.errors import account_exists, account_not_found, lease_lost
-from perdure.store.sqlite.engine.batch import NOTHING
+from perdure.store.sqlite.engine.batch import NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, span
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
@@ -37,7 +37,7 @@ class SqliteAccounts:
             ):
                 raise account_exists(account)
 
-        await self._engine.write(add, NOTHING)
+        await self._engine.write(add, WORK)
 
     async def list_accounts(self) -> list[AccountInfo]:
         """See `protocol.AccountStore.list_accounts`."""
@@ -60,7 +60,7 @@ class SqliteAccounts:
             values = {"enabled": enabled, "max_concurrency": max_concurrency, "now": now}
             return conn.execute(SQL["change_account"], {**self._found(conn, text), **values}).fetchone()
 
-        return await self.get_account((await self._engine.write(change, NOTHING))["id"])
+        return await self.get_account((await self._engine.write(change, WORK))["id"])
 
     async def take_account(
         self,
@@ -77,10 +77,16 @@ class SqliteAccounts:
         def take(conn: sqlite3.Connection, now: int) -> AccountChoice:
             if held_claim(conn, now, self._tenant_id, lease) is None:
                 raise lease_lost(lease)
-            accounts = [account_of(row, CODEC) for row in conn.execute(SQL["list_tool_accounts"], of)]
-            used = {row["id"]: row["used"] for row in conn.execute(SQL["count_slots"], {**of, "now": now})}
+            accounts = [account_of(row, CODEC) for row in conn.execute(SQL["accounts_of_tool"], {**of, "now": now})]
             choice = choose_account(
-                accounts, used, tool=tool, wanted=wanted, served=served, avoid=avoid, now=CODEC.time(now)
+                accounts,
+                {info.account.id: info.used for info in accounts},
+                tool=tool,
+                wanted=wanted,
+                served=served,
+                avoid=avoid,
+                now=CODEC.time(now),
+                held=conn.execute(SQL["account_of_lease"], of).fetchone()["account_id"],
             )
             account_id = choice.account and choice.account.account.id
             conn.execute(SQL["give_account"], {"job_id": of["job_id"], "account_id": account_id})
@@ -113,7 +119,7 @@ class SqliteAccounts:
     async def remove_account(self, text: str) -> None:
         """See `protocol.AccountStore.remove_account`."""
         await self._engine.write(
-            lambda conn, _: conn.execute(SQL["remove_account"], self._found(conn, text)).fetchone(), NOTHING
+            lambda conn, _: conn.execute(SQL["remove_account"], self._found(conn, text)).fetchone(), WORK
         )
 
     def _found(self, conn: sqlite3.Connection, text: str) -> dict[str, Any]:

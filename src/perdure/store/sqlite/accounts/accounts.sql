@@ -36,15 +36,14 @@ update accounts set failed_probes = 0 where tenant_id = :tenant_id and id = :id 
 -- name: remove_account
 delete from accounts where tenant_id = :tenant_id and id = :id returning id
 
--- name: count_slots
--- Without the lease that asks.
-select a.id, count(k.job_id) as used from accounts a left join job_claims k
-  on k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > :now and k.job_id <> :job_id
-where a.tenant_id = :tenant_id and a.tool = :tool group by a.id
+-- name: accounts_of_tool
+-- With the leases that have a slot, without that of a job.
+select a.*, (select count(*) from job_claims k where k.tenant_id = a.tenant_id and k.account_id = a.id and k.expires_at > :now
+    and k.job_id <> :job_id) as used
+from accounts a where a.tenant_id = :tenant_id and a.tool = :tool order by a.id
 
--- name: list_tool_accounts
--- only: sqlite the transaction of the writer keeps others out; the twin locks
-select *, 0 as used from accounts where tenant_id = :tenant_id and tool = :tool order by id
+-- name: account_of_lease
+select k.account_id from job_claims k where k.job_id = :job_id and k.tenant_id = :tenant_id
 
 -- name: give_account
 update job_claims set account_id = :account_id where job_id = :job_id

@@ -6,13 +6,16 @@ import json
 import sqlite3
 from uuid import UUID
 
-from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, Situation, kinds_served
+from perdure.model.account_choice import TaskGroup, without_account
+from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, NoAccount, Situation, kinds_served
+from perdure.model.jobs import Job
 from perdure.store.errors import job_not_found
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.jobs.read import event_values
 from perdure.store.sqlite.limits.limits import read_limit
+from perdure.store.task_rows import account_of
 
 
 def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Situation:
@@ -36,8 +39,21 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
         approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], id)),
         events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
         limit=read_limit(conn, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
+        account=_without_account(conn, tenant_id, job),
         ahead=_ahead(conn, str(job_id), kinds_served(job, workers)),
     )
+
+
+def _without_account(conn: sqlite3.Connection, tenant_id: str, job: Job) -> NoAccount | None:
+    place = conn.execute(SQL["place_in_queue"], {"job_id": str(job.id)}).fetchone()
+    if place is None or place["wanted_account"] is None or not place["due"] or job.held:
+        return None
+    accounts = [account_of(row, CODEC) for row in conn.execute(SQL["list_accounts"], {"tenant_id": tenant_id})]
+    holders: dict[str, list[UUID]] = {}
+    for row in conn.execute(SQL["account_holders"], {"tenant_id": tenant_id}):
+        holders.setdefault(row["account_id"], []).append(UUID(row["job_id"]))
+    now = CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"])
+    return without_account(accounts, TaskGroup(job.kind, place["wanted_account"]), now, holders)
 
 
 def _ahead(conn: sqlite3.Connection, id: str, kinds: list[str]) -> int:

@@ -2,7 +2,7 @@
 -- Where the dialect differs: time is a parameter or the clock view; a part of a union that has a limit is a query of its own.
 
 -- name: place_in_queue
-select lane, priority, run_at, run_at <= (select now from clock) as due from job_queue where job_id = :job_id
+select lane, priority, run_at, wanted_account, run_at <= (select now from clock) as due from job_queue where job_id = :job_id
 
 -- name: jobs_ahead
 -- Due jobs that a claim would take first; JSON arrays of their kinds and of the higher priorities. At most :most of each sort are counted. Ranges
@@ -14,6 +14,11 @@ select count(*) as n from (
   select * from (select 1 from job_queue q where q.lane = :lane and q.kind in (select value from json_each(:kinds))
     and q.priority = :priority and q.held = 0
     and (q.run_at, q.job_id) < (:run_at, :job_id) limit :most))
+
+-- name: account_holders
+-- The jobs that hold slots of accounts, the oldest first.
+select k.account_id, k.job_id from job_claims k where k.tenant_id = :tenant_id and k.account_id is not null
+  and k.expires_at > (select now from clock) order by k.claimed_at, k.job_id
 
 -- name: lease_holder
 -- The lease of a job and the worker it names, also a stopped one.

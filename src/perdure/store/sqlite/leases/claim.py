@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import structlog
 
+from perdure.model.account_choice import TaskGroup, TaskKind
 from perdure.model.errors import IllegalTransition, InvalidInput
 from perdure.model.jobs import ClaimedJob, lane_of
-from perdure.store.protocol.leases import NO_LIMITS, KindLimit
+from perdure.store.protocol.leases import NO_LIMITS, KindLimit, task_kinds
 from perdure.store.rows import claim_note, claimed_job_of
 from perdure.store.sqlite.engine.batch import NEWS
 from perdure.store.sqlite.engine.codec import CODEC, span
@@ -20,12 +22,15 @@ from perdure.store.sqlite.engine.connection import savepoint
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.leases.limited import Fitting, Limits, release_key, take_or_hold
+from perdure.store.sqlite.leases.tasks import choose_tasks, startable
 
 ROUNDS = 10
 """How often a claim looks on, after it has found jobs whose concurrency keys are full."""
 _SET_ASIDE = 300_000_000  # microseconds
 _ID, _KIND, _PAYLOAD, _RETRY_COUNT, _MAX_RETRIES = 0, 2, 5, 8, 9
 """Places in a row of `claim`, which is one of `claimed_job_of`."""
+
+NO_TASKS: Mapping[str, TaskKind] = MappingProxyType({})
 
 log = structlog.get_logger("perdure.store")
 
@@ -40,6 +45,15 @@ class Claiming(NamedTuple):
     note: str
     ttl: int
     limits: Limits
+    tasks: Mapping[str, TaskKind] = NO_TASKS
+    """Those of the kinds that need an account."""
+    groups: Sequence[TaskGroup] = ()
+    """Of the tasks, those of which one may be able to start."""
+
+    @property
+    def others(self) -> Mapping[str, int]:
+        """The kinds that are no tasks."""
+        return {kind: most for kind, most in self.kinds.items() if kind not in self.tasks} if self.tasks else self.kinds
 
 
 class Claimed(NamedTuple):
@@ -50,6 +64,8 @@ class Claimed(NamedTuple):
     """The large ones, by job id."""
     at: int
     number: int
+    accounts: Mapping[str, str | None] = {}
+    """Of tasks, whose slot they have."""
 
 
 class DamagedJob(sqlite3.IntegrityError):
@@ -76,6 +92,11 @@ async def claim(
     """See `protocol.LeaseStore.claim`."""
     lane, note = lane_of(tenant_id, queue), claim_note(worker_id, version)
     who = Claiming(tenant_id, lane, kinds, worker_id, note, span(ttl), _limits_of(limits))
+    if tasks := task_kinds(kinds, limits):
+        groups = [group for group, _ in await startable(engine, tenant_id, lane, tasks)]
+        who = who._replace(tasks=tasks, groups=groups)
+        if not groups and not who.others:
+            return []
     try:
         claimed = await engine.write(lambda conn, now: [*_claim(conn, now, who, engine.share(limit))], NEWS)
     except (IllegalTransition, InvalidInput):
@@ -89,7 +110,8 @@ async def claim(
             if row[_MAX_RETRIES] is None:
                 row[_MAX_RETRIES] = max(kinds[row[_KIND]], row[_RETRY_COUNT])
             try:
-                jobs.append(claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at))
+                job = claimed_job_of(row, CODEC, worker_id=worker_id, expires_at=expires_at)
+                jobs.append(job._replace(account=some.accounts.get(row[_ID])) if some.accounts else job)
             except ValueError as error:  # its id: it stays leased, and no worker can run it
                 log.error("a job that cannot be read is put aside", job_id=row[_ID], error=str(error))  # noqa: TRY400  its text says it all
     return jobs
@@ -106,7 +128,10 @@ def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int, *, alo
 
     Raises DamagedJob.
     """
-    claimed: list[Claimed] = []
+    claimed = _claim_tasks(conn, now, who, limit) if who.groups else []
+    limit -= sum(one.number for one in claimed)
+    if limit <= 0 or not who.others:
+        return claimed
     for _ in range(ROUNDS):
         some, limited = _claim_found(conn, now, who, limit)
         claimed += some
@@ -121,6 +146,36 @@ def _claim(conn: sqlite3.Connection, now: int, who: Claiming, limit: int, *, alo
     return claimed
 
 
+def _claim_tasks(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> list[Claimed]:
+    """Lease tasks that get an account and, where they have a concurrency key, a slot of it as well. Raises DamagedJob."""
+    plain, keyed, given = choose_tasks(
+        conn,
+        now,
+        tenant_id=who.tenant_id,
+        lane=who.lane,
+        tasks=who.tasks,
+        groups=who.groups,
+        others=[*who.others],
+        limit=limit,
+    )
+    claimed = _start_found(conn, now, who, plain, Fitting(plain, None, None)) if plain else []
+    for id in keyed:
+        claimed += _claim_limited(conn, now, who, json.dumps([id]), 1, alone=True)
+    taken = [some._replace(accounts=given) for some in claimed]
+    started = {row[_ID]: given[row[_ID]] for some in taken for row in json.loads(some.jobs)}
+    conn.execute(SQL["give_accounts"], {"accounts": json.dumps(started)})
+    return taken
+
+
+def _start_found(
+    conn: sqlite3.Connection, now: int, who: Claiming, found: Sequence[str], some: Fitting
+) -> list[Claimed]:
+    values = {"ids": json.dumps(found), "now": now, "slot": some.slot}
+    ids, jobs, large = conn.execute(SQL["limited_rows"], values).fetchone()
+    conn.execute(SQL["claim_take"], {"ids": values["ids"]})
+    return [] if ids == "[]" else [_start(conn, now, who, ids, jobs, large, json.dumps(who.kinds), some)]
+
+
 def _claim_limited(
     conn: sqlite3.Connection, now: int, who: Claiming, found: str, room: int, *, alone: bool
 ) -> list[Claimed]:
@@ -130,15 +185,10 @@ def _claim_limited(
     )
     claimed = []
     for some in fitting:
-        found = json.dumps(some.ids)
-        values = {"ids": found, "now": now, "slot": some.slot}
-        ids, jobs, large = conn.execute(SQL["limited_rows"], values).fetchone()
-        conn.execute(SQL["claim_take"], {"ids": found})
-        if ids != "[]":
-            claimed.append(_start(conn, now, who, ids, jobs, large, json.dumps(who.kinds), some))
+        claimed += _start_found(conn, now, who, some.ids, some)
     if sum(one.number for one in claimed) == room:
         # it could take fewer than the key has slots: other workers may take the next ones
-        for key in {some.slot for some in fitting}:
+        for key in {some.slot for some in fitting if some.slot is not None}:
             release_key(conn, now, who.tenant_id, key)
     return claimed
 
@@ -146,7 +196,7 @@ def _claim_limited(
 def _claim_found(conn: sqlite3.Connection, now: int, who: Claiming, limit: int) -> tuple[list[Claimed], str]:
     """Lease those without a concurrency key, and return the ids of the others that were found on the way. Raises DamagedJob."""
     number, kind, kinds = conn.execute(
-        SQL["claim_kinds"], {"lane": who.lane, "kinds": json.dumps([*who.kinds])}
+        SQL["claim_kinds"], {"lane": who.lane, "kinds": json.dumps([*who.others])}
     ).fetchone()
     values: dict[str, Any] = {
         "tenant_id": who.tenant_id,
@@ -190,7 +240,7 @@ def _start(
         lease = {"worker_id": who.worker_id, "ttl": who.ttl, "expires_at": now + who.ttl}
         slot = {"slot": None, "top": None} if some is None else {"slot": some.slot, "top": some.top}
         conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease, **slot})
-        if some is not None:
+        if some is not None and some.slot is not None:
             conn.execute(SQL["keep_key"], {"ids": ids, "slot": some.slot})
     except sqlite3.IntegrityError as error:
         raise DamagedJob(ids, str(error)) from error

@@ -85,7 +85,7 @@ from json_each(:ids) e cross join jobs j on j.id = e.value where true
 on conflict (job_id) do update set attempt = excluded.attempt, version = excluded.version, worker_id = excluded.worker_id,
   ttl = excluded.ttl, claimed_at = excluded.claimed_at, expires_at = excluded.expires_at, started = 0,
   cancel_requested_at = null, cancel_note = null, ends_at = null,
-  concurrency_key = excluded.concurrency_key, max_concurrent = excluded.max_concurrent
+  concurrency_key = excluded.concurrency_key, max_concurrent = excluded.max_concurrent, account_id = null
 
 -- name: push_back
 -- A job that cannot be claimed is due later, so that its lane goes on.

@@ -15,7 +15,7 @@ from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
 from perdure.model.states import Status
 from perdure.store.errors import check_end
 from perdure.store.group_commit.limits import MOST_ITEMS, end_chunks, text_of_outcome, text_of_record
-from perdure.store.protocol.leases import NO_ENDS, NO_LIMITS, KindLimit
+from perdure.store.protocol.leases import NO_ENDS, NO_LIMITS, KindLimit, task_kinds
 from perdure.store.rows import wait_of
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, span
@@ -72,12 +72,19 @@ class SqliteLeases:
         """See `protocol.LeaseStore.recheck_held`."""
         return await self._engine.write(lambda conn, _: recheck_held(conn, self._tenant_id), NOTHING)
 
-    async def next_due(self, queues: Sequence[str], kinds: Collection[str]) -> float | None:
+    async def next_due(
+        self, queues: Sequence[str], kinds: Collection[str], limits: Mapping[str, KindLimit] = NO_LIMITS
+    ) -> float | None:
         """See `protocol.LeaseStore.next_due`."""
         lanes = json.dumps([lane_of(self._tenant_id, queue) for queue in queues])
-        [row] = await self._engine.rows("next_due", lanes=lanes, kinds=json.dumps([*kinds]))
-        left = row["left"]
-        return None if left is None else max(0.0, left / 1_000_000)
+        tasks = task_kinds(kinds, limits)
+        others = json.dumps([kind for kind in kinds if kind not in tasks])
+        rows = await self._engine.rows("next_due", lanes=lanes, kinds=others)
+        if tasks:
+            tools = json.dumps([kind.tool for kind in tasks.values()])
+            of = {"tenant_id": self._tenant_id, "lanes": lanes}
+            rows += await self._engine.rows("next_task_due", **of, kinds=json.dumps([*tasks]), tools=tools)
+        return min((max(0.0, row["left"] / 1_000_000) for row in rows if row["left"] is not None), default=None)
 
     async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:
         """See `protocol.LeaseStore.waiting_queues`."""

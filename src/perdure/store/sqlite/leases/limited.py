@@ -18,10 +18,10 @@ _HELD_AT_ONCE = 1000
 
 
 class Fitting(NamedTuple):
-    """Jobs that take slots of one key. top: its maximum for these jobs."""
+    """Jobs that take slots of one key, None for those that have none. top: its maximum for these jobs."""
 
     ids: list[str]
-    slot: str
+    slot: str | None
     top: int | None
 
 

@@ -6,6 +6,7 @@
 --   limits         what an operator has set by hand; it wins over code
 --   freed_slots    keys of which a slot became free, or may have: release_held looks at them
 --   concurrency_limits   a view: besides accounts now each key in use or set, its maximum, and its live leases
+--   wanted_account of job_queue   of tasks only: what the claim of a free account looks for
 --
 -- Jobs without a key are claimed as before. Those with one are only found by the claim; claim_limited then takes or holds them.
 -- docs/design/0029-concurrency-limits.md says why no wake-up is lost.
@@ -554,12 +555,44 @@ create function perdure.enqueue(
     concurrency_key, max_concurrent)
 $$;
 
+-- Tasks wait for a slot of an account -----------------------------------------------------------------------------------------
+
+alter table perdure.job_queue add column wanted_account text;
+create index job_queue_accounts on perdure.job_queue (lane, kind, wanted_account, priority desc, run_at, job_id)
+  where wanted_account is not null and not held;
+create index tool_runs_session on perdure.tool_runs (tenant_id, session_id, finished_at) where session_id is not null;
+
+-- The account that a task names, else that of the session it goes on with, else ''. A payload that cannot be read is left to the handler.
+create function perdure.wanted_account(job uuid) returns text language plpgsql volatile
+  set search_path = pg_catalog, pg_temp as $$
+declare
+  task record;
+begin
+  select j.tenant_id, j.payload ->> 'account' as account, j.payload ->> 'session' as session into task
+    from perdure.jobs j where j.id = job;
+  return left(coalesce(nullif(task.account, 'auto'), (select r.account_id from perdure.tool_runs r
+    where r.tenant_id = task.tenant_id and r.session_id = task.session and r.account_id is not null
+    order by r.finished_at desc limit 1), ''), 200);
+exception when data_exception then
+  return '';
+end $$;
+
+create function perdure.job_queue_task() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  new.wanted_account := perdure.wanted_account(new.job_id);
+  return new;
+end $$;
+create trigger job_queue_task before insert on perdure.job_queue for each row when (new.kind like 'cli.%')
+  execute function perdure.job_queue_task();
+update perdure.job_queue set wanted_account = perdure.wanted_account(job_id) where kind like 'cli.%';
+
 comment on column perdure.jobs.concurrency_key is 'Jobs with this key run at most so many at a time.';
 comment on column perdure.jobs.max_concurrent is 'How many, where its caller said so; else what the handler of its kind says.';
 comment on column perdure.job_queue.tenant_id is 'As in jobs; of jobs with a concurrency key only.';
 comment on column perdure.job_queue.concurrency_key is 'As in jobs, or that of its handler.';
 comment on column perdure.job_queue.max_concurrent is 'How many of its key may run, as it was last looked at.';
 comment on column perdure.job_queue.held is 'It waits for a slot of its concurrency key.';
+comment on column perdure.job_queue.wanted_account is 'Of a task: the account it is to run under, its id or group name; empty for any.';
 comment on column perdure.job_claims.concurrency_key is 'The key whose slot this lease holds.';
 comment on column perdure.job_claims.max_concurrent is 'How many of its key were allowed when it was claimed.';
 comment on table perdure.limits is 'How many jobs of a concurrency key may run: what was set by hand wins over code.';

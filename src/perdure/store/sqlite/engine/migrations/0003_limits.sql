@@ -165,3 +165,25 @@ begin
   update jobs set updated_at = (select now from clock) where id = new.id and new.pruned_at is old.pruned_at
     and new.updated_at = old.updated_at and updated_at <> (select now from clock);
 end;
+
+-- Tasks wait for a slot of an account -----------------------------------------------------------------------------------------
+
+alter table job_queue add column wanted_account text;
+create index job_queue_accounts on job_queue (lane, kind, wanted_account, priority desc, run_at, job_id)
+  where wanted_account is not null and held = 0;
+create index tool_runs_session on tool_runs (tenant_id, session_id, finished_at) where session_id is not null;
+
+-- The account that a task names, else that of the session it goes on with, else ''. A payload that cannot be read is left to the handler.
+create view wanted_accounts as
+  select j.id as job_id, substr(coalesce(nullif(j.payload ->> '$.account', 'auto'), (select r.account_id from tool_runs r
+    where r.tenant_id = j.tenant_id and r.session_id = j.payload ->> '$.session' and r.account_id is not null
+    order by r.finished_at desc limit 1), ''), 1, 200) as account
+  from jobs j where json_valid(j.payload);
+
+create trigger job_queue_task after insert on job_queue when new.kind glob 'cli.*'
+begin
+  update job_queue set wanted_account = coalesce((select account from wanted_accounts where job_id = new.job_id), '')
+    where job_id = new.job_id;
+end;
+update job_queue set wanted_account = coalesce((select account from wanted_accounts w where w.job_id = job_queue.job_id), '')
+  where kind glob 'cli.*';
