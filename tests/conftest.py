@@ -25,6 +25,12 @@ async def migrate(url: str) -> None:
         await store.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _user_data(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Large files of tests are not put into the home of the user."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """The PostgreSQL server of this session; it starts when the first test asks for it."""

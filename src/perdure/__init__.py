@@ -30,8 +30,11 @@ if TYPE_CHECKING:
         ApprovalChanged,
         ApprovalExpired,
         ApprovalNotFound,
+        BlobDirUnusable,
         ConfigError,
         Conflict,
+        ContentDamaged,
+        ContentMissing,
         DangerRefused,
         Denied,
         DuplicateHandler,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
         Fail,
         FileNotFound,
         FileReplaced,
+        FilesTooLarge,
         ForeignDatabase,
         HandlerError,
         IdempotencyConflict,
@@ -137,10 +141,13 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalStatus",
     "Backoff",
+    "BlobDirUnusable",
     "BlockingContext",
     "Client",
     "ConfigError",
     "Conflict",
+    "ContentDamaged",
+    "ContentMissing",
     "DangerRefused",
     "Decision",
     "Denied",
@@ -152,6 +159,7 @@ __all__ = [
     "Fail",
     "FileNotFound",
     "FileReplaced",
+    "FilesTooLarge",
     "Finding",
     "ForeignDatabase",
     "Handle",
@@ -242,8 +250,9 @@ _HOMES = {
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
         "AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired "
-        "ApprovalNotFound ConfigError Conflict DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing "
-        "Fail FileNotFound FileReplaced ForeignDatabase HandlerError IdempotencyConflict IllegalTransition "
+        "ApprovalNotFound BlobDirUnusable ConfigError Conflict ContentDamaged ContentMissing DangerRefused Denied "
+        "DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge ForeignDatabase "
+        "HandlerError IdempotencyConflict IllegalTransition "
         "InvalidAccount InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled "
         "JobError JobFailed JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged "
         "NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase "

@@ -247,7 +247,6 @@ class App(Shortcuts):
             self._cli_settings,
             self._adapters,
             None if settings["accounts"] == ("auto",) else settings["accounts"],
-            settings["cli_inline_threshold"],
         )
         self.registry.add_chore(sweeping(options.work_dir, options.cli))
         here = [name for name, adapter in self._adapters.items() if is_there(adapter, options.cli)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
@@ -19,6 +20,7 @@ from perdure.runtime.observer import Observer
 from perdure.runtime.run import Invoke
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, SchemaStatus, Store
+from perdure.store.protocol.blobs import ContentSettings
 
 
 class AppBackend(Backend):
@@ -140,7 +142,11 @@ class DatabaseBackend(AppBackend):
             await self._close_abandoned(settings["database_url"])
             self._observability.begin(settings)
             store = await open_store(
-                settings["database_url"], tenant=name, creates=creates, allow_other_tables=allow_other_tables
+                settings["database_url"],
+                tenant=name,
+                creates=creates,
+                allow_other_tables=allow_other_tables,
+                contents=_contents(settings),
             )
             stores.stores[name] = self._observability.store(store, settings)
         return stores.stores[name]
@@ -167,6 +173,13 @@ class DatabaseBackend(AppBackend):
                         await store.close()
                 except (RuntimeError, OSError, TimeoutError, PerdureError):
                     continue  # without its loop it may be unable to close its connections; the sockets close with the objects
+
+
+def _contents(settings: Settings) -> ContentSettings:
+    directory = settings["cli_blob_dir"]
+    return ContentSettings(
+        None if directory is None else Path(directory), settings["cli_inline_threshold"], settings["cli_files_limit"]
+    )
 
 
 class _LoopStores:

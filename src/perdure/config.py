@@ -122,6 +122,14 @@ def _folders(value: Any) -> tuple[str, ...]:
     return names
 
 
+def _folder(value: Any) -> str | None:
+    if value is None or not str(value).strip():
+        return None
+    if not Path(_text(value)).is_absolute():
+        raise ValueError("must be an absolute path")
+    return str(value)
+
+
 def _max_attempts(value: Any) -> int:
     number = _whole(value)
     if number > 101:
@@ -225,7 +233,14 @@ SETTINGS = (
         seconds,
         "a failed task waits up to this, doubled with each attempt, at most 5 minutes",
     ),
-    Setting("cli_inline_threshold", 1024**2, _size, "bytes of the largest output file that is kept"),
+    Setting("cli_inline_threshold", 1024**2, _size, "bytes of the largest file that is kept in the database itself"),
+    Setting(
+        "cli_blob_dir",
+        None,
+        _folder,
+        "where larger files are kept, shared by all machines; next to a SQLite file, or ~/.local/share/perdure/blobs",
+    ),
+    Setting("cli_files_limit", 1024**3, _size, "bytes of all input files of a task, and of all output files of a run"),
     Setting(
         "cli_sandbox",
         "L1",

@@ -1,6 +1,5 @@
 """Files of jobs and runs of coding CLIs, over every kind of store."""
 
-import hashlib
 from dataclasses import replace
 from decimal import Decimal
 
@@ -18,7 +17,7 @@ from tests.conformance.support import event, new_job, started
 
 
 def file(path: str, content: bytes) -> NewFile:
-    return NewFile(path, content, hashlib.sha256(content).hexdigest())
+    return NewFile.of(path, content)
 
 
 async def ran(store: Store, lease: Lease, **changes: object) -> ToolRun:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -243,7 +244,7 @@ async def too_long(app: App, client: Client) -> Any:
 
 async def without_file(app: App, client: Client) -> Any:
     task = await tasks.enqueue_task(client, TaskSpec("codex", "hello"))
-    return await tasks.read_task_file(client, str(task.id), "a.txt")
+    return await tasks.copy_task_file(client, str(task.id), "a.txt", on_piece=io.BytesIO().write)
 
 
 async def requeued_too_early(app: App, client: Client) -> Any:
@@ -293,7 +294,7 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ),
     ("tasks.get", errors.JobNotFound, lambda a, c: tasks.get_task(c, NO_ID)),
     ("tasks.files", errors.JobNotFound, lambda a, c: tasks.list_task_files(c, NO_ID)),
-    ("tasks.read_file", errors.FileNotFound, without_file),
+    ("tasks.copy_file", errors.FileNotFound, without_file),
     ("tasks.output", errors.JobNotFound, lambda a, c: tasks.read_task_output(c, NO_ID)),
     ("tasks.requeue", errors.IllegalTransition, requeued_too_early),
     ("accounts.add", errors.AccountExists, added_twice),

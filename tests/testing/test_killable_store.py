@@ -29,7 +29,7 @@ CUT_OFF = {
     "approvals": {"replace_token", "request_approval"},
     "workers": {"beat_worker", "register_worker"},
     "accounts": {"take_account", "park_account", "note_probe"},
-    "files": {"add_outputs"},
+    "files": {"add_outputs", "keep"},
     "tool_runs": {"append_output"},
 }
 """Writes of a worker: a killed one makes none."""

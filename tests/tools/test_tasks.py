@@ -2,6 +2,7 @@
 CLIs are run and read is in the other files here."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -60,6 +61,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 @pytest.fixture
 async def app(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Runs) -> AsyncIterator[App]:
     monkeypatch.setenv("PERDURE_CLI_WORK_DIR", str(tmp_path / "work"))
+    monkeypatch.setenv("PERDURE_CLI_FILES_LIMIT", "16MiB")
+    monkeypatch.setenv("PERDURE_CLI_BLOB_DIR", str(tmp_path / "blobs"))
     monkeypatch.setenv("PERDURE_CLI_BACKOFF_BASE", "0")
     (tmp_path / "codex").write_text("#!/bin/sh\n")
     (tmp_path / "codex").chmod(0o755)
@@ -124,10 +127,12 @@ async def test_a_missing_file_is_a_class_of_its_own(app: App, runs: Runs) -> Non
 
 
 async def test_a_file_that_is_too_large_is_named(app: App, runs: Runs) -> None:
-    runs.files = {"results.txt": b"x" * (1024 * 1024 + 1)}
+    runs.files = {"results.txt": b"x" * (16 * 1024 * 1024 + 1)}
     handle = await app.tasks.enqueue(TASK, max_attempts=1)
     await app.work(once=True)
-    with pytest.raises(JobFailed, match=r"results.txt: it has 1,048,577 bytes"):
+    with pytest.raises(
+        JobFailed, match=r"results.txt: it has 16,777,217 bytes; the limit for all files of a run is 16,777,216"
+    ):
         await handle.result(timeout=5)
     [run] = await app.tasks.runs(handle.id)
     assert (run.run.outcome, run.run.detail, run.files) == (RunClass.MISSING_OUTPUT, "refused", ())
@@ -300,3 +305,31 @@ async def test_slots_in_use_are_shown(app: App, runs: Runs) -> None:
     runs.pause.set()
     await worker
     assert (await app.accounts.get("a")).used == 0
+
+
+async def test_large_files_go_in_and_out(app: App, runs: Runs, tmp_path: Path) -> None:
+    large = bytes(range(256)) * 4096 * 3
+    (tmp_path / "input").write_bytes(large)
+    runs.files = {"results.txt": large[::-1]}
+    handle = await app.tasks.enqueue(TASK, files={"a.bin": tmp_path / "input", "b.bin": large})
+    await app.work(once=True)
+    result = await handle.result(timeout=5)
+    assert runs.inputs == {"a.bin": large, "b.bin": large}
+    assert result.files == {"results.txt": len(large)}
+    with (tmp_path / "copy").open("wb") as copy:
+        assert await app.tasks.copy_file(handle.id, "results.txt", copy) == len(large)
+    assert (tmp_path / "copy").read_bytes() == large[::-1]
+    with pytest.raises(FileNotFoundError):
+        await app.tasks.enqueue(TASK, files={"a.bin": tmp_path / "nosuch"})
+    assert await app.jobs.count() == {"COMPLETED": 1}
+
+
+async def test_an_input_that_this_machine_does_not_have_is_retried(app: App, tmp_path: Path) -> None:
+    handle = await app.tasks.enqueue(TASK, files={"a.bin": b"x" * 2_000_000})
+    [file] = await app.tasks.files(handle.id)
+    [blob] = (tmp_path / "blobs").rglob(file.hash)
+    blob.unlink()
+    await app.work(once=True)
+    job = await handle.get()
+    assert (job.status, job.error_kind) == (Status.DEADLETTER, "content-missing"), "after all attempts"
+    assert socket.gethostname() in (job.error_message or "")

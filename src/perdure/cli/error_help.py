@@ -9,6 +9,7 @@ ADVICE: dict[str, str] = {
     "extra-missing": "Install it: `pip install 'perdure[metrics]'` or `'perdure[otel]'`, or change the setting that needs it.",
     "port-taken": "Choose another `metrics_port` (`--metrics-port`); 0 takes any that is free, and the log says which. With "
     "`--processes N` the ports above it have to be free as well, one for each process.",
+    "blob-dir-unusable": "Make the directory writable, free some space, or name another one: `cli_blob_dir`.",
     "store-error": "Read the message; it carries the database's own words. Trying again does not help. If a SQLite file is "
     "damaged: stop every process that uses it, keep it, and put a backup in its place; then run `perdure fsck` before any "
     "worker starts.",
@@ -39,6 +40,7 @@ ADVICE: dict[str, str] = {
     "invalid-model": "Write the model's name as its vendor does.",
     "unsafe-path": "Give a path relative to the workspace, with `/` between its parts.",
     "invalid-output-spec": "Give paths and patterns relative to the workspace: results.txt, *.patch, out/**/*.json.",
+    "files-too-large": "Give fewer or smaller files, or raise `cli_files_limit`.",
     "invalid-account": "The message names the field and what it must look like.",
     "secret-by-value": "Put the secret into a file or into a variable of the worker, and give `file:/path` or `env:NAME`.",
     "not-found": "Check the id and the database.",
@@ -47,6 +49,9 @@ ADVICE: dict[str, str] = {
     "account-not-found": "`perdure accounts ls` shows the ids and group names.",
     "account-exists": "Give another id or group name, or `perdure accounts rm` the other one first.",
     "file-not-found": "`perdure tasks artifacts ls ID` shows the files.",
+    "content-missing": "The message names the machine and the path. Where several machines work on one database, set "
+    "`cli_blob_dir` on all of them to one shared directory; if files were deleted, put them back from a backup.",
+    "content-damaged": "Put the file that the message names back from a backup.",
     "worker-not-found": "`perdure worker status` shows the ids.",
     "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork continues where the job ended.",
     "ambiguous-id": "Type more digits, or the full id; of several approvals of a job name one by its own id.",

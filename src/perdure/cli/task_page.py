@@ -55,6 +55,9 @@ def task_page(record: TaskRecord, times: Times, width: int | None) -> Text:
         text.append(
             f"\n{'input' if file.is_input else 'output'} {clean_text(file.path)} ({file.size:,} bytes)\n", "bold"
         )
+        if content is None:
+            text.append(f"too large for this page: perdure tasks artifacts get {record.job.short_id} ...\n")
+            continue
         shown = content.decode(errors="replace")
         text.append(clean_text(shown[:SHOWN_CHARACTERS]) + ("\n..." if len(shown) > SHOWN_CHARACTERS else "") + "\n")
     return text
@@ -108,8 +111,10 @@ def file_as_json(file: JobFile) -> dict[str, Any]:
     }
 
 
-def _content(content: bytes) -> dict[str, str]:
-    """As text where it is text, else as base64."""
+def _content(content: bytes | None) -> dict[str, str]:
+    """As text where it is text, else as base64; nothing of a large file."""
+    if content is None:
+        return {}
     try:
         return {"text": content.decode()}
     except UnicodeDecodeError:

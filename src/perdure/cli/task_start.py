@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,7 +119,7 @@ async def enqueue(
         task = await enqueue_task(
             client,
             spec,
-            files=files,
+            on_files=lambda: files,
             priority=priority,
             max_attempts=max_attempts,
             delay=delay,
@@ -138,15 +139,14 @@ async def enqueue(
             cli.out.note(f"watch it: {cli.next(f'tasks watch {bare(task.id)}')}")
 
 
-def _input_file(text: str) -> tuple[str, bytes]:
-    """`PATH=FILE` or `FILE`: the path in the workspace, and the content. Raises Usage."""
+def _input_file(text: str) -> tuple[str, Path]:
+    """`PATH=FILE` or `FILE`: the path in the workspace, and the file. Raises Usage where it cannot be read."""
     path, equals, file = text.partition("=")
     source = Path(file if equals else path)
-    try:
-        content = source.read_bytes()
-    except OSError as error:
-        raise Usage(f"--file: cannot read '{source}': {error.strerror}") from None
-    return (path if equals else source.name if source.is_absolute() else str(source)), content
+    if source.is_dir() or not os.access(source, os.R_OK):
+        why = "it is a directory" if source.is_dir() else "no permission" if source.exists() else "no such file"
+        raise Usage(f"--file: cannot read '{source}': {why}")
+    return (path if equals else source.name if source.is_absolute() else str(source)), source
 
 
 def absolute(path: str) -> str:

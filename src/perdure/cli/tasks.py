@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import secrets
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -162,14 +165,19 @@ async def artifacts_ls(cli: Cli, id: Id) -> None:
 @command(artifacts, "cat", example="perdure tasks artifacts cat 43149ff1 fix.patch | git apply")
 async def artifacts_cat(cli: Cli, id: Id, path: Path_, attempt: Attempt = None, is_input: IsInput = False) -> None:
     """Write a file to stdout, byte for byte. On a terminal, characters that control it are escaped."""
+    sys.stdout.flush()
     async with cli.client() as client:
-        content = await operations.read_task_file(client, id, path, attempt=attempt, is_input=is_input)
-    if sys.stdout.isatty():
-        print(clean_text(content.decode(errors="replace")), end="")
-    else:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
+        if not sys.stdout.isatty():
+            await operations.copy_task_file(
+                client, id, path, attempt=attempt, is_input=is_input, on_piece=sys.stdout.buffer.write
+            )
+            sys.stdout.buffer.flush()
+            return
+        with tempfile.TemporaryFile() as whole:
+            await operations.copy_task_file(client, id, path, attempt=attempt, is_input=is_input, on_piece=whole.write)
+            whole.seek(0)
+            for line in io.TextIOWrapper(whole, errors="replace", newline="\n"):
+                print(clean_text(line), end="")
 
 
 @command(artifacts, "diff", example="perdure tasks artifacts diff 43149ff1 | git apply")
@@ -189,17 +197,23 @@ async def artifacts_get(
 ) -> None:
     """Save a file of a task. A file that exists is not replaced."""
     target = Path(to or path.rpartition("/")[2])
+    _check_free(target)
+    part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")  # until it is whole
     async with cli.client() as client:
-        content = await operations.read_task_file(client, id, path, attempt=attempt, is_input=is_input)
-    _save(target, content)
-    cli.out.note(f"wrote {target}, {len(content):,} bytes")
+        try:
+            with part.open("xb") as file:
+                size = await operations.copy_task_file(
+                    client, id, path, attempt=attempt, is_input=is_input, on_piece=file.write
+                )
+            _check_free(target)
+            part.replace(target)
+        except OSError as error:
+            raise Usage(f"cannot write '{target}': {error.strerror}") from None
+        finally:
+            part.unlink(missing_ok=True)
+    cli.out.note(f"wrote {target}, {size:,} bytes")
 
 
-def _save(target: Path, content: bytes) -> None:
-    try:
-        with target.open("xb") as file:
-            file.write(content)
-    except FileExistsError:
-        raise Usage(f"'{target}' exists already", hint="give another name: --to FILE") from None
-    except OSError as error:
-        raise Usage(f"cannot write '{target}': {error.strerror}") from None
+def _check_free(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise Usage(f"'{target}' exists already", hint="give another name: --to FILE")

@@ -20,7 +20,7 @@ def payload_of_task(task: TaskSpec, inputs: Iterable[NewFile]) -> dict[str, Any]
         value = getattr(task, name)
         if value != getattr(blank, name):
             payload[name] = [*value] if isinstance(value, tuple) else value
-    files = [{"path": file.path, "sha256": file.hash, "size": len(file.content)} for file in inputs]
+    files = [{"path": file.path, "sha256": file.hash, "size": file.size} for file in inputs]
     return {**payload, "input_files": files} if files else payload
 
 

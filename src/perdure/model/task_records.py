@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,14 +31,23 @@ class AccountInfo:
 
 DIFF = "task.diff"
 """The path under which the changes of a task in its copy of a repository are stored."""
+OWN_FILES = frozenset({DIFF})
+"""Paths of files that perdure makes."""
 
 
 class NewFile(NamedTuple):
-    """A file to be stored. path: relative, checked. hash: SHA-256 of its content, hex."""
+    """A file to be stored. path: relative, checked. content: None if it is in the blob directory already. hash: SHA-256 of its
+    content, hex. size: bytes."""
 
     path: str
-    content: bytes
+    content: bytes | None
     hash: str
+    size: int
+
+    @classmethod
+    def of(cls, path: str, content: bytes) -> NewFile:
+        """A file whose content is stored in the database."""
+        return cls(path, content, hashlib.sha256(content).hexdigest(), len(content))
 
 
 @dataclass(frozen=True, slots=True)

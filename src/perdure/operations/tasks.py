@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from perdure.model.errors import FileNotFound, IdempotencyConflict, IllegalTransition, InvalidInput, JobPruned
+from perdure.model.errors import (
+    ContentDamaged,
+    FileNotFound,
+    IdempotencyConflict,
+    IllegalTransition,
+    InvalidInput,
+    JobPruned,
+)
 from perdure.model.jobs import Enqueued, Job
 from perdure.model.states import Status
 from perdure.model.task_payload import KIND_PREFIX
@@ -23,13 +31,17 @@ if TYPE_CHECKING:
     from perdure import Client
 
 
+SHOWN_BYTES = 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task: the record of its job, its runs, and, where they were asked for, its files with their contents."""
+    """A task: the record of its job, its runs, and, where they were asked for, its files with their contents; None for those of
+    more than SHOWN_BYTES."""
 
     record: JobRecord
     runs: tuple[ToolRun, ...]
-    files: tuple[tuple[JobFile, bytes], ...] | None = None
+    files: tuple[tuple[JobFile, bytes | None], ...] | None = None
 
     @property
     def job(self) -> Job:
@@ -50,11 +62,15 @@ async def enqueue_task(
     deadline: datetime | None = None,
     idempotency_key: str | None = None,
     goal: str | None = None,
+    on_files: Callable[[], Mapping[str, Path]] | None = None,
 ) -> Enqueued:
-    """Store a task and its input files; once this returns it is never lost. Arguments as for `Tasks.enqueue`."""
+    """Store a task and its input files; once this returns it is never lost. Arguments as for `Tasks.enqueue`.
+
+    on_files: called for input files that are on the machine of the caller, by their paths in the workspace.
+    """
     handle = await client.tasks.enqueue(
         task,
-        files=files,
+        files={**(files or {}), **({} if on_files is None else on_files())},
         priority=priority,
         max_attempts=max_attempts,
         delay=delay,
@@ -68,14 +84,19 @@ async def enqueue_task(
 
 @operation("tasks.get", role=Role.VIEWER, errors=NO_SUCH_JOB)
 async def get_task(client: Client, id: str, *, with_files: bool = False) -> TaskRecord:
-    """A task with its runs. with_files: also its input and output files, with their contents."""
+    """A task with its runs. with_files: also its input and output files, with the contents of those up to SHOWN_BYTES."""
     record = await get_job(client, id, include=("events", "runs", "approvals"))
     job = record.job
     runs = tuple(await client.tasks.runs(job.id))
     if not with_files:
         return TaskRecord(record, runs)
     files = [
-        (file, await client.tasks.read_file(job.id, file.path, attempt=file.attempt, is_input=file.is_input))
+        (
+            file,
+            None
+            if file.size > SHOWN_BYTES
+            else await client.tasks.read_file(job.id, file.path, attempt=file.attempt, is_input=file.is_input),
+        )
         for file in await client.tasks.files(job.id)
     ]
     return TaskRecord(record, runs, tuple(files))
@@ -87,12 +108,26 @@ async def list_task_files(client: Client, id: str) -> list[JobFile]:
     return await client.tasks.files(id)
 
 
-@operation("tasks.read_file", role=Role.VIEWER, errors=(*NO_SUCH_JOB, FileNotFound))
-async def read_task_file(
-    client: Client, id: str, path: str, *, attempt: int | None = None, is_input: bool = False
-) -> bytes:
-    """The content of a file that a task wrote, by default by the last attempt that did; or of one of its inputs."""
-    return await client.tasks.read_file(id, path, attempt=attempt, is_input=is_input)
+@operation("tasks.copy_file", role=Role.VIEWER, errors=(*NO_SUCH_JOB, FileNotFound, ContentDamaged))
+async def copy_task_file(
+    client: Client,
+    id: str,
+    path: str,
+    *,
+    attempt: int | None = None,
+    is_input: bool = False,
+    on_piece: Callable[[bytes], object],
+) -> int:
+    """Read a file that a task wrote, by default by the last attempt that did, or one of its inputs; return how many bytes it has.
+    on_piece: called with its content piece by piece, in a thread."""
+    return await client.tasks.copy_file(id, path, _Pieces(on_piece), attempt=attempt, is_input=is_input)
+
+
+class _Pieces:
+    """An open file, as far as it is written."""
+
+    def __init__(self, on_piece: Callable[[bytes], object]) -> None:
+        self.write = on_piece
 
 
 @dataclass(frozen=True, slots=True)

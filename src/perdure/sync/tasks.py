@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 
 from perdure.model.task_records import JobFile, OutputChunk, TaskResult, ToolRun
 from perdure.model.timing import Duration
 from perdure.model.tooling import TaskSpec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.tasks import Tasks as AsyncTasks
+from perdure.store.protocol.blobs import Writable
 from perdure.sync.background import BackgroundLoop
 from perdure.sync.handle import Handle
 
@@ -25,7 +27,7 @@ class Tasks:
         self,
         task: TaskSpec,
         *,
-        files: Mapping[str, bytes] | None = None,
+        files: Mapping[str, bytes | Path] | None = None,
         priority: int | None = None,
         max_attempts: int | None = None,
         delay: Duration | None = None,
@@ -61,6 +63,12 @@ class Tasks:
     def read_file(self, task_id: JobId, path: str, *, attempt: int | None = None, is_input: bool = False) -> bytes:
         """See `Tasks.read_file`."""
         return self._background.run(self._tasks.read_file(task_id, path, attempt=attempt, is_input=is_input))
+
+    def copy_file(
+        self, task_id: JobId, path: str, to: Writable, *, attempt: int | None = None, is_input: bool = False
+    ) -> int:
+        """See `Tasks.copy_file`."""
+        return self._background.run(self._tasks.copy_file(task_id, path, to, attempt=attempt, is_input=is_input))
 
     def output(self, task_id: JobId, *, after: tuple[int, int] = (0, 0)) -> Iterator[OutputChunk]:
         """See `Tasks.output`."""

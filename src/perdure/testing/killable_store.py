@@ -19,6 +19,7 @@ from perdure.model.task_records import NewFile, OutputChunk
 from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.store.errors import lease_lost
 from perdure.store.protocol import Store, Topic
+from perdure.store.protocol.blobs import Readable
 from perdure.testing.attempt_monitor import AttemptMonitor
 
 LAST_CALLS = 1.0
@@ -45,7 +46,7 @@ _READS: dict[str, frozenset[str]] = {
     "limits": frozenset({"list_limits", "get_limit"}),
     "workers": frozenset({"list_workers"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
-    "files": frozenset({"list_files", "read_file"}),
+    "files": frozenset({"copy_file", "limit", "list_files", "read_file"}),
     "tool_runs": frozenset({"list_tool_runs", "read_output"}),
     "retention": frozenset({"list_prunable"}),
     "figures": frozenset({"snapshot", "decided", "sizes"}),
@@ -294,6 +295,10 @@ class _KillableFiles(_Reads):
         super().__init__("files", store)
         self._switch = switch
         self._files = store.files
+
+    async def keep(self, path: str, source: Readable, **options: Any) -> NewFile:
+        """See `protocol.FileStore.keep`. Nothing refers to what it keeps."""
+        return await self._files.keep(path, source, **options)
 
     async def add_outputs(self, lease: Lease, files: Sequence[NewFile]) -> None:
         """See `protocol.FileStore.add_outputs`."""

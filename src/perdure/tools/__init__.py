@@ -2,7 +2,7 @@
 
 from perdure.tools.adapters.base import Adapter
 from perdure.tools.adapters.generic import described_tools
-from perdure.tools.outputs import OutputFile, find_outputs, missing_outputs, open_output, write_input
+from perdure.tools.outputs import OutputFile, create_input, find_outputs, missing_outputs, open_output
 from perdure.tools.programs import is_there, missing
 from perdure.tools.registry import ADAPTERS, adapter_of, check_task
 from perdure.tools.run import run_cli
@@ -16,6 +16,7 @@ __all__ = [
     "OutputFile",
     "adapter_of",
     "check_task",
+    "create_input",
     "described_tools",
     "find_outputs",
     "is_there",
@@ -23,5 +24,4 @@ __all__ = [
     "missing_outputs",
     "open_output",
     "run_cli",
-    "write_input",
 ]

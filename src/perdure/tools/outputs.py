@@ -42,7 +42,8 @@ def missing_outputs(found: Iterable[OutputFile], output_spec: Iterable[str]) -> 
 
 
 def open_output(workspace: Path, path: str) -> BinaryIO:
-    """A file of the workspace for reading. Raises OSError if a part of its path is a link or it is no regular file."""
+    """A file of the workspace for reading. Raises OSError if a part of its path is a link, it is no regular file, or it has a
+    second name, which may be that of a file outside of the workspace."""
     *folders, name = path.split("/")
     folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -53,15 +54,17 @@ def open_output(workspace: Path, path: str) -> BinaryIO:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    facts = os.fstat(file)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(file)
-        raise OSError(errno.EINVAL, "no regular file", path)
+        why = "it is a hard link" if stat.S_ISREG(facts.st_mode) else "it is no regular file"
+        raise OSError(errno.EINVAL, why, path)
     return os.fdopen(file, "rb")
 
 
-def write_input(workspace: Path, path: str, content: bytes) -> None:
-    """Write an input file into the workspace, before the run. `path` was checked by `check_path`. Raises OSError, also where a
-    part of the path is a link (a repository may have links)."""
+def create_input(workspace: Path, path: str) -> BinaryIO:
+    """An input file in the workspace, open for writing, before the run. `path` was checked by `check_path`. Raises OSError, also
+    where a part of the path is a link (a repository may have links)."""
     *folders, name = path.split("/")
     folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -71,11 +74,14 @@ def write_input(workspace: Path, path: str, content: bytes) -> None:
             below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = below
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
-            file.write(content)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(name, flags, 0o644, dir_fd=folder)
     finally:
         os.close(folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return os.fdopen(file, "wb")
 
 
 def _files(workspace: Path) -> Iterator[tuple[str, int]]:

@@ -25,6 +25,7 @@ MESSAGE_BYTES = 4096
 
 OnOutput = Callable[[Stream, bytes], Awaitable[None]]
 OnStart = Callable[[RunStart], Awaitable[None]]
+OnSecrets = Callable[[Masker], None]
 
 
 async def run_cli(
@@ -38,12 +39,14 @@ async def run_cli(
     environ: Mapping[str, str] | None = None,
     on_output: OnOutput | None = None,
     on_start: OnStart | None = None,
+    on_secrets: OnSecrets | None = None,
 ) -> CliRun:
     """Run the CLI of a task once, under an account, and say what came of it.
 
     workspace, home: absolute folders of this run alone; the input files are in the workspace already, HOME is empty. environ:
-    where `env:NAME` references are looked up; the worker's environment if left out. on_start is called before the program starts,
-    on_output with every piece of output, in which secrets are replaced; while one of them runs, the program's next output waits.
+    where `env:NAME` references are looked up; the worker's environment if left out. on_secrets is called with what replaces the
+    secrets of this run, on_start before the program starts, on_output with every piece of output, in which secrets are replaced;
+    while on_output runs, the program's next output waits.
 
     A call that is cancelled, or whose process dies, leaves no process of the run behind. Raises UnknownTool, PromptTooLarge, or a
     subclass of ToolRefused (ToolMissing, ToolUnsupported, SecretMissing, SessionMissing, SandboxTooWeak, DangerRefused) before
@@ -61,6 +64,8 @@ async def run_cli(
         home=home,
         environ=os.environ if environ is None else environ,
     )
+    if on_secrets is not None:
+        on_secrets(prepared.masker)
     if on_start is not None:
         await on_start(prepared.start)
     watched = _Watched(task, adapter.reader(), settings, prepared.masker, on_output)

@@ -14,6 +14,8 @@ from perdure.model.tooling.environment import names_a_secret
 
 SHORTEST = 6
 """Characters; a shorter text occurs in output by chance."""
+LINE = 16
+"""Characters; a line of a secret that has several is one as well, if it is as long as this."""
 LARGEST_FILE = 1024 * 1024
 MASK = b"[secret]"
 
@@ -100,8 +102,10 @@ class Masker:
     def __init__(self, secrets: Iterable[str]) -> None:
         forms: set[bytes] = set()
         for secret in secrets:
-            if len(secret) >= SHORTEST:
-                forms |= {secret.encode(), json.dumps(secret)[1:-1].encode()}
+            lines = [line for line in secret.split() if len(line) >= LINE] if "\n" in secret else []
+            for text in (secret, *lines):  # a diff has each line of a key for itself
+                if len(text) >= SHORTEST:
+                    forms |= {text.encode(), json.dumps(text)[1:-1].encode()}
         ordered = sorted(forms, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
         self._prefixes = {form[:length] for form in ordered for length in range(1, len(form))}
@@ -133,10 +137,14 @@ class MaskedStream:
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
         self._kept = b""
+        self.replaced = False
+        """Whether there was a secret."""
 
     def feed(self, data: bytes) -> bytes:
         """The next piece, without secrets; its end may be kept back until the next call."""
-        data = self._masker.mask(self._kept + data)
+        whole = self._kept + data
+        data = self._masker.mask(whole)
+        self.replaced = self.replaced or data != whole
         kept = self._masker.held_back(data)
         self._kept = data[len(data) - kept :]
         return data[: len(data) - kept]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import UUID
 
 import structlog
 
@@ -18,6 +19,8 @@ from perdure.model.cost import ZERO, text_of_cost
 from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect, add_tool_run, patch_state
 from perdure.model.errors import (
+    ContentDamaged,
+    ContentMissing,
     DangerRefused,
     Fail,
     InvalidTask,
@@ -34,13 +37,16 @@ from perdure.model.timing import Backoff
 from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec
 from perdure.runtime.context.context import JobContext, run_of
 from perdure.runtime.run import Run
+from perdure.store.protocol import FileStore
 from perdure.tools.adapters.base import Adapter
 from perdure.tools.live_output import LiveOutput
-from perdure.tools.output_files import Collected, collect
+from perdure.tools.output_files import Collected
+from perdure.tools.outputs import create_input
 from perdure.tools.repository import Repository
 from perdure.tools.run import run_cli
+from perdure.tools.secrets import Masker
 from perdure.tools.settings import CliSettings
-from perdure.tools.workspace import Workspace, put_inputs, workspace
+from perdure.tools.workspace import Workspace, workspace
 
 log = structlog.get_logger("perdure.tools")
 
@@ -52,13 +58,12 @@ PARK_BACKOFF = Backoff(base=30, cap=300)
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """How this worker runs tasks. served: ids and group names of accounts, None for all. inline: bytes of one output file."""
+    """How this worker runs tasks. served: ids and group names of accounts, None for all."""
 
     work_dir: Path
     cli: CliSettings
     adapters: Mapping[str, Adapter]
     served: Collection[str] | None = None
-    inline: int = 1024 * 1024
 
 
 class TaskHandler:
@@ -83,7 +88,7 @@ class TaskHandler:
             run = await self._run(attempt, task, account)
         except (DangerRefused, RepositoryRefused, SandboxTooWeak) as error:
             raise Fail(error.message, kind=error.code) from error
-        except ToolRefused as error:  # another worker may have what this one has not
+        except (ContentMissing, ContentDamaged, ToolRefused) as error:  # another worker may have what this one has not
             raise Retry(error.message, kind=error.code) from error
         if not run.run.ok:
             await _stop(attempt, run, earlier)
@@ -104,21 +109,18 @@ class TaskHandler:
             raise Fail(choice.why, kind="account")
         raise Snooze(CHANGED_DELAY, choice.why)
 
-    def _collected(self, place: Workspace, task: TaskSpec) -> Collected:
-        return collect(place.files, task.output_spec, most=self._settings.inline)
-
     async def _run(self, attempt: Run, task: TaskSpec, account: Account) -> ToolRun:
         lease, store = attempt.lease, attempt.store
-        inputs = {
-            file.path: await store.files.read_file(lease.job_id, file.path, is_input=True, attempt=0) or b""
-            for file in await store.files.list_files(lease.job_id)
-            if file.is_input
-        }
         name = f"{lease.job_id.hex[-12:]}-{lease.attempt}"
         async with workspace(self._settings.work_dir, name, keep=task.keep_workspace) as place:
             repository = None if task.repo is None else await Repository.check_out(task, place.files, place.base)
-            await asyncio.to_thread(put_inputs, place, inputs)
+            await _put_inputs(store.files, lease.job_id, place)
+            masker = Masker(())
             started = attempt.database_now()
+
+            def hide(secrets: Masker) -> None:
+                nonlocal masker
+                masker = secrets
 
             async def announce(start: RunStart) -> None:
                 await attempt.record([_started(start, account)])
@@ -133,11 +135,14 @@ class TaskHandler:
                     settings=replace(self._settings.cli, sessions=self._settings.work_dir / "sessions"),
                     adapters=self._settings.adapters,
                     on_start=announce,
+                    on_secrets=hide,
                     on_output=output.add,
                 )
-            found = await asyncio.to_thread(self._collected, place, task) if run.ok else Collected()
-            if run.ok and repository is not None:
-                found.add_diff(await repository.diff(), most=self._settings.inline)
+            found = Collected(store.files, masker)
+            if run.ok:
+                await found.collect(place.files, task.output_spec)
+                if repository is not None:
+                    await found.add_diff(await repository.diff())
         if run.ok:
             await store.accounts.note_probe(account.id, accepted=True)
         run = _with_files(run, found)
@@ -151,7 +156,7 @@ class TaskHandler:
             worker_id=lease.worker_id,
             started_at=started,
             finished_at=attempt.database_now(),
-            files=tuple((file.path, len(file.content)) for file in found.files),
+            files=tuple((file.path, file.size) for file in found.files),
             run=run,
         )
         usage, added = _usage(ended)
@@ -171,12 +176,25 @@ class TaskHandler:
         return ended
 
 
+async def _put_inputs(files: FileStore, job_id: UUID, place: Workspace) -> None:
+    """Write the input files of a task, whose paths were checked when it was enqueued, into its workspace."""
+    for file in await files.list_files(job_id):
+        if file.is_input:
+            try:
+                opened = await asyncio.to_thread(create_input, place.files, file.path)
+            except OSError as error:
+                why = f"the input file '{file.path}' cannot be put into the copy of the repository: {error.strerror}"
+                raise Fail(why, kind="unsafe-path") from None
+            with opened as to:
+                await files.copy_file(job_id, file.path, to, is_input=True, attempt=0)
+
+
 def _with_files(run: CliRun, found: Collected) -> CliRun:
     """The run, missing_output where a file that was declared could not be collected."""
     if not found.refused:
         return run
     refused = [f"{path}: {why}" for path, why in found.refused.items()]
-    message = f"{len(refused)} files of output_spec were not collected: {'; '.join(refused[:5])}"
+    message = f"{found.left_out} files of output_spec were not collected: {'; '.join(refused[:5])}"
     return replace(
         run, outcome=RunClass.MISSING_OUTPUT, detail="refused", message=message, missing_files=tuple(found.refused)
     )

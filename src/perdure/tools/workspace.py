@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ from pathlib import Path
 from perdure.model.errors import ConfigError
 from perdure.tools.cgroups import Delegated
 from perdure.tools.leftovers import end_run
-from perdure.tools.outputs import write_input
 
 _LOCK = "lock"
 _KEPT = "kept"
@@ -169,9 +168,3 @@ def remove(root: Path) -> None:
 
     if root.exists() or root.is_symlink():
         shutil.rmtree(root, onerror=permit)
-
-
-def put_inputs(place: Workspace, files: Mapping[str, bytes]) -> None:
-    """Write the input files, whose paths are checked already, into a workspace."""
-    for path, content in files.items():
-        write_input(place.files, path, content)

@@ -4,7 +4,8 @@ PerdureError
 ├── ConfigError                  malformed-setting
 │   ├── MalformedUrl             malformed-url
 │   ├── ExtraMissing             extra-missing
-│   └── PortTaken                port-taken
+│   ├── PortTaken                port-taken
+│   └── BlobDirUnusable          blob-dir-unusable
 ├── StoreError
 │   ├── StoreUnreachable         store-unreachable
 │   ├── FileReplaced             file-replaced
@@ -27,7 +28,8 @@ PerdureError
 │   │   ├── PromptTooLarge       prompt-too-large
 │   │   ├── InvalidModel         invalid-model
 │   │   ├── UnsafePath           unsafe-path
-│   │   └── InvalidOutputSpec    invalid-output-spec
+│   │   ├── InvalidOutputSpec    invalid-output-spec
+│   │   └── FilesTooLarge        files-too-large
 │   └── InvalidAccount           invalid-account
 │       └── SecretByValue        secret-by-value
 ├── NotFound (LookupError)
@@ -36,6 +38,7 @@ PerdureError
 │   ├── WorkerNotFound           worker-not-found
 │   ├── AccountNotFound          account-not-found
 │   ├── FileNotFound             file-not-found
+│   │   └── ContentMissing       content-missing
 │   ├── StepNotFound             step-not-found
 │   └── AmbiguousId              ambiguous-id
 ├── Conflict
@@ -61,6 +64,7 @@ PerdureError
 │   ├── NotifyFailed             notify-failed
 │   ├── TooManyHung              too-many-hung
 │   └── LeaseLost                lease-lost
+├── ContentDamaged               content-damaged
 ├── ToolRefused                  tool-refused
 │   ├── ToolMissing              tool-missing
 │   ├── ToolUnsupported          tool-unsupported
@@ -120,9 +124,13 @@ from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachabl
 from perdure.model.errors.tooling import (
     AccountExists,
     AccountNotFound,
+    BlobDirUnusable,
+    ContentDamaged,
+    ContentMissing,
     DangerRefused,
     EmptyPrompt,
     FileNotFound,
+    FilesTooLarge,
     InvalidAccount,
     InvalidModel,
     InvalidOutputSpec,
@@ -153,8 +161,11 @@ __all__ = [
     "ApprovalChanged",
     "ApprovalExpired",
     "ApprovalNotFound",
+    "BlobDirUnusable",
     "ConfigError",
     "Conflict",
+    "ContentDamaged",
+    "ContentMissing",
     "DangerRefused",
     "Denied",
     "DuplicateHandler",
@@ -162,6 +173,7 @@ __all__ = [
     "ExtraMissing",
     "Fail",
     "FileReplaced",
+    "FilesTooLarge",
     "ForeignDatabase",
     "HandlerError",
     "IdempotencyConflict",

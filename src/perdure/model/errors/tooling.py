@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure.model.errors.base import Conflict, InvalidInput, NotFound, PerdureError
+from perdure.model.errors.config import ConfigError
 
 
 class InvalidTask(InvalidInput):
@@ -75,6 +76,30 @@ class FileNotFound(NotFound):
     """The job has no such file."""
 
     code = "file-not-found"
+
+
+class ContentMissing(FileNotFound):
+    """The content of a file is not in the blob directory of this machine."""
+
+    code = "content-missing"
+
+
+class ContentDamaged(PerdureError):
+    """The content of a file is not what was stored."""
+
+    code = "content-damaged"
+
+
+class FilesTooLarge(InvalidTask):
+    """The input files of one task, or the output files of one run, have more bytes together than cli_files_limit."""
+
+    code = "files-too-large"
+
+
+class BlobDirUnusable(ConfigError):
+    """The blob directory of this machine, where large files are kept, cannot be written to."""
+
+    code = "blob-dir-unusable"
 
 
 class ToolRefused(PerdureError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-import hashlib
+import io
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +20,9 @@ from perdure.model.tooling import TaskSpec, check_path
 from perdure.runtime.client.base import ClientPart, JobId, Scope
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.handle import Handle
+from perdure.store.protocol import FileStore
+from perdure.store.protocol.blobs import Writable
 
-MAX_INPUT_BYTES = 64 * 1024 * 1024
-"""Of all input files of one task."""
 _PAGE = 100
 
 
@@ -36,7 +38,7 @@ class Tasks(ClientPart):
         self,
         task: TaskSpec,
         *,
-        files: Mapping[str, bytes] | None = None,
+        files: Mapping[str, bytes | Path] | None = None,
         priority: int | None = None,
         max_attempts: int | None = None,
         delay: Duration | None = None,
@@ -47,13 +49,13 @@ class Tasks(ClientPart):
     ) -> Handle[TaskResult]:
         """Store a task. When this returns it is committed, with its input files.
 
-        files: contents by path in the workspace; `task.input_files` may be left out then. max_attempts: 3 unless given.
-        idempotency_key: unique for its tool; the same key and the same task is one job.
-        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, InvalidPriority, IdempotencyConflict, StoreUnreachable. If it
-        raises, nothing was enqueued.
+        files: contents, or files of this machine that have them, by path in the workspace; `task.input_files` may be left out
+        then. max_attempts: 3 unless given. idempotency_key: unique for its tool; the same key and the same task is one job.
+        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, BlobDirUnusable, InvalidPriority,
+        IdempotencyConflict, StoreUnreachable, OSError for a file that cannot be read. If it raises, nothing was enqueued.
         """
         self._scope.holder.check_task(task)
-        inputs = _inputs(task, files or {})
+        _check_inputs(task, files or {})
         options: dict[str, Any] = {
             "priority": priority,
             "max_retries": None if max_attempts is None else max_attempts - 1,
@@ -64,10 +66,11 @@ class Tasks(ClientPart):
             "goal": goal,
         }
         given = {name: value for name, value in options.items() if value is not None}
+        store = await self._store()
+        inputs = await _kept(store.files, files or {})
         payload = payload_of_task(task, inputs)
         new = self._jobs.prepared(KIND_PREFIX + task.tool, payload, {**given, "elsewhere": True})  # type: ignore[typeddict-item]  # only known keys
         new = new._replace(id=uuid7())
-        store = await self._store()
         if inputs:
             await store.files.add_inputs(new.id, inputs)
         try:
@@ -91,9 +94,20 @@ class Tasks(ClientPart):
     async def read_file(
         self, task_id: JobId, path: str, *, attempt: int | None = None, is_input: bool = False
     ) -> bytes:
-        """The content of a file that an attempt wrote (default: the last one that wrote it), or of an input.
+        """The content of a file that an attempt wrote (default: the last one that wrote it), or of an input, all of it in memory.
 
-        Raises FileNotFound, JobNotFound, AmbiguousId.
+        Raises FileNotFound, ContentMissing, ContentDamaged, JobNotFound, AmbiguousId.
+        """
+        read = io.BytesIO()
+        await self.copy_file(task_id, path, read, attempt=attempt, is_input=is_input)
+        return read.getvalue()
+
+    async def copy_file(
+        self, task_id: JobId, path: str, to: Writable, *, attempt: int | None = None, is_input: bool = False
+    ) -> int:
+        """Write the content of a file to an open file, piece by piece, in a thread; return how many bytes it has.
+
+        attempt, is_input: as for `read_file`. Raises as `read_file`; ContentDamaged comes after the last piece.
         """
         store, id = await self._store(), await self._known(task_id)
         found = [
@@ -101,10 +115,8 @@ class Tasks(ClientPart):
             for file in await store.files.list_files(id)
             if file.path == path and file.is_input == is_input and attempt in (None, file.attempt)
         ]
-        if found:
-            content = await store.files.read_file(id, path, is_input=is_input, attempt=found[-1].attempt)
-            if content is not None:
-                return content
+        if found and await store.files.copy_file(id, path, to, is_input=is_input, attempt=found[-1].attempt):
+            return found[-1].size
         what = "no input file" if is_input else "no output file"
         raise FileNotFound(
             f"task …{str(id)[-8:]} has {what} '{path}'", hint=f"perdure tasks artifacts ls {str(id)[-8:]}"
@@ -130,14 +142,23 @@ class Tasks(ClientPart):
         return (await self._jobs.get(task_id)).id
 
 
-def _inputs(task: TaskSpec, files: Mapping[str, bytes]) -> builtins.list[NewFile]:
+def _check_inputs(task: TaskSpec, files: Mapping[str, bytes | Path]) -> None:
     if missing := [path for path in task.input_files if path not in files]:
         raise InvalidTask(
             f"input_files names {missing[0]}, whose content is not given", hint="pass files={path: content}"
         )
-    if sum(map(len, files.values())) > MAX_INPUT_BYTES:
-        raise InvalidTask(f"the input files of one task are {MAX_INPUT_BYTES:,} bytes together at most")
-    return [
-        NewFile(check_path(path, "files"), bytes(content), hashlib.sha256(content).hexdigest())
-        for path, content in files.items()
-    ]
+    for path in files:
+        check_path(path, "files")
+
+
+async def _kept(store: FileStore, files: Mapping[str, bytes | Path]) -> builtins.list[NewFile]:
+    """The inputs, with their large contents in the blob directory."""
+    kept: list[NewFile] = []
+    left = store.limit()
+    for path, content in files.items():
+        with (
+            await asyncio.to_thread(content.open, "rb") if isinstance(content, Path) else io.BytesIO(content) as source
+        ):
+            kept.append(await store.keep(path, source, most=left))
+        left -= kept[-1].size
+    return kept

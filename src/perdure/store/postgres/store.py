@@ -7,6 +7,7 @@ from typing import Final
 
 from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import Clock
+from perdure.store.blobs.contents import BlobFolders, user_data_folder
 from perdure.store.postgres.accounts.accounts import PostgresAccounts
 from perdure.store.postgres.approvals.approvals import PostgresApprovals
 from perdure.store.postgres.checks.checks import PostgresChecks
@@ -21,20 +22,22 @@ from perdure.store.postgres.retention.retention import PostgresRetention
 from perdure.store.postgres.schema.schema import PostgresSchema
 from perdure.store.postgres.tool_runs.tool_runs import PostgresToolRuns
 from perdure.store.postgres.workers.workers import PostgresWorkers
+from perdure.store.protocol.blobs import ContentSettings
 
 
 class PostgresStore:
     """See `protocol.Store`. Views of several tenants share one engine."""
 
-    def __init__(self, engine: Engine, tenant_id: str) -> None:
+    def __init__(self, engine: Engine, tenant_id: str, folders: BlobFolders) -> None:
         self.engine: Final = engine
+        self._folders = folders
         self.tenant_id: Final = tenant_id
         self.schema: Final = PostgresSchema(engine)
         self.jobs: Final = PostgresJobs(engine, tenant_id)
         self.leases: Final = PostgresLeases(engine, tenant_id)
         self.approvals: Final = PostgresApprovals(engine, tenant_id)
         self.accounts: Final = PostgresAccounts(engine, tenant_id)
-        self.files: Final = PostgresFiles(engine, tenant_id)
+        self.files: Final = PostgresFiles(engine, tenant_id, folders)
         self.tool_runs: Final = PostgresToolRuns(engine, tenant_id)
         self.workers: Final = PostgresWorkers(engine, tenant_id)
         self.limits: Final = PostgresLimits(engine, tenant_id)
@@ -44,13 +47,16 @@ class PostgresStore:
         self.hints: Final = PostgresHints(engine, tenant_id)
 
     @classmethod
-    async def open(cls, url: str, *, tenant: str = DEFAULT_TENANT) -> PostgresStore:
+    async def open(
+        cls, url: str, *, tenant: str = DEFAULT_TENANT, contents: ContentSettings | None = None
+    ) -> PostgresStore:
         """Connect. The schema is not looked at. Raises MalformedUrl, StoreUnreachable; neither shows a password."""
-        return cls(await Engine.open(url), tenant)
+        default = user_data_folder() / "perdure" / "blobs"
+        return cls(await Engine.open(url), tenant, BlobFolders(contents or ContentSettings(), default))
 
     def tenant(self, tenant_id: str) -> PostgresStore:
         """See `protocol.Store.tenant`."""
-        return PostgresStore(self.engine, tenant_id)
+        return PostgresStore(self.engine, tenant_id, self._folders)
 
     @property
     def clock(self) -> Clock:

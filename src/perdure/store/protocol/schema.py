@@ -61,9 +61,9 @@ class SchemaStore(Protocol):
     async def backup(self, file: str, *, overwrite: bool) -> int:
         """Copy a SQLite database to another file, as it is at one moment, while others write to it; return how many bytes it has.
 
-        The copy has mode 0600 and appears when it is complete and synced. overwrite: replace a file that is there.
-        Raises `InvalidInput` for a file that exists or is the database itself, and for other stores; `StoreError` if it cannot be
-        written.
+        The copy has mode 0600 and appears when it is complete and synced, with a folder of its blobs. overwrite: replace a
+        file that is there. Raises `InvalidInput` for a file that exists or is the database itself, and for other stores;
+        `StoreError` if it cannot be written.
         """
         ...
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from perdure.model.timing import Clock, SettableClock
+from perdure.store.blobs.contents import BlobFolders
+from perdure.store.protocol.blobs import ContentSettings
 from perdure.store.sqlite.accounts.accounts import SqliteAccounts
 from perdure.store.sqlite.approvals.approvals import SqliteApprovals
 from perdure.store.sqlite.checks.checks import SqliteChecks
@@ -27,15 +30,16 @@ class SqliteStore:
     """See `protocol.Store`. Views of several tenants share one engine. Every `memory:` store is a database of its own and
     ends with it."""
 
-    def __init__(self, engine: Engine, tenant_id: str) -> None:
+    def __init__(self, engine: Engine, tenant_id: str, folders: BlobFolders) -> None:
         self.engine: Final = engine
+        self._folders = folders
         self.tenant_id: Final = tenant_id
-        self.schema: Final = SqliteSchema(engine)
+        self.schema: Final = SqliteSchema(engine, folders)
         self.jobs: Final = SqliteJobs(engine, tenant_id)
         self.leases: Final = SqliteLeases(engine, tenant_id)
         self.approvals: Final = SqliteApprovals(engine, tenant_id)
         self.accounts: Final = SqliteAccounts(engine, tenant_id)
-        self.files: Final = SqliteFiles(engine, tenant_id)
+        self.files: Final = SqliteFiles(engine, tenant_id, folders)
         self.tool_runs: Final = SqliteToolRuns(engine, tenant_id)
         self.workers: Final = SqliteWorkers(engine, tenant_id)
         self.limits: Final = SqliteLimits(engine, tenant_id)
@@ -53,6 +57,7 @@ class SqliteStore:
         clock: SettableClock | None = None,
         creates: bool = True,
         allow_other_tables: bool = True,
+        contents: ContentSettings | None = None,
     ) -> SqliteStore:
         """Open the database in this file, made where there is none, or (None) a new one in memory, whose time may be a clock.
 
@@ -62,11 +67,13 @@ class SqliteStore:
         this Python's SQLite is too old; ForeignDatabase; with creates=False as `check_schema`.
         """
         inspect = partial(check_not_foreign, allow_other_tables=allow_other_tables) if creates else check_fits
-        return cls(await Engine.open(path, clock=clock, inspect=inspect, creates=creates), tenant)
+        engine = await Engine.open(path, clock=clock, inspect=inspect, creates=creates)
+        default = None if engine.path is None else Path(f"{engine.path}-blobs")
+        return cls(engine, tenant, BlobFolders(contents or ContentSettings(), default))
 
     def tenant(self, tenant_id: str) -> SqliteStore:
         """See `protocol.Store.tenant`."""
-        return SqliteStore(self.engine, tenant_id)
+        return SqliteStore(self.engine, tenant_id, self._folders)
 
     @property
     def clock(self) -> Clock:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import UTC
 from uuid import UUID
 
 from perdure.model.jobs import Lease
 from perdure.model.task_records import JobFile, NewFile
+from perdure.store.blobs.contents import BlobFolders, ContentRow, Contents, identity_of
 from perdure.store.errors import lease_lost
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
@@ -14,12 +16,12 @@ from perdure.store.postgres.engine.engine import Engine
 from perdure.store.task_rows import file_of
 
 
-class PostgresFiles:
+class PostgresFiles(Contents):
     """See `protocol.FileStore`."""
 
-    def __init__(self, engine: Engine, tenant_id: str) -> None:
+    def __init__(self, engine: Engine, tenant_id: str, folders: BlobFolders) -> None:
+        super().__init__(folders, tenant_id)
         self._database = engine.database
-        self._tenant_id = tenant_id
 
     async def add_inputs(self, job_id: UUID, files: Sequence[NewFile]) -> None:
         """See `protocol.FileStore.add_inputs`."""
@@ -43,23 +45,38 @@ class PostgresFiles:
         rows = await self._database.rows("list_files", job_id=job_id, tenant_id=self._tenant_id)
         return [file_of(row, CODEC) for row in rows]
 
-    async def read_file(self, job_id: UUID, path: str, *, is_input: bool, attempt: int) -> bytes | None:
-        """See `protocol.FileStore.read_file`."""
-        row = await self._database.row(
-            "read_file", job_id=job_id, tenant_id=self._tenant_id, is_input=is_input, attempt=attempt, path=path
-        )
-        return None if row is None else bytes(row["content"])
+    async def _identity(self) -> str:
+        row = await self._database.row("schema_made")
+        assert row is not None
+        identity = identity_of(row["made"].astimezone(UTC))
+        # the user's data folder is that of all databases, also of copies that were made with `create database ... template`
+        return identity if self._folders.settings.directory else f"{row['name']}-{identity}"
 
-    async def forget_contents(self) -> int:
-        """See `protocol.FileStore.forget_contents`."""
+    async def _content(self, job_id: UUID, path: str, *, is_input: bool, attempt: int) -> ContentRow | None:
+        row = await self._database.row(
+            "read_content", job_id=job_id, tenant_id=self._tenant_id, is_input=is_input, attempt=attempt, path=path
+        )
+        return None if row is None else ContentRow(row["hash"], row["content"])
+
+    async def _blobs_in_use(self, hashes: Sequence[str]) -> Collection[str]:
+        rows = await self._database.rows("blobs_in_use", tenant_id=self._tenant_id, hashes=[*hashes])
+        return {row["hash"] for row in rows}
+
+    async def _forget_rows(self) -> int:
         await self._database.rows("drop_strays", tenant_id=self._tenant_id)
         return len(await self._database.rows("drop_contents", tenant_id=self._tenant_id))
 
     async def _add(
         self, tx: Transaction, job_id: UUID, files: Sequence[NewFile], *, is_input: bool, attempt: int
     ) -> None:
-        contents = {file.hash: file.content for file in files}
-        await tx.rows("add_contents", tenant_id=self._tenant_id, hashes=[*contents], contents=[*contents.values()])
+        contents = {file.hash: file for file in files}
+        await tx.rows(
+            "add_contents",
+            tenant_id=self._tenant_id,
+            hashes=[*contents],
+            sizes=[file.size for file in contents.values()],
+            contents=[file.content for file in contents.values()],
+        )
         await tx.rows(
             "add_files",
             tenant_id=self._tenant_id,
@@ -68,7 +85,7 @@ class PostgresFiles:
             is_input=is_input,
             paths=[file.path for file in files],
             hashes=[file.hash for file in files],
-            sizes=[len(file.content) for file in files],
+            sizes=[file.size for file in files],
         )
 
 

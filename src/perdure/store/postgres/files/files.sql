@@ -3,8 +3,10 @@
 -- name: add_contents
 -- What is there already is new again: drop_contents leaves it alone.
 insert into perdure.file_contents (tenant_id, hash, size_bytes, content)
-select :tenant_id, u.hash, length(u.content), u.content from unnest(:hashes::text[], :contents::bytea[]) u(hash, content)
-order by u.hash on conflict (tenant_id, hash) do update set created_at = perdure.db_now()
+select :tenant_id, u.hash, u.size, u.content
+from unnest(:hashes::text[], :sizes::bigint[], :contents::bytea[]) u(hash, size, content)
+order by u.hash on conflict (tenant_id, hash) do update set created_at = perdure.db_now(),
+  content = coalesce(file_contents.content, excluded.content)
 
 -- name: add_files
 insert into perdure.job_files (tenant_id, job_id, attempt, is_input, path, hash, size_bytes)
@@ -25,9 +27,17 @@ delete from perdure.job_files where job_id = :job_id and tenant_id = :tenant_id 
 select id, path, is_input, attempt, hash, size_bytes from perdure.job_files where job_id = :job_id and tenant_id = :tenant_id
 order by is_input desc, attempt, path
 
--- name: read_file
-select c.content from perdure.job_files f join perdure.file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
+-- name: read_content
+-- content: null if it is a blob.
+select c.hash, c.content from perdure.job_files f join perdure.file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
 where f.job_id = :job_id and f.tenant_id = :tenant_id and f.is_input = :is_input and f.attempt = :attempt and f.path = :path
+
+-- name: schema_made
+-- When the first migration was applied: no two databases share it, unless one is a copy of the other.
+select current_database() as name, applied_at as made from perdure.schema_migrations order by number limit 1
+
+-- name: blobs_in_use
+select hash from perdure.file_contents where tenant_id = :tenant_id and content is null and hash = any(:hashes::text[])
 
 -- name: drop_strays
 -- Files whose job was never stored: the process that enqueued it died in between.

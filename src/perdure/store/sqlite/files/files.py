@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease
 from perdure.model.task_records import JobFile, NewFile
+from perdure.store.blobs.contents import BlobFolders, ContentRow, Contents, identity_of
 from perdure.store.errors import lease_lost
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC
@@ -20,12 +22,12 @@ from perdure.store.task_rows import file_of
 _DAY = 86_400_000_000  # microseconds
 
 
-class SqliteFiles:
+class SqliteFiles(Contents):
     """See `protocol.FileStore`."""
 
-    def __init__(self, engine: Engine, tenant_id: str) -> None:
+    def __init__(self, engine: Engine, tenant_id: str, folders: BlobFolders) -> None:
+        super().__init__(folders, tenant_id)
         self._engine = engine
-        self._tenant_id = tenant_id
 
     async def add_inputs(self, job_id: UUID, files: Sequence[NewFile]) -> None:
         """See `protocol.FileStore.add_inputs`."""
@@ -51,15 +53,21 @@ class SqliteFiles:
         rows = await self._engine.rows("list_files", job_id=str(job_id), tenant_id=self._tenant_id)
         return [file_of(row, CODEC) for row in rows]
 
-    async def read_file(self, job_id: UUID, path: str, *, is_input: bool, attempt: int) -> bytes | None:
-        """See `protocol.FileStore.read_file`."""
+    async def _identity(self) -> str:
+        row = await self._engine.row("schema_made")
+        assert row is not None
+        return identity_of(row["made"])
+
+    async def _content(self, job_id: UUID, path: str, *, is_input: bool, attempt: int) -> ContentRow | None:
         values = {"job_id": str(job_id), "tenant_id": self._tenant_id, "is_input": is_input, "attempt": attempt}
-        row = await self._engine.row("read_file", path=path, **values)
-        return None if row is None else bytes(row["content"])
+        row = await self._engine.row("read_content", path=path, **values)
+        return None if row is None else ContentRow(row["hash"], row["content"])
 
-    async def forget_contents(self) -> int:
-        """See `protocol.FileStore.forget_contents`."""
+    async def _blobs_in_use(self, hashes: Sequence[str]) -> Collection[str]:
+        rows = await self._engine.rows("blobs_in_use", tenant_id=self._tenant_id, hashes=json.dumps(hashes))
+        return {row["hash"] for row in rows}
 
+    async def _forget_rows(self) -> int:
         def forget(conn: sqlite3.Connection, now: int) -> int:
             values = {"tenant_id": self._tenant_id, "before": now - _DAY}
             conn.execute(SQL["drop_strays"], values)
@@ -78,11 +86,8 @@ class SqliteFiles:
         attempt: int,
     ) -> None:
         tenant = {"tenant_id": self._tenant_id, "now": now}
-        contents = ({**tenant, "hash": file.hash, "content": file.content} for file in files)
+        contents = ({**tenant, "hash": file.hash, "size": file.size, "content": file.content} for file in files)
         conn.executemany(SQL["add_contents"], contents)
         of = {**tenant, "job_id": str(job_id), "is_input": is_input, "attempt": attempt}
-        rows = (
-            {**of, "id": str(uuid7()), "path": file.path, "hash": file.hash, "size": len(file.content)}
-            for file in files
-        )
+        rows = ({**of, "id": str(uuid7()), "path": file.path, "hash": file.hash, "size": file.size} for file in files)
         conn.executemany(SQL["add_files"], rows)

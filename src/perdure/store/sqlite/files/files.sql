@@ -4,8 +4,9 @@
 -- name: add_contents
 -- What is there already is new again: drop_contents leaves it alone.
 insert into file_contents (tenant_id, hash, size_bytes, content, created_at)
-values (:tenant_id, :hash, length(:content), :content, :now)
-on conflict (tenant_id, hash) do update set created_at = excluded.created_at
+values (:tenant_id, :hash, :size, :content, :now)
+on conflict (tenant_id, hash) do update set created_at = excluded.created_at,
+  content = coalesce(file_contents.content, excluded.content)
 
 -- name: add_files
 insert into job_files (id, tenant_id, job_id, attempt, is_input, path, hash, size_bytes, created_at)
@@ -19,9 +20,19 @@ delete from job_files where job_id = :job_id and tenant_id = :tenant_id and is_i
 select id, path, is_input, attempt, hash, size_bytes from job_files where job_id = :job_id and tenant_id = :tenant_id
 order by is_input desc, attempt, path
 
--- name: read_file
-select c.content from job_files f join file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
+-- name: read_content
+-- content: null if it is a blob.
+select c.hash, c.content from job_files f join file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
 where f.job_id = :job_id and f.tenant_id = :tenant_id and f.is_input = :is_input and f.attempt = :attempt and f.path = :path
+
+-- name: schema_made
+-- When the first migration was applied: no two databases share it, unless one is a copy of the other.
+select applied_at as made from schema_migrations order by number limit 1
+
+-- name: blobs_in_use
+-- hashes: JSON array
+select hash from file_contents where tenant_id = :tenant_id and content is null
+  and hash in (select value from json_each(:hashes))
 
 -- name: drop_strays
 -- Files whose job was never stored: the process that enqueued it died in between.

@@ -10,16 +10,24 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from perdure.model.errors import InvalidInput, StoreError
+import structlog
+
+from perdure.model.errors import ContentDamaged, ContentMissing, InvalidInput, StoreError
+from perdure.store.blobs.contents import BlobFolders, identity_of
+from perdure.store.protocol.blobs import ContentSettings
 from perdure.store.sqlite.engine.connection import connect
+from perdure.store.sqlite.engine.statements import SQL
+
+log = structlog.get_logger("perdure.store")
 
 _BESIDES = ("", "-wal", "-shm", "-lock", "-journal")
 
 
-def back_up(source: str, target: str, *, overwrite: bool) -> int:
+def back_up(source: str, target: str, folders: BlobFolders, *, overwrite: bool) -> int:
     """See `protocol.SchemaStore.backup`.
 
-    The copy is made under a name of its own in the same directory, and gets its own name when it is complete.
+    The copy is made under a name of its own in the same directory, and gets its own name when it is complete, with its blobs.
+    folders: where those of the source are.
     """
     path = Path(target).absolute()
     _check_free(source, path, overwrite=overwrite)
@@ -29,6 +37,7 @@ def back_up(source: str, target: str, *, overwrite: bool) -> int:
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         _copy(source, str(partial))
         _sync(partial)
+        _copy_blobs(partial, folders, BlobFolders(ContentSettings(), Path(f"{path}-blobs")))
         _name(partial, path, overwrite=overwrite)
         _sync(path.parent)
         return path.stat().st_size
@@ -66,6 +75,25 @@ def _copy(source: str, partial: str) -> None:
         with _translated(partial):
             # in one step: it reads one moment, while others write, and never starts again
             old.backup(new, pages=-1)
+
+
+def _copy_blobs(partial: Path, here: BlobFolders, there: BlobFolders) -> None:
+    """Copy the blobs that the copy refers to. One that is gone was lost before, or its job was pruned meanwhile."""
+    with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+        if copy.execute(SQL["has_contents"]).fetchone() is None:
+            return  # an older schema, without files
+        rows = copy.execute(SQL["all_blobs"]).fetchall()
+        (made,) = copy.execute(SQL["schema_made"]).fetchone()
+    missing = []
+    for tenant_id, hash in rows:
+        target = there.of(identity_of(made), tenant_id)
+        try:
+            if not target.holds(hash):
+                target.add(here.of(identity_of(made), tenant_id).read(hash))
+        except (ContentMissing, ContentDamaged):
+            missing.append(hash)
+    if missing:
+        log.warning("blobs that are missing or damaged were not copied", blobs=len(missing), first=missing[0])
 
 
 @contextlib.contextmanager

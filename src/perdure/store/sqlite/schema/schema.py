@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from perdure.model.errors import InvalidInput, MigrationChanged, StoreError
+from perdure.store.blobs.contents import BlobFolders
 from perdure.store.errors import check_schema_version, foreign_file
 from perdure.store.protocol import Migration, SchemaStatus
 from perdure.store.sqlite.engine.batch import NOTHING
@@ -80,8 +81,9 @@ def _statements(script: str) -> Iterator[str]:
 class SqliteSchema:
     """See `protocol.SchemaStore`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, folders: BlobFolders) -> None:
         self._engine = engine
+        self._folders = folders
         self._place = engine.name
 
     async def schema_status(self) -> SchemaStatus:
@@ -162,7 +164,7 @@ class SqliteSchema:
         if source is None:
             raise InvalidInput("a database in memory ends with its process: it has no backup")
         try:
-            return await asyncio.to_thread(back_up, source, file, overwrite=overwrite)
+            return await asyncio.to_thread(back_up, source, file, self._folders, overwrite=overwrite)
         except sqlite3.Error as error:
             raise translated(error, source) from error
 

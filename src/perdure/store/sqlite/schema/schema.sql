@@ -37,3 +37,12 @@ with recursive kinds (kind) as (
   select (select min(j.kind) from jobs j where j.kind > k.kind) from kinds k where k.kind is not null
 )
 select kind from kinds where kind is not null
+
+-- name: has_contents
+-- only: sqlite pg_dump copies the other
+select 1 from sqlite_master where type = 'table' and name = 'file_contents'
+
+-- name: all_blobs
+-- only: sqlite as above
+-- What a backup copies besides the database.
+select tenant_id, hash from file_contents where content is null
