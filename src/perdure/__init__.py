@@ -85,6 +85,9 @@ if TYPE_CHECKING:
         SecretByValue,
         SecretMissing,
         SessionMissing,
+        SignalConflict,
+        SignalTimeout,
+        SignalTooLate,
         Snooze,
         StepChanged,
         StepNotFound,
@@ -112,6 +115,7 @@ if TYPE_CHECKING:
     from perdure.model.explanation import Explanation
     from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
+    from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.task_records import AccountInfo, JobFile, TaskResult, ToolRun
     from perdure.model.timing import Backoff
@@ -210,6 +214,10 @@ __all__ = [
     "SecretByValue",
     "SecretMissing",
     "SessionMissing",
+    "Signal",
+    "SignalConflict",
+    "SignalTimeout",
+    "SignalTooLate",
     "Snooze",
     "Status",
     "StepChanged",
@@ -257,7 +265,8 @@ _HOMES = {
         "JobError JobFailed JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged "
         "NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase "
         "PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure RepositoryRefused Retry SandboxTooWeak SchemaMissing "
-        "SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionMissing Snooze StepChanged StepNotFound StoreError "
+        "SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionMissing SignalConflict "
+        "SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError "
         "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported "
         "UnknownHandler UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch "
         "WaitInsideJob WaitTimeout WorkerNotFound WrongToken"
@@ -265,6 +274,7 @@ _HOMES = {
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",
     "perdure.model.jobs": "Job",
+    "perdure.model.signals": "Signal",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.task_records": "AccountInfo JobFile TaskResult ToolRun",
     "perdure.model.timing": "Backoff",

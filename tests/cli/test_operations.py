@@ -32,6 +32,7 @@ VERBS: dict[str, str] = {
     "jobs retry-now RETRYING": "jobs.retry_now",
     "jobs rerun FAILED": "jobs.rerun",
     "jobs fork FAILED": "jobs.fork",
+    "jobs signal WAITING paid 3 --id x": "jobs.signal",
     "jobs export FAILED": "jobs.export",
     "enqueue --tool codex --prompt hello": "tasks.enqueue",
     "tasks ls": "tasks.list",

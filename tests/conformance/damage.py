@@ -54,6 +54,13 @@ def listed(name: str) -> str:
     return f"insert into job_failures (job_id, status, finished_at) values ({{{name}}}, 'FAILED', {{ago}})"
 
 
+def sent(name: str) -> str:
+    return (
+        "insert into signals (id, job_id, key, payload, actor, via, created_at) "
+        f"values ({{missing}}, {{{name}}}, 'x', '1', 'x', 'x', {{ago}})"
+    )
+
+
 def waiting(name: str) -> str:
     return f"insert into job_waits (job_id, key, kind) values ({{{name}}}, 'x', 'timer')"
 
@@ -174,6 +181,7 @@ WITHOUT_A_JOB = [
         "insert into job_state (job_id, tokens, updated_at) values ({missing}, 5, {ago})",
     ),
     Harm({"orphan ?"}, ran("missing", 1), fixed=False),
+    Harm({"orphan ?"}, sent("missing")),
     Harm({"prune-left"}, "insert into prune_batch (job_id) values ({completed})"),
 ]
 OF_THE_LANE = [
@@ -241,6 +249,20 @@ OF_THE_APPROVALS = [
     Harm({"approval-differs asking"}, "update approvals set payload = '7' where job_id = {asking}", fixed=False),
     Harm({"approval-differs asked"}, "update approvals set status = 'DENIED' where job_id = {asked}", fixed=False),
     Harm({"approval-differs asking"}, "update approvals set tenant_id = 'x' where job_id = {asking}", fixed=False),
+]
+OF_THE_SIGNALS = [
+    Harm({"signal-missing listening"}, "delete from signals where job_id = {listening}", fixed=False),
+    Harm({"signal-missing heard"}, "delete from signals where job_id = {heard}", fixed=False),
+    Harm({"signal-unknown running"}, sent("running"), fixed=False),
+    Harm({"signal-unknown paid"}, sent("paid"), fixed=False),
+    Harm({"signal-differs listening"}, "update signals set tenant_id = 'x' where job_id = {listening}", fixed=False),
+    Harm({"signal-unbound listening"}, "update signals set key = 'paid' where job_id = {listening}"),
+    Harm(
+        {"signal-unbound heard", "wait-answer heard"},
+        "update signals set consumed_by_job_id = null, consumed_at = null, wait_key = null where job_id = {heard}",
+    ),
+    Harm({"wait-answer heard"}, "update job_waits set answered_at = null where job_id = {heard}"),
+    Harm({"wait-answer listening"}, "update job_waits set answered_at = {ago} where job_id = {listening}"),
 ]
 OF_THE_QUEUE = [
     Harm(
@@ -314,6 +336,7 @@ HARMS = [
     *OF_THE_CLAIM,
     *OF_THE_WAITS,
     *OF_THE_APPROVALS,
+    *OF_THE_SIGNALS,
     *OF_THE_QUEUE,
     *OF_THE_REST,
 ]

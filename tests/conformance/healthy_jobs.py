@@ -27,6 +27,9 @@ S_OF = {
     "asked": S.COMPLETED,
     "parked": S.PARKED,
     "asking": S.WAITING_FOR_APPROVAL,
+    "listening": S.PARKED,
+    "heard": S.PARKED,
+    "paid": S.COMPLETED,
     "failed": S.FAILED,
     "dead": S.DEADLETTER,
     "retrying": S.RETRY,
@@ -88,6 +91,10 @@ def make_app(url: str) -> App:
         await ctx.approve("ok", title="May I?", payload={"n": 1})
 
     @app.job
+    async def listening(ctx: JobContext) -> Any:
+        return [await ctx.wait_signal("paid", int) for _ in range(2)]
+
+    @app.job
     async def failed(ctx: JobContext) -> None:
         raise Fail("no")
 
@@ -115,6 +122,10 @@ async def fill(url: str) -> dict[str, UUID]:
         handles |= {name: await app.enqueue(name) for name in ("dead", "retrying", "snoozing")}
         handles["pruned"] = await app.enqueue("completed")
         handles |= {name: await app.enqueue("asking") for name in ("gone", "decided")}
+        handles |= {name: await app.enqueue("listening") for name in ("listening", "heard", "paid")}
+        for payload in ("none", 1, "none", 2, 3):  # two are refused, the last is pending
+            await handles["paid"].signal("paid", payload)
+        await handles["listening"].signal("other", 1)
         worker = await app.worker(linger=0.2, lease=60)
         task = asyncio.create_task(worker.run())
         suspended = {"asked": S.WAITING_FOR_APPROVAL, "gone": S.WAITING_FOR_APPROVAL}
@@ -129,6 +140,7 @@ async def fill(url: str) -> dict[str, UUID]:
         handles["fork"] = await app.jobs.fork(handles["completed"].id)
         await app.jobs.cancel(handles["gone"].id, "no need")
         await app.approve((await app.approvals.list(job_id=handles["decided"].id)).items[0].id)
+        await handles["heard"].signal("paid", 1)
         store = await app.open()
         assert await store.retention.prune([handles["pruned"].id], keep_logs=True) == 1
         ids = {name: handle.id for name, handle in handles.items()} | await _by_hand(store)

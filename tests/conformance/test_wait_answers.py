@@ -29,7 +29,7 @@ def answered(shell: Shell, lease: Lease, key: str = "x", seconds_ago: float = 0)
 @SUSPENDED
 async def test_an_answer_wakes_it(file_store: Store, shell: Shell, suspended: Status) -> None:
     lease = await started(file_store)
-    waits = [Wait("x", "signal", None, "a"), Wait("y", "signal", await later(file_store, HOUR), "b")]
+    waits = [Wait("x", "flag", None, "a"), Wait("y", "flag", await later(file_store, HOUR), "b")]
     await open_waits(file_store, lease, *waits)
     await file_store.leases.finish(lease, Outcome(suspended))
     assert not await claimable(file_store, lease.job_id)
@@ -45,7 +45,7 @@ async def test_an_answer_that_was_there_before_wakes_it_at_once(
     file_store: Store, shell: Shell, suspended: Status
 ) -> None:
     lease = await started(file_store)
-    await open_waits(file_store, lease, Wait("x", "signal", await later(file_store, HOUR), "a"))
+    await open_waits(file_store, lease, Wait("x", "flag", await later(file_store, HOUR), "a"))
     await shell.run(answered(shell, lease))
     await file_store.leases.finish(lease, Outcome(suspended))
     assert await claimable(file_store, lease.job_id)
@@ -54,18 +54,18 @@ async def test_an_answer_that_was_there_before_wakes_it_at_once(
 async def test_an_answer_to_a_job_that_runs_wakes_nothing(file_store: Store, shell: Shell) -> None:
     for waiting in (False, True):
         lease = await started(file_store)
-        await open_waits(file_store, lease, Wait("x", "signal"))
+        await open_waits(file_store, lease, Wait("x", "flag"))
         await file_store.leases.set_waiting(lease, waiting)
         await shell.run(answered(shell, lease))
         assert (await file_store.jobs.get_job(lease.job_id)).due_at is None
-        wait = await file_store.leases.read_wait(lease, "signal", "x")
+        wait = await file_store.leases.read_wait(lease, "flag", "x")
         assert wait is not None
         assert near(wait.answered_at, await file_store.now())
 
 
 async def test_an_answer_does_not_put_off_what_is_due_before(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
-    await open_waits(file_store, lease, Wait("x", "signal"), Wait("nap", "timer", await later(file_store, -HOUR)))
+    await open_waits(file_store, lease, Wait("x", "flag"), Wait("nap", "timer", await later(file_store, -HOUR)))
     await file_store.leases.finish(lease, Outcome(S.PARKED))
     before = (await file_store.jobs.get_job(lease.job_id)).due_at
     await shell.run(answered(shell, lease, seconds_ago=-60))
@@ -74,33 +74,33 @@ async def test_an_answer_does_not_put_off_what_is_due_before(file_store: Store, 
 
 async def test_a_wait_is_read_by_its_holder(file_store: Store, neighbour: Store) -> None:
     lease, until = await started(file_store), await later(file_store, HOUR)
-    wait = Wait("x", "signal", until, "invoice-7")
+    wait = Wait("x", "flag", until, "invoice-7")
     await open_waits(file_store, lease, wait)
-    assert await file_store.leases.read_wait(lease, "signal", "x") == wait
-    assert await file_store.leases.read_wait(lease, "signal", "y") is None
-    assert await neighbour.leases.read_wait(lease, "signal", "x") is None
-    await file_store.leases.record(lease, [], effects=[close_wait("signal", "x")])
-    assert await file_store.leases.read_wait(lease, "signal", "x") is None
+    assert await file_store.leases.read_wait(lease, "flag", "x") == wait
+    assert await file_store.leases.read_wait(lease, "flag", "y") is None
+    assert await neighbour.leases.read_wait(lease, "flag", "x") is None
+    await file_store.leases.record(lease, [], effects=[close_wait("flag", "x")])
+    assert await file_store.leases.read_wait(lease, "flag", "x") is None
 
 
 async def test_a_wait_that_is_opened_again_keeps_its_answer(file_store: Store, shell: Shell) -> None:
     lease = await started(file_store)
-    await open_waits(file_store, lease, Wait("x", "signal", None, "a"))
+    await open_waits(file_store, lease, Wait("x", "flag", None, "a"))
     await shell.run(answered(shell, lease))
-    found = await file_store.leases.read_wait(lease, "signal", "x")
+    found = await file_store.leases.read_wait(lease, "flag", "x")
     assert found is not None
     assert found.answered_at is not None
-    await open_waits(file_store, lease, Wait("x", "signal", None, "a"))
-    assert await file_store.leases.read_wait(lease, "signal", "x") == found
-    for other in (Wait("x", "signal", None, "b"), Wait("x", "signal", None, None)):
+    await open_waits(file_store, lease, Wait("x", "flag", None, "a"))
+    assert await file_store.leases.read_wait(lease, "flag", "x") == found
+    for other in (Wait("x", "flag", None, "b"), Wait("x", "flag", None, None)):
         await shell.run(answered(shell, lease))
         await open_waits(file_store, lease, other)
-        assert await file_store.leases.read_wait(lease, "signal", "x") == other
+        assert await file_store.leases.read_wait(lease, "flag", "x") == other
     await shell.run(answered(shell, lease))
     of_another_kind = Wait("x", "other", None, "b")
     await open_waits(file_store, lease, of_another_kind)
     assert await file_store.leases.read_wait(lease, "other", "x") == of_another_kind
-    found = await file_store.leases.read_wait(lease, "signal", "x")
+    found = await file_store.leases.read_wait(lease, "flag", "x")
     assert found is not None
     assert found.answered_at is not None
 

@@ -22,7 +22,7 @@ from perdure.runtime.context.waits import wait_once
 from tests.crash import kill_points, pruner, releases
 from tests.crash.child_config import ChildConfig
 from tests.crash.kill_points import at_point, is_open, write_mark
-from tests.signal_wait import SIGNAL
+from tests.flag_wait import FLAG
 
 TOGETHER = 7
 """Jobs of one `enqueue_many` of a producer."""
@@ -34,6 +34,7 @@ Doing = Literal[
     "tool",
     "sleep",
     "approve",
+    "flag",
     "signal",
     "checkpoint",
     "usage",
@@ -181,11 +182,15 @@ async def _approve(ctx: JobContext, op: Op) -> Any:
     return decision.payload
 
 
-async def _signal(ctx: JobContext, op: Op) -> Any:
-    if kind_of(SIGNAL.name) is not SIGNAL:
-        register(SIGNAL)
-    await wait_once(ctx._run, SIGNAL, op.name, subject_id=op.name)
+async def _flag(ctx: JobContext, op: Op) -> Any:
+    if kind_of(FLAG.name) is not FLAG:
+        register(FLAG)
+    await wait_once(ctx._run, FLAG, op.name, subject_id=op.name)
     return op.name
+
+
+async def _signal(ctx: JobContext, op: Op) -> Any:
+    return await ctx.wait_signal(op.name, str)
 
 
 async def _checkpoint(ctx: JobContext, op: Op) -> Any:
@@ -244,6 +249,7 @@ _DOERS = {
     "tool": _tool,
     "sleep": _sleep,
     "approve": _approve,
+    "flag": _flag,
     "signal": _signal,
     "checkpoint": _checkpoint,
     "usage": _usage,

@@ -11,7 +11,7 @@ from tests.crash.processes import Crew, all_ended
 
 pytestmark = pytest.mark.crash
 
-ERRAND = Errand([Op("step", "one"), Op("signal", "paid"), Op("step", "last")])
+ERRAND = Errand([Op("step", "one"), Op("flag", "paid"), Op("step", "last")])
 BEFORE_THE_ANSWER = (
     "during record wait_started paid",
     "after record wait_started paid",
@@ -28,7 +28,7 @@ AFTER_THE_ANSWER = (
 
 async def answer(url: str) -> None:
     """Set `answered_at`, as soon as there is a wait for it."""
-    open_wait = "kind = 'signal' and answered_at is null"
+    open_wait = "kind = 'flag' and answered_at is null"
     async with asyncio.timeout(60), open_shell(url) as shell:
         while not await shell.run(f"select job_id from job_waits where {open_wait}"):
             await asyncio.sleep(0.05)

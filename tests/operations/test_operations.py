@@ -27,6 +27,7 @@ from perdure.operations import (
     fsck,
     jobs,
     limits,
+    signals,
     tasks,
     workers,
 )
@@ -285,6 +286,8 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.retry_now", errors.JobNotFound, lambda a, c: control.retry_job_now(c, NO_ID)),
     ("jobs.rerun", errors.JobNotFound, lambda a, c: control.rerun_job(c, NO_ID)),
     ("jobs.fork", errors.JobNotFound, lambda a, c: control.fork_job(c, NO_ID)),
+    ("jobs.signal", errors.JobNotFound, lambda a, c: signals.signal_job(c, NO_ID, "paid")),
+    ("jobs.signal", errors.InvalidInput, lambda a, c: signals.signal_job(c, NO_ID, "")),
     ("jobs.export", errors.JobNotFound, lambda a, c: consumed(export.export_jobs(c, (NO_ID,)))),
     ("tasks.enqueue", errors.UnknownTool, lambda a, c: tasks.enqueue_task(c, TaskSpec("nosuch", "hello"))),
     (

@@ -1,4 +1,4 @@
-"""A kind of wait that is registered by a test: one file (`tests/signal_wait.py`), and everything treats it like the others."""
+"""A kind of wait that is registered by a test: one file (`tests/flag_wait.py`), and everything treats it like the others."""
 
 import asyncio
 import time
@@ -14,14 +14,14 @@ from perdure.model.waits import kind_of, register
 from perdure.runtime.context.waits import wait_once
 from tests.conformance.sql_shell import Shell, open_shell
 from tests.conformance.support import S
+from tests.flag_wait import FLAG, FlagWait
 from tests.runtime.support import LONG, PATIENCE, ended, keys, only, pending, reached, types, until, working
-from tests.signal_wait import SIGNAL, SignalWait
 
 
 @pytest.fixture(autouse=True)
 def known() -> Iterator[None]:
     """The kind is registered for the time of a test."""
-    forget = register(SIGNAL)
+    forget = register(FLAG)
     yield
     forget()
 
@@ -34,9 +34,9 @@ async def shell(file_app: App, file_store_url: str) -> AsyncIterator[Shell]:
         yield shell
 
 
-async def signal(ctx: JobContext, key: str = "paid", **more: Any) -> str | None:
+async def flag(ctx: JobContext, key: str = "paid", **more: Any) -> str | None:
     """What a verb of the context would be."""
-    return await wait_once(ctx._run, SIGNAL, key, subject_id="invoice-7", **more)
+    return await wait_once(ctx._run, FLAG, key, subject_id="invoice-7", **more)
 
 
 async def send(shell: Shell, handle: Handle[Any], seconds_ago: float = 0) -> None:
@@ -55,15 +55,15 @@ async def waits_for(handle: Handle[Any], key: str) -> bool:
 async def test_it_suspends_wakes_and_is_read(
     file_app: App, shell: Shell, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SIGNAL, "status", status)
+    monkeypatch.setattr(FLAG, "status", status)
     replays: list[int] = []
 
     @file_app.job
     async def sell(ctx: JobContext) -> list[str | None]:
         replays.append(ctx.attempt)
-        first = await signal(ctx)
+        first = await flag(ctx)
         await ctx.sleep("rest", 1)
-        return [first, await signal(ctx, "again", duration=0)]
+        return [first, await flag(ctx, "again", duration=0)]
 
     async with working(file_app):
         handle = await file_app.enqueue(sell)
@@ -71,16 +71,16 @@ async def test_it_suspends_wakes_and_is_read(
         [wait] = asleep.waits
         assert (wait.key, wait.kind, wait.subject_id, wait.until, wait.answered_at) == (
             "paid",
-            "signal",
+            "flag",
             "invoice-7",
             None,
             None,
         )
         assert (asleep.lease, asleep.due_at) == (None, None)
         report = await file_app.jobs.explain(handle.id)
-        assert (report.code, report.sentence) == (Why.WAITING, "It waits: signal 'invoice-7' is to come.")
-        assert report.details["signals"] == [{"name": "invoice-7"}]
-        assert report.moves[0].command == f"perdure jobs signal {asleep.short_id} invoice-7"
+        assert (report.code, report.sentence) == (Why.WAITING, "It waits: flag 'invoice-7' is to come.")
+        assert report.details["flags"] == [{"name": "invoice-7"}]
+        assert report.moves[0].command == f"perdure jobs flag {asleep.short_id} invoice-7"
         await send(shell, handle)
         assert await handle.result(PATIENCE) == ["invoice-7 came", None]
     log = await handle.events()
@@ -97,7 +97,7 @@ async def test_it_suspends_wakes_and_is_read(
 async def test_a_job_that_is_due_says_what_woke_it(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
-        return await signal(ctx)
+        return await flag(ctx)
 
     async with working(file_app):
         handle = await file_app.enqueue(sell)
@@ -107,7 +107,7 @@ async def test_a_job_that_is_due_says_what_woke_it(file_app: App, shell: Shell) 
     assert job.waits[0].answered_at is not None
     assert job.due_at is not None
     assert (await file_app.jobs.explain(handle.id)).sentence.startswith(
-        "Signal 'invoice-7' came, and no live worker serves queue"
+        "Flag 'invoice-7' came, and no live worker serves queue"
     )
     async with working(file_app):
         assert await handle.result(PATIENCE) == "invoice-7 came"
@@ -116,7 +116,7 @@ async def test_a_job_that_is_due_says_what_woke_it(file_app: App, shell: Shell) 
 async def test_the_worker_ends_between_the_suspension_and_the_answer(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
-        return await signal(ctx)
+        return await flag(ctx)
 
     async with working(file_app):
         handle = await file_app.enqueue(sell)
@@ -133,7 +133,7 @@ async def test_an_answer_while_the_attempt_goes_on_is_read_without_a_suspension(
 
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
-        return await asyncio.gather(signal(ctx), ctx.step("work", release.wait))
+        return await asyncio.gather(flag(ctx), ctx.step("work", release.wait))
 
     async with working(file_app):
         handle = await file_app.enqueue(sell)
@@ -156,7 +156,7 @@ async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
         if ctx.attempt == 1:
-            waiting = asyncio.create_task(signal(ctx))
+            waiting = asyncio.create_task(flag(ctx))
 
             async def pay() -> None:
                 await until(lambda: waits_for(handle, "paid"))
@@ -165,7 +165,7 @@ async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app
 
             await ctx.step("pay", pay)
             await ctx.sleep("night", LONG)
-        return await signal(ctx)
+        return await flag(ctx)
 
     handle = await file_app.enqueue(sell)
     async with working(file_app):
@@ -178,14 +178,14 @@ async def test_an_answer_that_comes_before_the_suspension_wakes_at_once(file_app
 async def test_its_time_may_end_it(file_app: App) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
-        return [await signal(ctx, duration=2), ctx.attempt]
+        return [await flag(ctx, duration=2), ctx.attempt]
 
     async with working(file_app, linger=5):
         handle = await file_app.enqueue(sell)
         await reached(handle, S.WAITING)
         report = await file_app.jobs.explain(handle.id)
-        assert report.sentence.startswith("It waits: signal 'invoice-7' is to come; worker ")
-        assert (report.code, report.details["signals"]) == (Why.WAITING, [{"name": "invoice-7"}])
+        assert report.sentence.startswith("It waits: flag 'invoice-7' is to come; worker ")
+        assert (report.code, report.details["flags"]) == (Why.WAITING, [{"name": "invoice-7"}])
         assert await handle.result(PATIENCE) == [None, 1]  # its worker kept the lease
     assert types(await handle.events())[2:5] == ["wait_started", "job_waiting", "job_resumed"]
     async with working(file_app):
@@ -198,7 +198,7 @@ async def test_its_time_may_end_it(file_app: App) -> None:
 async def test_fsck_asks_the_kind(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> str | None:
-        return await signal(ctx)
+        return await flag(ctx)
 
     async with working(file_app):
         handle = await file_app.enqueue(sell)
@@ -206,7 +206,7 @@ async def test_fsck_asks_the_kind(file_app: App, shell: Shell) -> None:
     await send(shell, handle, seconds_ago=-3600)
     [found] = [f async for f in file_app.database.fsck()]
     assert (found.code, found.job_id) == ("wait-answer", handle.id)
-    assert "signal 'invoice-7' comes from the future" in found.text
+    assert "flag 'invoice-7' comes from the future" in found.text
     [repaired] = [f async for f in file_app.database.fsck(fix=True)]
     assert repaired.fixed
     assert [f async for f in file_app.database.fsck()] == []
@@ -217,7 +217,7 @@ async def test_fsck_asks_the_kind(file_app: App, shell: Shell) -> None:
 async def test_a_wait_whose_row_was_deleted_is_opened_again(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
-        return [await signal(ctx), (await ctx.approve("ok", title="?")).by]
+        return [await flag(ctx), (await ctx.approve("ok", title="?")).by]
 
     async def lose(key: str) -> Job:
         await shell.run(f"delete from job_waits where job_id = {shell.id(handle.id)} and key = '{key}'")
@@ -271,7 +271,7 @@ async def test_sql_ends_a_sleep_early(file_app: App, shell: Shell) -> None:
 
 
 async def test_a_process_that_does_not_know_the_kind(file_app: App) -> None:
-    other = SignalWait()
+    other = FlagWait()
     other.name = "later"
     forget = register(other)
 
@@ -292,25 +292,25 @@ async def test_a_process_that_does_not_know_the_kind(file_app: App) -> None:
 
 async def test_a_name_is_of_one_kind(file_app: App) -> None:
     with pytest.raises(ValueError, match="already"):
-        register(SIGNAL)
+        register(FLAG)
 
     @file_app.job(on_change="fail")
     async def changed(ctx: JobContext) -> None:
         if ctx.attempt == 1:
-            await signal(ctx, "x", duration=0)
+            await flag(ctx, "x", duration=0)
             raise OSError("replay")
         await ctx.sleep("x", 0)
 
     async with working(file_app):
         job = await ended(file_app, await file_app.enqueue(changed))
     assert job.status is S.FAILED
-    assert "'x' was recorded as a signal and is called as a sleep now" in (job.error_message or "")
+    assert "'x' was recorded as a flag and is called as a sleep now" in (job.error_message or "")
 
 
 async def test_a_fork_keeps_the_answer(file_app: App, shell: Shell) -> None:
     @file_app.job
     async def sell(ctx: JobContext) -> Any:
-        return [await signal(ctx), await ctx.step("ship", int, 1)]
+        return [await flag(ctx), await ctx.step("ship", int, 1)]
 
     async with working(file_app):
         handle = await file_app.enqueue(sell)

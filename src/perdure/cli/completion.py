@@ -282,6 +282,7 @@ def _is_file(path: str) -> bool:
 _OF_COMMAND = {
     "cancel": ("PENDING", "RUNNING", "RETRY", "WAITING", "PARKED", "WAITING_FOR_APPROVAL"),
     "watch": ("PENDING", "RUNNING", "RETRY", "WAITING", "PARKED", "WAITING_FOR_APPROVAL"),
+    "signal": ("PENDING", "RUNNING", "RETRY", "WAITING", "PARKED", "WAITING_FOR_APPROVAL"),
     "retry-now": ("RETRY", "PENDING"),
     "rerun": ("COMPLETED", "FAILED", "CANCELLED", "DEADLETTER"),
 }

@@ -1,10 +1,11 @@
-"""Commands that control jobs: cancel, retry-now, rerun, fork."""
+"""Commands that control jobs: cancel, retry-now, rerun, fork, signal."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from perdure.cli import inputs
 from perdure.cli.context import Cli
@@ -16,6 +17,7 @@ from perdure.cli.output import Column, Mode, laid_out, status_cell
 from perdure.model.jobs import Job
 from perdure.operations.control import JobStatus, cancel_job, fork_job, rerun_job, retry_job_now
 from perdure.operations.registry import UNSET
+from perdure.operations.signals import signal_job
 
 
 @command(
@@ -131,6 +133,32 @@ async def fork(
             await follow_to_end(cli, client, new.id, None, steps=True)
         else:
             await show_started(cli, client, new.id)
+
+
+@command(
+    app,
+    "signal",
+    example="""\
+perdure jobs signal 43149ff1 paid '{"amount": 30}' --id transfer-4711
+perdure jobs signal 43149ff1 input @brief.json""",
+)
+async def signal(
+    cli: Cli,
+    id: Id,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="What the job waits for; jobs explain names it")],
+    payload: Annotated[
+        str | None, typer.Argument(metavar="PAYLOAD", help="JSON, @file, or - for stdin; without it null")
+    ] = None,
+    signal_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Sent again with the same id, it is the same signal")
+    ] = None,
+) -> None:
+    """Send a signal to a job. The job takes it when it waits for this key; one that comes early is kept."""
+    value = None if payload is None else inputs.read_json(payload, "PAYLOAD")
+    async with cli.client() as client:
+        sent = await signal_job(client, id, key, value, id=signal_id)
+    taken = "the job waited for it, and is due" if sent.wait_key else "it is kept until the job waits for it"
+    cli.out.one(sent, lambda: Text(f"signal '{one_line(sent.key)}' sent: {taken}"), id=sent.id)
 
 
 def _print_statuses(cli: Cli, done: list[JobStatus]) -> None:

@@ -20,7 +20,7 @@ from perdure.model.states import FAILURES, Status
 from perdure.model.steps import steps_of
 from perdure.operations.jobs import JobRecord
 
-PARTS = ("payload", "result", "error", "waits", "checkpoint", "steps", "runs", "events")
+PARTS = ("payload", "result", "error", "waits", "signals", "checkpoint", "steps", "runs", "events")
 BOUND = 20
 """Lines of a payload, result or checkpoint on the page; --show prints all of them."""
 LAST_EVENTS = 6
@@ -33,6 +33,8 @@ def as_json(record: JobRecord, parts: Iterable[str]) -> dict[str, Any]:
         value["events"] = [eventtable.as_json(e) for e in record.events]
     if "steps" in parts:
         value["steps"] = steps_of(record.events)
+    if "signals" in parts:
+        value["signals"] = record.signals
     if "runs" in parts:
         value["runs"] = record.runs
     return value
@@ -52,7 +54,7 @@ class JobPage:
         """Everything, long values cut."""
         self._head()
         self._facts()
-        for part in ("waits", "error", "payload", "result", "checkpoint", "runs", "events"):
+        for part in ("waits", "signals", "error", "payload", "result", "checkpoint", "runs", "events"):
             self._part(part, bound=BOUND)
         return self._text
 
@@ -127,6 +129,8 @@ class JobPage:
         match part:
             case "waits":
                 self._waits()
+            case "signals" if self._record.signals or empty:
+                self._signals()
             case "error" if job.status in FAILURES:
                 self._heading(f"Error ({one_line(job.error_kind or '')})")
                 self._lines(clean_text(job.error_message or ""), bound, "red")
@@ -171,6 +175,14 @@ class JobPage:
             left = f", expires {show(approval.expires_at)} (then: {approval.on_expiry})" if approval.expires_at else ""
             who = f", from {one_line(', '.join(approval.assignees))}" if approval.assignees else ""
             self._text.append(f"  {wait.kind} {short(approval.id)}: {one_line(approval.title)}{who}{left}\n")
+
+    def _signals(self) -> None:
+        self._heading("Signals that no wait has taken")
+        for signal in self._record.signals:
+            sent = f"from {one_line(signal.actor)}, {self._times.show(signal.created_at)}"
+            self._text.append(f"  '{one_line(signal.key)}' {sent}\n")
+        if not self._record.signals:
+            self._text.append("  none\n", "dim")
 
     def _run_columns(self) -> list[Column[RunRecord]]:
         show = self._times.show

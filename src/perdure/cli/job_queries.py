@@ -83,7 +83,7 @@ async def get(
         typer.Option(
             "--show",
             metavar="PARTS",
-            help="Only these, in full: payload, result, error, waits, checkpoint, steps, runs, events, all",
+            help="Only these, in full: payload, result, error, waits, signals, checkpoint, steps, runs, events, all",
         ),
     ] = None,
     at: Annotated[
@@ -106,7 +106,7 @@ async def get(
     async with cli.client() as client:
 
         async def show_one(id: str) -> jobs.JobRecord:
-            record = await jobs.get_job(client, id, at=at, include=("events", "runs", "approvals"))
+            record = await jobs.get_job(client, id, at=at, include=("events", "runs", "approvals", "signals"))
             job, out = record.job, cli.out
             if together:
                 return record

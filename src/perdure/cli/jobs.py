@@ -9,7 +9,7 @@ __all__ = ["app", "job_control", "job_export", "job_queries", "job_start"]
 
 ORDER = (
     "start", "ls", "get", "watch", "events", "steps", "count", "explain", "diff", "cancel", "retry-now", "rerun", "fork",
-    "export",
+    "signal", "export",
 )  # fmt: skip
 """The commands as the help lists them: from the start of a job to what is done with a finished one."""
 

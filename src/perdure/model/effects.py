@@ -18,7 +18,16 @@ from perdure.model.ids import uuid7
 from perdure.model.jobs import Wait
 from perdure.model.task_records import ToolRun
 
-LOCK_ORDER = ("patch_state", "close_waits", "open_wait", "add_tool_run")
+LOCK_ORDER = (
+    "patch_state",
+    "release_signals",
+    "refuse_signals",
+    "close_waits",
+    "open_wait",
+    "bind_signals",
+    "answer_bound",
+    "add_tool_run",
+)
 """The statements, in the order in which they run, which is that of their locks. A new effect is one more statement in
 `leases/effects.sql` of both dialects, its name here, and a function that makes it."""
 
@@ -58,6 +67,21 @@ def open_wait(wait: Wait) -> Effect:
 def close_wait(kind: str, key: str) -> Effect:
     """The job no longer waits under this kind and key; what is not open is ignored."""
     return Effect("close_waits", {"kind": kind, "key": key})
+
+
+def release_signal(key: str) -> Effect:
+    """The wait with this key ends without the signal that it has taken, if it has: that one is pending again."""
+    return Effect("release_signals", {"key": key})
+
+
+def refuse_signal(key: str, error: str) -> Effect:
+    """The signal that the wait with this key has taken does not fit. error: why."""
+    return Effect("refuse_signals", {"key": key, "error": error})
+
+
+def bind_signals(key: str) -> tuple[Effect, Effect]:
+    """The open waits for signals of this key take those that are pending, the oldest first."""
+    return Effect("bind_signals", {"key": key}), Effect("answer_bound", {"key": key})
 
 
 def add_tool_run(run: ToolRun) -> Effect:

@@ -99,6 +99,13 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _C, "the link was passed to the notify function", ("key", "approval"), by_holder=True, replayed=True
         ),
         "approval_decided": EventType(_C, "approved, denied or expired: by whom, why, and via what", ("approval",)),
+        "signal_received": EventType(
+            _C, "a signal came; `key` names the wait that took it, without one it is pending", ("signal", "subject")
+        ),
+        "signal_refused": EventType(
+            _C, "the payload of a signal does not fit: the wait goes on", ("key", "signal", "subject", "error"),
+            by_holder=True,
+        ),
         "cancel_requested": EventType(_C, "a running job was asked to stop"),
         "made_due": EventType(_C, "the job was made due now"),
         "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",), by_holder=True, forked=True),

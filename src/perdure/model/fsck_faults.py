@@ -72,7 +72,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "event-twice": FaultKind("the log has one event twice", advice=_TWICE),
         "job-missing": FaultKind("a log without a job", advice=_EVIDENCE),
         "orphan": FaultKind(
-            "a claim, wait, queue, state, failure, run or approval row of a job that does not exist",
+            "a claim, wait, signal, queue, state, failure, run or approval row of a job that does not exist",
             "it is deleted; run rows and approvals, and all rows of a log that is still there, are kept",
             _EVIDENCE,
         ),
@@ -96,8 +96,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "wait-unknown": FaultKind("a wait that is not in the log", "the wait is deleted, and the job resumes and opens it again"),
         "wait-differs": FaultKind("a wait for another time or subject than the log says", "the wait follows the log"),
         "wait-answer": FaultKind(
-            "a wait is answered and its approval is not, or the reverse",
-            "the wait follows the approval",
+            "a wait is answered and its approval or signal is not, or the reverse",
+            "the wait follows the approval or the signal",
         ),
         "approval-stale": FaultKind("a PENDING approval of a job that has ended", "the approval is closed as CANCELLED"),
         "approval-missing": FaultKind(
@@ -110,6 +110,16 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "an approval and the log differ: on whether it was decided, on how, or on the tenant",
             advice="It is not known who decided. If the decision is not yours: `perdure jobs cancel ID`.",
         ),
+        "signal-missing": FaultKind(
+            "the log has a signal that does not exist", advice="If a wait has taken it, nothing is lost; else send it again."
+        ),
+        "signal-unknown": FaultKind(
+            "a signal that is not in the log", advice="A wait takes it all the same. Find out what wrote it."
+        ),
+        "signal-differs": FaultKind(
+            "a signal is of another tenant than its job", advice="No client sees it. Find out what wrote it."
+        ),
+        "signal-unbound": FaultKind("a wait for a signal is open while such a signal is pending", "the wait takes the signal"),
         "queue-missing": FaultKind("the job is due at some time and not in the queue: it would never start", "it is put there"),
         "queue-differs": FaultKind(
             "another lane, kind, priority, deadline, time or status in the queue than on the job", "the queue follows the job"

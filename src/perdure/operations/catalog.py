@@ -17,6 +17,7 @@ from perdure.operations import (
     fsck,
     jobs,
     limits,
+    signals,
     tasks,
     workers,
 )
@@ -27,6 +28,7 @@ MODULES = (
     jobs,
     follow,
     control,
+    signals,
     export,
     approvals,
     limits,

@@ -11,6 +11,7 @@ from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.jobs import Job, RunRecord
+from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.steps import Step, steps_of
 from perdure.operations.registry import Role, operation
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 NO_SUCH_JOB = (JobNotFound, AmbiguousId)
 """What every operation raises that takes the id of a job: a UUID, or its last 6 or more hex digits."""
 
-Part = Literal["events", "runs", "approvals"]
+Part = Literal["events", "runs", "approvals", "signals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,15 @@ class JobPage:
 class JobRecord:
     """A job and the parts of its record that were asked for; the others are empty.
 
-    runs: its finished attempts. head: the version of its log now, where the job is shown as it was at an earlier one.
+    runs: its finished attempts. signals: those that no wait has taken.
+    head: the version of its log now, where the job is shown as it was at an earlier one.
     """
 
     job: Job
     events: tuple[Event, ...] = ()
     runs: tuple[RunRecord, ...] = ()
     approvals: tuple[Approval, ...] = ()
+    signals: tuple[Signal, ...] = ()
     head: int | None = None
 
 
@@ -81,7 +84,8 @@ async def get_job(client: Client, job_id: str, *, at: int | None = None, include
         shown = tuple(events[:at]) if "events" in include else ()
         return JobRecord(job, shown, tuple(runs), head=events[-1].version)
     approvals = (await client.approvals.list(job_id=job.id)).items if "approvals" in include and job.waits else ()
-    return JobRecord(job, tuple(events), tuple(runs), tuple(approvals))
+    signals = await client.jobs.signals(job.id, pending=True) if "signals" in include else ()
+    return JobRecord(job, tuple(events), tuple(runs), tuple(approvals), tuple(signals))
 
 
 @operation("jobs.count", role=Role.VIEWER, errors=(InvalidInput,))

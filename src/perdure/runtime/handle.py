@@ -9,6 +9,7 @@ from uuid import UUID
 from perdure.model.events import Event
 from perdure.model.ids import short_id
 from perdure.model.jobs import Job
+from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 
@@ -23,6 +24,7 @@ class JobCalls(Protocol):
     async def events(self, job_id: UUID, /, *, after: int) -> list[Event]: ...
     def watch(self, job_id: UUID, from_version: int, /) -> AsyncIterator[Event]: ...
     async def cancel(self, job_id: UUID, reason: str | None, /, *, force: bool) -> Status: ...
+    async def signal(self, job: UUID, key: str, payload: Any, /, *, id: str | None) -> Signal: ...
 
 
 class Handle(Generic[O_co]):
@@ -68,3 +70,7 @@ class Handle(Generic[O_co]):
     async def cancel(self, reason: str | None = None, *, force: bool = False) -> Status:
         """See `Jobs.cancel`."""
         return await self._client.cancel(self.id, reason, force=force)
+
+    async def signal(self, key: str, payload: Any = None, *, id: str | None = None) -> Signal:
+        """See `Jobs.signal`."""
+        return await self._client.signal(self.id, key, payload, id=id)

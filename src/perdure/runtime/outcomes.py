@@ -9,6 +9,7 @@ from perdure.model.errors import (
     Fail,
     InvalidInput,
     Retry,
+    SignalTimeout,
     Snooze,
     StepChanged,
     StoreError,
@@ -51,6 +52,8 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _failed(error.message, error.kind)
         case Denied():
             return _failed(error.message, "denied")
+        case SignalTimeout():
+            return _failed(error.message, "timeout")
         case UnknownOutcome():
             return _failed(error.message, "unknown_outcome")
         case StepChanged() | InvalidInput() | WaitInsideJob():

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Any
+from uuid import UUID
 
+from perdure.model.effects import Effect
 from perdure.model.jobs import Wait
 from perdure.model.waits import CODE, QUESTION, kind_of
 from perdure.runtime.history import History, KindAndKey
@@ -21,11 +23,12 @@ def unasked_waits(history: History, opened: Collection[KindAndKey], is_late: Cal
     ]
 
 
-async def as_recorded(store: Store, wait: Wait) -> dict[str, Any]:
-    """The payload of `wait_completed` of one that is over."""
+async def as_recorded(store: Store, job_id: UUID, wait: Wait) -> tuple[dict[str, Any], tuple[Effect, ...]]:
+    """The payload of `wait_completed` of one that is over, and what commits with it."""
     kind = kind_of(wait.kind)
-    answer = await kind.answer(store, wait) if kind.answerable else None
-    return {"key": wait.key, "kind": wait.kind} | kind.recorded(answer)
+    answer = await kind.answer(store, job_id, wait) if kind.answerable else None
+    payload = {"key": wait.key, "kind": wait.kind} | kind.recorded(answer)
+    return payload, kind.closes(wait, answered=answer is not None)
 
 
 def _asked(history: History, kind: str, key: str) -> bool:

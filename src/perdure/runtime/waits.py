@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from perdure.model.effects import Effect, close_wait
+from perdure.model.effects import Effect
 from perdure.model.errors import LeaseLost, StoreError, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease, Outcome, Wait
@@ -167,7 +167,7 @@ class Waits:
 
     async def _read(self, kind: WaitKind[Store, A], wait: Wait) -> A | None:
         with self._run.busy():  # the attempt is not suspended meanwhile
-            return await kind.answer(self._run.store, wait)
+            return await kind.answer(self._run.store, self._run.lease.job_id, wait)
 
     def _is_late(self, wait: Wait) -> bool:
         return wait.until is not None and self._run.seconds_until(wait.until) <= 0
@@ -227,10 +227,10 @@ class Waits:
         """Record the answers of waits that are not asked for; if they are, later in this attempt, they are found."""
         run = self._run
         with run.busy():
-            payloads = [await as_recorded(run.store, wait) for wait in waits]
-            events = [NewEvent("wait_completed", json.dumps(payload)) for payload in payloads]
-            await run.record(events, *(close_wait(wait.kind, wait.key) for wait in waits))
-            for wait, payload in zip(waits, payloads, strict=True):
+            ends = [await as_recorded(run.store, run.lease.job_id, wait) for wait in waits]
+            events = [NewEvent("wait_completed", json.dumps(payload)) for payload, _ in ends]
+            await run.record(events, *(effect for _, effects in ends for effect in effects))
+            for wait, (payload, _) in zip(waits, ends, strict=True):
                 del run.history.rows[wait.kind, wait.key]
                 run.history.answers[wait.kind, wait.key] = payload
 

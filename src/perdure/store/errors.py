@@ -27,12 +27,15 @@ from perdure.model.errors import (
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
+    SignalConflict,
+    SignalTooLate,
     VersionMismatch,
     WorkerNotFound,
     WrongToken,
 )
 from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
 from perdure.model.jobs import Lease, NewJob, Outcome
+from perdure.model.signals import NewSignal, Signal
 from perdure.model.states import Status
 from perdure.model.tooling import Account
 
@@ -139,6 +142,25 @@ def idempotency_conflict(job: NewJob, existing: UUID) -> IdempotencyConflict:
         f"idempotency key '{job.idempotency_key}' of kind '{job.kind}' already belongs to job …{short_id(existing)}, "
         "which has another payload",
         hint="use another key for another payload, or send the same payload again",
+    )
+
+
+def signal_too_late(job_id: UUID, status: Status) -> SignalTooLate:
+    """The job has ended."""
+    return SignalTooLate(
+        f"job …{short_id(job_id)} takes no more signals: it is already {status}",
+        hint=f"to run it again with the same input: perdure jobs rerun {short_id(job_id)}",
+    )
+
+
+def check_same_signal(before: Signal, new: NewSignal) -> Signal:
+    """The signal that was sent before with this id. Raises SignalConflict if it is another one."""
+    payloads = (json.dumps(payload, sort_keys=True) for payload in (before.payload, json.loads(new.payload)))
+    if before.key == new.key and len(set(payloads)) == 1:
+        return before
+    raise SignalConflict(
+        f"the id '{new.caller_id}' was given to another signal of job …{short_id(new.job_id)} before, of key '{before.key}'",
+        hint="use another id for another signal, or send the same key and payload again",
     )
 
 

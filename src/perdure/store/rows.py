@@ -13,6 +13,7 @@ from perdure.model.cost import cost_of
 from perdure.model.events import Event
 from perdure.model.figures import Decided, Figures, LiveJobs
 from perdure.model.jobs import ClaimedJob, Job, JobState, Lease, LeaseInfo, RunRecord, Wait
+from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
@@ -212,6 +213,31 @@ def approval_of(row: Row, codec: Codec) -> Approval:
         job_kind=row["job_kind"],
         job_status=row["job_status"],
     )
+
+
+def signal_of(row: Row, codec: Codec) -> Signal:
+    """A row of `signals`."""
+    return Signal(
+        id=codec.uuid(row["id"]),
+        tenant_id=row["tenant_id"],
+        job_id=codec.uuid(row["job_id"]),
+        key=row["key"],
+        payload=_json(row["payload"]),
+        caller_id=row["caller_id"],
+        actor=row["actor"],
+        via=row["via"],
+        created_at=codec.time(row["created_at"]),
+        consumed_at=None if row["consumed_at"] is None else codec.time(row["consumed_at"]),
+        wait_key=row["wait_key"],
+        refused=row["refused"],
+    )
+
+
+def signal_note(signal: Signal) -> str:
+    """The payload of `signal_received`, as JSON. key: that of the wait which has taken it; without one it is pending."""
+    taken_by = {} if signal.wait_key is None else {"key": signal.wait_key}
+    note = {"signal": str(signal.id), "subject": signal.key} | taken_by | {"actor": signal.actor, "via": signal.via}
+    return json.dumps(note, ensure_ascii=False)
 
 
 def worker_of(row: Row, codec: Codec) -> WorkerInfo:

@@ -9,9 +9,11 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from perdure.app import App
 from perdure.model.approvals import Approval
+from perdure.model.signals import Signal
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.client import Client as AsyncClient
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
+from perdure.runtime.client.signals import HasId
 from perdure.runtime.registry import Handler
 from perdure.sync.accounts import Accounts
 from perdure.sync.approvals import Approvals
@@ -98,6 +100,10 @@ class Client:
     def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> builtins.list[Handle[Any]]:
         """See `Jobs.enqueue_many`."""
         return self.jobs.enqueue_many(requests, tx=tx)
+
+    def signal(self, job: JobId | HasId, key: str, payload: Any = None, *, id: str | None = None) -> Signal:
+        """See `Jobs.signal`."""
+        return self.jobs.signal(job, key, payload, id=id)
 
     def approve(
         self,

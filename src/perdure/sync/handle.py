@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from perdure.model.events import Event
 from perdure.model.jobs import Job
+from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 from perdure.runtime.handle import Handle as AsyncHandle
@@ -51,3 +52,7 @@ class Handle(Generic[O_co]):
     def cancel(self, reason: str | None = None, *, force: bool = False) -> Status:
         """See `perdure.Handle.cancel`."""
         return self._background.run(self._handle.cancel(reason, force=force))
+
+    def signal(self, key: str, payload: Any = None, *, id: str | None = None) -> Signal:
+        """See `perdure.Handle.signal`."""
+        return self._background.run(self._handle.signal(key, payload, id=id))

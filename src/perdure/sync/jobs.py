@@ -12,11 +12,13 @@ from perdure.model.comparison import JobDiff
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.jobs import Job, Page, RunRecord
+from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.jobs import Jobs as AsyncJobs
+from perdure.runtime.client.signals import HasId
 from perdure.runtime.export_records import Record
 from perdure.runtime.handle import Handle as AsyncHandle
 from perdure.runtime.registry import Handler
@@ -163,6 +165,14 @@ class Jobs:
     def cancel(self, job_id: JobId, reason: str | None = None, *, force: bool = False) -> Status:
         """See `Jobs.cancel`."""
         return self._background.run(self._jobs.cancel(job_id, reason, force=force))
+
+    def signal(self, job: JobId | HasId, key: str, payload: Any = None, *, id: str | None = None) -> Signal:
+        """See `Jobs.signal`."""
+        return self._background.run(self._jobs.signal(job, key, payload, id=id))
+
+    def signals(self, job: JobId | HasId, *, pending: bool = False) -> builtins.list[Signal]:
+        """See `Jobs.signals`."""
+        return self._background.run(self._jobs.signals(job, pending=pending))
 
     def retry_now(self, job_id: JobId, reason: str | None = None) -> None:
         """See `Jobs.retry_now`."""

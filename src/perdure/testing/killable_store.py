@@ -43,6 +43,7 @@ _READS: dict[str, frozenset[str]] = {
     ),
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
+    "signals": frozenset({"bound_signal", "list_signals"}),
     "limits": frozenset({"list_limits", "get_limit"}),
     "workers": frozenset({"list_workers"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
@@ -76,6 +77,7 @@ class KillableStore:
         self.schema = _Reads("schema", store)
         self.jobs = _Reads("jobs", store)
         self.limits = _Reads("limits", store)
+        self.signals = _Reads("signals", store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
         self.checks = _Reads("checks", store)

@@ -50,6 +50,8 @@ PerdureError
 │   ├── AlreadyDecided           already-decided
 │   ├── ApprovalExpired          approval-expired
 │   ├── ApprovalChanged          approval-changed
+│   ├── SignalConflict           signal-conflict
+│   ├── SignalTooLate            signal-too-late
 │   ├── AccountExists            account-exists
 │   └── RealJobs                 real-jobs
 ├── NotPermitted
@@ -80,6 +82,7 @@ PerdureError
 │   └── WaitTimeout              wait-timeout
 └── Verdict                      raised by or inside handlers
     ├── Retry  Fail  Snooze
+    ├── SignalTimeout            signal-timeout
     └── Denied                   denied
 
 Suspended derives from BaseException, so that user code which catches Exception does not catch it.
@@ -119,6 +122,7 @@ from perdure.model.errors.schema import (
     SchemaOutdated,
     SchemaTooNew,
 )
+from perdure.model.errors.signals import SignalConflict, SignalTooLate
 from perdure.model.errors.steps import RecordedFailure, StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
 from perdure.model.errors.tooling import (
@@ -148,7 +152,7 @@ from perdure.model.errors.tooling import (
     UnsafePath,
 )
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
-from perdure.model.errors.verdicts import Denied, Fail, Retry, Snooze, Suspended, Verdict
+from perdure.model.errors.verdicts import Denied, Fail, Retry, SignalTimeout, Snooze, Suspended, Verdict
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
@@ -214,6 +218,9 @@ __all__ = [
     "SecretByValue",
     "SecretMissing",
     "SessionMissing",
+    "SignalConflict",
+    "SignalTimeout",
+    "SignalTooLate",
     "Snooze",
     "StepChanged",
     "StepNotFound",

@@ -68,6 +68,16 @@ class Denied(Verdict):
         self.reason: str | None = approval.comment
 
 
+class SignalTimeout(Verdict, TimeoutError):
+    """Raised in a handler: no signal of this key came in time. Not caught, it fails the job (`timeout`)."""
+
+    code = "signal-timeout"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no signal '{key}' came in time")
+        self.key = key
+
+
 class Suspended(BaseException):
     """Raised by every call on a context whose attempt has ended: parked, cancelled, handed back, or its lease lost."""
 

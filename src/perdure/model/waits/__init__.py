@@ -5,12 +5,14 @@ from perdure.model.waits.base import Facts, WaitFault, WaitKind, WaitLine
 from perdure.model.waits.code import CODE
 from perdure.model.waits.question import QUESTION
 from perdure.model.waits.registry import answers, kind_of, opened_wait, register, suspended_status
+from perdure.model.waits.signal import SIGNAL
 from perdure.model.waits.timer import TIMER
 
 __all__ = [
     "APPROVAL",
     "CODE",
     "QUESTION",
+    "SIGNAL",
     "TIMER",
     "Facts",
     "WaitFault",

@@ -43,8 +43,9 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
     subject_field = "approval"
     answered_by = "approval_decided"
 
-    async def answer(self, store: HasApprovals, wait: Wait) -> Approval | None:
+    async def answer(self, store: HasApprovals, job_id: UUID, wait: Wait) -> Approval | None:
         """See `WaitKind.answer`."""
+        del job_id
         approval = await store.approvals.get_approval(UUID(wait.subject_id))
         return None if approval.pending else approval
 

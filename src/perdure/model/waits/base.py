@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
+from perdure.model.effects import Effect, close_wait, open_wait
 from perdure.model.explanation import Move, Situation, Why
 from perdure.model.jobs import Wait
 from perdure.model.states import Status
@@ -78,8 +80,18 @@ class WaitKind(ABC, Generic[S_contra, A_co]):
     """The type of the event, if any, that the answer adds to the job's log; its payload has the wait's `key`."""
 
     @abstractmethod
-    async def answer(self, store: S_contra, wait: Wait) -> A_co | None:
-        """Read the answer; None if there is none yet. Called once when the wait begins, and when its row has been answered."""
+    async def answer(self, store: S_contra, job_id: UUID, wait: Wait) -> A_co | None:
+        """Read the answer to this job's wait; None if there is none yet. Called once when the wait begins, and when its row has
+        been answered."""
+
+    def opens(self, wait: Wait) -> tuple[Effect, ...]:
+        """What commits together with its beginning."""
+        return (open_wait(wait),)
+
+    def closes(self, wait: Wait, *, answered: bool) -> tuple[Effect, ...]:
+        """What commits together with its end. answered: whether it ends with an answer, and not because its time has come."""
+        del answered
+        return (close_wait(self.name, wait.key),)
 
     def recorded(self, answer: Any) -> dict[str, Any]:
         """What `wait_completed` holds of an answer, besides kind and key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from perdure.model.explanation import Move, Situation, Why
 from perdure.model.jobs import Wait
@@ -19,9 +20,9 @@ class CodeWait(WaitKind[object, datetime]):
     name = "code"
     noun = "a wait for code that fits"
 
-    async def answer(self, store: object, wait: Wait) -> datetime | None:
+    async def answer(self, store: object, job_id: UUID, wait: Wait) -> datetime | None:
         """See `WaitKind.answer`."""
-        del store
+        del store, job_id
         return wait.answered_at
 
     def line(self, wait: Wait, seen: Situation) -> WaitLine | None:

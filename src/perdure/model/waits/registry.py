@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from perdure.model.explanation import Situation, Why
 from perdure.model.jobs import Wait
@@ -14,9 +15,10 @@ from perdure.model.waits.approval import APPROVAL
 from perdure.model.waits.base import WaitKind, WaitLine
 from perdure.model.waits.code import CODE
 from perdure.model.waits.question import QUESTION
+from perdure.model.waits.signal import SIGNAL
 from perdure.model.waits.timer import TIMER
 
-_KINDS: dict[str, WaitKind[Any, Any]] = {kind.name: kind for kind in (TIMER, APPROVAL, QUESTION, CODE)}
+_KINDS: dict[str, WaitKind[Any, Any]] = {kind.name: kind for kind in (TIMER, APPROVAL, QUESTION, SIGNAL, CODE)}
 
 
 def register(kind: WaitKind[Any, Any]) -> Callable[[], None]:
@@ -70,9 +72,9 @@ class _Unknown(WaitKind[object, datetime]):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def answer(self, store: object, wait: Wait) -> datetime | None:
+    async def answer(self, store: object, job_id: UUID, wait: Wait) -> datetime | None:
         """See `WaitKind.answer`."""
-        del store
+        del store, job_id
         return wait.answered_at
 
     def line(self, wait: Wait, seen: Situation) -> WaitLine | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from perdure.model.explanation import Situation, Why
 from perdure.model.jobs import Wait
@@ -17,9 +18,9 @@ class Timer(WaitKind[object, datetime]):
     noun = "a sleep"
     answerable = False
 
-    async def answer(self, store: object, wait: Wait) -> datetime | None:
+    async def answer(self, store: object, job_id: UUID, wait: Wait) -> datetime | None:
         """See `WaitKind.answer`."""
-        del store
+        del store, job_id
         return wait.answered_at
 
     def line(self, wait: Wait, seen: Situation) -> WaitLine | None:

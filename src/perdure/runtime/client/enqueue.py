@@ -17,6 +17,7 @@ from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.control import JobControl
 from perdure.runtime.client.queries import JobQueries
+from perdure.runtime.client.signals import JobSignals
 from perdure.runtime.handle import Handle
 from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
@@ -122,7 +123,7 @@ class EnqueueInTransaction:
             return self.handles(self.sending.stored(await self.prepared.run_async()))
 
 
-class JobEnqueue(JobQueries, JobControl):
+class JobEnqueue(JobQueries, JobControl, JobSignals):
     """See `jobs.Jobs`."""
 
     @overload

@@ -7,4 +7,4 @@ from perdure.runtime.client.fork import JobFork
 
 
 class Jobs(JobFork, JobExport):
-    """Enqueue jobs, read them, wait for them, control them, export them."""
+    """Enqueue jobs, read them, wait for them, control them, send them signals, export them."""

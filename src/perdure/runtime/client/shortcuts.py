@@ -1,4 +1,4 @@
-"""The calls that programs make most often, without naming the part of the client: `enqueue`, `approve`, `deny`."""
+"""The calls that programs make most often, without naming the part of the client: `enqueue`, `signal`, `approve`, `deny`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, Unpack, overload
 
 from perdure.model.approvals import Approval
+from perdure.model.signals import Signal
 from perdure.runtime.client.accounts import Accounts
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.base import JobId
@@ -13,6 +14,7 @@ from perdure.runtime.client.database import Database
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.signals import HasId
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.handle import Handle
@@ -61,6 +63,10 @@ class Shortcuts:
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
         """See `Jobs.enqueue_many`."""
         return await self.jobs.enqueue_many(requests, tx=tx)
+
+    async def signal(self, job: JobId | HasId, key: str, payload: Any = None, *, id: str | None = None) -> Signal:
+        """See `Jobs.signal`."""
+        return await self.jobs.signal(job, key, payload, id=id)
 
     async def approve(
         self,

@@ -20,7 +20,6 @@ from perdure.model.approvals import (
     expired_text,
     from_record,
 )
-from perdure.model.effects import close_wait
 from perdure.model.errors import (
     AlreadyDecided,
     ApprovalExpired,
@@ -113,10 +112,11 @@ async def approve(run: Run, question: Question, notify: Notify | None, *, keep_c
         if approval.pending:
             wait = Wait(question.key, kind.name, None, str(approval.id))
             if (question.kind, question.key) in run.history.approvals:
-                await reopen_if_lost(run, wait)
+                await reopen_if_lost(run, kind, wait)
             approval = await run.waits.answer(kind, wait) or approval
         payload = {"key": question.key, "kind": question.kind} | kind.recorded(approval)
-        await run.record([NewEvent("wait_completed", json.dumps(payload))], close_wait(kind.name, question.key))
+        closing = kind.closes(Wait(question.key, kind.name), answered=True)
+        await run.record([NewEvent("wait_completed", json.dumps(payload))], *closing)
         run.history.rows.pop((kind.name, question.key), None)
         if run.observer is not None:
             run.observer.approval_decided(run.claimed, approval)

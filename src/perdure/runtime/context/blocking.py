@@ -22,6 +22,7 @@ from perdure.runtime.context.options import OnChange, OnUnknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M")
 T = typing_extensions.TypeVar("T", default=None)
 
 
@@ -143,6 +144,14 @@ class BlockingContext:
                 notify=notify,
             )
         )
+
+    @overload
+    def wait_signal(self, key: str, model: type[M], *, timeout: Duration | None = None) -> M: ...
+    @overload
+    def wait_signal(self, key: str, model: None = None, *, timeout: Duration | None = None) -> Any: ...
+    def wait_signal(self, key: str, model: Any = None, *, timeout: Duration | None = None) -> Any:
+        """See `JobContext.wait_signal`."""
+        return self._wait(self._ctx.wait_signal(key, model, timeout=timeout))
 
     def checkpoint(self, state: Any) -> None:
         """See `JobContext.checkpoint`."""

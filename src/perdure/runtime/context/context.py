@@ -17,9 +17,9 @@ from perdure.model.effects import patch_state
 from perdure.model.errors import InvalidInput, StepChanged
 from perdure.model.events import NewEvent
 from perdure.model.timing import Backoff, Duration
-from perdure.model.waits import APPROVAL, TIMER
+from perdure.model.waits import APPROVAL, SIGNAL, TIMER
 from perdure.runtime import codec
-from perdure.runtime.context import approvals
+from perdure.runtime.context import approvals, signals
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.calls import STEP, TOOL, Caller
 from perdure.runtime.context.changed_code import refuse
@@ -29,6 +29,7 @@ from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnU
 from perdure.runtime.context.waits import wait_once
 from perdure.runtime.run import Run
 from perdure.runtime.validation import (
+    check_key,
     check_names,
     check_seconds,
     check_title,
@@ -37,6 +38,7 @@ from perdure.runtime.validation import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M")
 T = typing_extensions.TypeVar("T", default=None)
 
 
@@ -215,6 +217,21 @@ class JobContext:
             return await approvals.approve(self._run, question, notify, keep_changed=keep_changed)
         except StepChanged as changed:
             await refuse(self._run, self._options.on_change, APPROVAL.name, question.key, changed)
+
+    @overload
+    async def wait_signal(self, key: str, model: type[M], *, timeout: Duration | None = None) -> M: ...
+    @overload
+    async def wait_signal(self, key: str, model: None = None, *, timeout: Duration | None = None) -> Any: ...
+    async def wait_signal(self, key: str, model: Any = None, *, timeout: Duration | None = None) -> Any:
+        """Wait for a signal of this key (see `Jobs.signal`) and return its payload, as plain JSON or as `model`.
+
+        Survives restarts. A signal is taken once; of several the oldest comes first; one that came before the wait is taken at
+        once. The second wait for a key is `key#2`; parallel ones need options(key=...). One whose payload does not fit the model
+        is set aside (`signal_refused` in the log says why), and the wait goes on. Raises SignalTimeout if none came within
+        `timeout`, also in a replay; InvalidInput, StepChanged.
+        """
+        wait_key = await self._caller.enter(SIGNAL.name, check_key(key, "key"), self._options)
+        return await signals.wait_signal(self._run, wait_key, key, model, timeout)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

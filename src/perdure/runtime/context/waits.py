@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from perdure.model.effects import close_wait, open_wait
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
 from perdure.model.timing import Duration
@@ -23,15 +23,30 @@ async def wait_once(
 ) -> A | None:
     """Open a wait under this key, wait, and return its answer, which must be JSON: None if `duration` passed without one. A later
     attempt gets the recorded answer. Raises InvalidInput for a bad duration."""
+    return (await completed(run, kind, key, duration=duration, subject_id=subject_id)).get("answer")
+
+
+async def completed(
+    run: Run,
+    kind: WaitKind[Store, A],
+    key: str,
+    *,
+    duration: Duration | None = None,
+    subject_id: str | None = None,
+    answer_of: Callable[[Wait], Awaitable[A | None]] | None = None,
+) -> dict[str, Any]:
+    """As `wait_once`; returns the payload of `wait_completed`. answer_of: waits for the answer, where that is more than to read
+    it."""
     recorded = recorded_answer(run, kind, key)
     if recorded is not None:
-        return recorded.get("answer")
+        return recorded
     wait = await _opened(run, kind, key, duration, subject_id)
-    answer = await run.waits.answer(kind, wait)
+    answer = await (run.waits.answer(kind, wait) if answer_of is None else answer_of(wait))
     done = {"key": key, "kind": kind.name} | kind.recorded(answer)
-    await run.record([NewEvent("wait_completed", json.dumps(done))], close_wait(kind.name, key))
+    closing = kind.closes(wait, answered=answer is not None)
+    await run.record([NewEvent("wait_completed", json.dumps(done))], *closing)
     run.history.rows.pop((kind.name, key), None)
-    return answer
+    return done
 
 
 async def _opened(
@@ -42,23 +57,30 @@ async def _opened(
     before = run.history.waits.get((kind.name, key))
     known = None if before is None else opened_wait("wait_started", before.payload.get)
     if known is not None:
-        await reopen_if_lost(run, known)
+        await reopen_if_lost(run, kind, known)
         return known
     until = None if length is None else run.database_now() + timedelta(seconds=length)
-    payload: dict[str, Any] = {"key": key, "kind": kind.name}
-    if until is not None:
-        payload |= {"seconds": length, "until": until.isoformat()}
-    if subject_id is not None:
-        payload["subject"] = subject_id
     wait = Wait(key, kind.name, until, subject_id)
-    await run.record([NewEvent("wait_started", json.dumps(payload))], open_wait(wait))
+    await run.record([started(wait, length)], *kind.opens(wait))
     return wait
 
 
-async def reopen_if_lost(run: Run, wait: Wait) -> None:
+def started(wait: Wait, seconds: float | None = None) -> NewEvent:
+    """The event that opens a wait."""
+    payload: dict[str, Any] = {"key": wait.key, "kind": wait.kind}
+    if seconds is not None:
+        payload["seconds"] = seconds
+    if wait.until is not None:
+        payload["until"] = wait.until.isoformat()
+    if wait.subject_id is not None:
+        payload["subject"] = wait.subject_id
+    return NewEvent("wait_started", json.dumps(payload))
+
+
+async def reopen_if_lost(run: Run, kind: WaitKind[Store, A], wait: Wait) -> None:
     """Write the row of a wait that an earlier attempt opened, if it was deleted: without it nothing would wake the job."""
     if (wait.kind, wait.key) not in run.history.rows:
-        await run.record((), open_wait(wait))
+        await run.record((), *kind.opens(wait))
 
 
 def recorded_answer(run: Run, kind: WaitKind[Store, A], key: str) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ HEAD = 4000
 # A payload may be huge, and PostgreSQL cannot parse one that holds \u0000. So only its beginning is read, where perdure itself
 # writes the key first: {"key": ..., "digest": ...}.
 _KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*:\s*"(\w*)")?')
+_SIGNAL = re.compile(r'"signal"\s*:\s*"([^"]+)"')
 _APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
 _DECISION = re.compile(r'"decision"\s*:\s*"(\w+)"')
 _RETRIES = re.compile(r'"retry_count"\s*:\s*(\d+)')
@@ -59,6 +60,8 @@ class Log:
         self.decided: Counter[UUID] = Counter()
         self.decisions: dict[UUID, str] = {}
         """The decisions that the log has."""
+        self.signals: set[UUID] = set()
+        """The signals that came."""
         self.tokens = 0
         self.cost = ZERO
         self.checkpoint: int | None = None
@@ -159,7 +162,7 @@ class Log:
                 self.kept = True
             case _ if inherited:
                 pass
-            case "wait_started" | "wait_completed" | "approval_requested" | "approval_decided":
+            case "wait_started" | "wait_completed" | "approval_requested" | "approval_decided" | "signal_received":
                 try:
                     self._coordinate(type, head)
                 except (ValueError, TypeError, KeyError, AttributeError):
@@ -204,6 +207,9 @@ class Log:
             if (decision := _DECISION.search(head)) is not None:
                 self.decisions[id] = decision[1]
             return
+        if type == "signal_received":
+            self.signals.add(UUID(_found(_SIGNAL, head)))
+            return
         if type == "wait_completed":
             self.waits.pop((_field("kind", head) or TIMER.name, json.loads(_found(_KEY, head))), None)
             return
@@ -212,6 +218,7 @@ class Log:
         wait = opened_wait(type, lambda name: _field(name, head))
         if wait is not None:
             self.waits[wait.kind, wait.key] = wait
+            self.answered.discard((wait.kind, wait.key))
 
 
 def status_of(text: str | None) -> Status | None:

@@ -15,7 +15,7 @@ from perdure.model.approvals import ApprovalStatus
 from perdure.model.cost import cost_of, text_of_cost
 from perdure.model.jobs import Wait, lane_of
 from perdure.model.states import FAILURES, WITHOUT_RESULT, Status
-from perdure.model.waits import CODE, WaitFault, kind_of
+from perdure.model.waits import CODE, SIGNAL, WaitFault, kind_of
 from perdure.store.fsck.log_check import Log, status_of
 from perdure.store.rows import Codec, Row
 
@@ -45,7 +45,7 @@ class Fault:
     repair: Repair | None = None
 
 
-PARTS = ("queue", "claims", "waits", "approvals", "state", "failures", "runs")
+PARTS = ("queue", "claims", "waits", "approvals", "signals", "state", "failures", "runs")
 """What surrounds a job, each read by the statement `check_<part>`."""
 
 
@@ -65,7 +65,7 @@ class Case:
 
     def add(self, part: str, row: Row, tenant: str) -> None:
         """A row of one of PARTS; where there is no job, those of other tenants are left out."""
-        if self.job is not None or part not in ("claims", "approvals") or row["tenant_id"] == tenant:
+        if self.job is not None or part not in ("claims", "approvals", "signals") or row["tenant_id"] == tenant:
             self._rows.setdefault(part, []).append(row)
 
     def rows(self, part: str) -> Sequence[Row]:
@@ -106,6 +106,7 @@ def faults_of(case: Case) -> list[Fault]:
         _of_the_claim,
         _of_the_waits,
         _of_the_approvals,
+        _of_the_signals,
         _of_the_queue,
         _of_the_failure,
         _of_the_state,
@@ -122,6 +123,7 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
     for what, part, statement in (
         ("a claim", "claims", "drop_claim"),
         ("a wait", "waits", "drop_waits"),
+        ("a signal", "signals", "drop_signals"),
         ("a queue row", "queue", "drop_queue"),
         ("a failure row", "failures", "drop_failure"),
         ("a state row", "state", "drop_state"),
@@ -307,6 +309,28 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         if status.terminal and row["status"] == ApprovalStatus.PENDING:
             closed = Repair("close_approval", {"approval_id": row["id"]})
             yield Fault("approval-stale", f"approval '{row['key']}' is open, and it is {status}", closed)
+
+
+def _of_the_signals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """Signals are those that the log has seen come, and none is pending while a wait for its key is open."""
+    rows = {case.codec.uuid(row["id"]): row for row in case.rows("signals")}
+    if not case.log.unreadable:
+        for id in sorted(case.log.signals - rows.keys()):
+            yield Fault("signal-missing", f"its log received signal {id}, which does not exist")
+        for id in sorted(rows.keys() - case.log.signals):
+            yield Fault("signal-unknown", f"signal {id} ('{rows[id]['key']}') is not in its log")
+    if other := next((row["tenant_id"] for row in rows.values() if row["tenant_id"] != job["tenant_id"]), None):
+        yield Fault("signal-differs", f"a signal is of tenant {other}, the job is not")
+    if status.terminal:
+        return
+    bound = {row["wait_key"] for row in rows.values()}
+    for wait in case.rows("waits"):
+        if wait["kind"] != SIGNAL.name or wait["answered_at"] is not None or wait["key"] in bound:
+            continue
+        found = next((row for row in rows.values() if row["pending"] and row["key"] == wait["subject_id"]), None)
+        if found is not None:
+            repair = Repair("bind_signal", {"id": found["id"], "wait_key": wait["key"]})
+            yield Fault("signal-unbound", f"'{wait['key']}' is open, and signal '{found['key']}' is pending", repair)
 
 
 def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:

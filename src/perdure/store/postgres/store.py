@@ -20,6 +20,7 @@ from perdure.store.postgres.leases.leases import PostgresLeases
 from perdure.store.postgres.limits.limits import PostgresLimits
 from perdure.store.postgres.retention.retention import PostgresRetention
 from perdure.store.postgres.schema.schema import PostgresSchema
+from perdure.store.postgres.signals.signals import PostgresSignals
 from perdure.store.postgres.tool_runs.tool_runs import PostgresToolRuns
 from perdure.store.postgres.workers.workers import PostgresWorkers
 from perdure.store.protocol.blobs import ContentSettings
@@ -36,6 +37,7 @@ class PostgresStore:
         self.jobs: Final = PostgresJobs(engine, tenant_id)
         self.leases: Final = PostgresLeases(engine, tenant_id)
         self.approvals: Final = PostgresApprovals(engine, tenant_id)
+        self.signals: Final = PostgresSignals(engine, tenant_id)
         self.accounts: Final = PostgresAccounts(engine, tenant_id)
         self.files: Final = PostgresFiles(engine, tenant_id, folders)
         self.tool_runs: Final = PostgresToolRuns(engine, tenant_id)

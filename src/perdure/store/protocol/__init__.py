@@ -24,6 +24,7 @@ from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schema import Migration, SchemaStatus, SchemaStore
+from perdure.store.protocol.signals import SignalStore
 from perdure.store.protocol.store import Store
 from perdure.store.protocol.tool_runs import ToolRunStore
 from perdure.store.protocol.workers import WorkerStore
@@ -43,6 +44,7 @@ __all__ = [
     "RetentionStore",
     "SchemaStatus",
     "SchemaStore",
+    "SignalStore",
     "Store",
     "ToolRunStore",
     "Topic",

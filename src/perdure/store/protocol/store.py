@@ -17,6 +17,7 @@ from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schema import SchemaStore
+from perdure.store.protocol.signals import SignalStore
 from perdure.store.protocol.tool_runs import ToolRunStore
 from perdure.store.protocol.workers import WorkerStore
 
@@ -42,6 +43,11 @@ class Store(Protocol):
     @property
     def approvals(self) -> ApprovalStore:
         """Approvals and questions to people."""
+        ...
+
+    @property
+    def signals(self) -> SignalStore:
+        """Signals to jobs."""
         ...
 
     @property

@@ -22,6 +22,7 @@ from perdure.store.sqlite.leases.leases import SqliteLeases
 from perdure.store.sqlite.limits.limits import SqliteLimits
 from perdure.store.sqlite.retention.retention import SqliteRetention
 from perdure.store.sqlite.schema.schema import SqliteSchema, check_fits, check_not_foreign
+from perdure.store.sqlite.signals.signals import SqliteSignals
 from perdure.store.sqlite.tool_runs.tool_runs import SqliteToolRuns
 from perdure.store.sqlite.workers.workers import SqliteWorkers
 
@@ -38,6 +39,7 @@ class SqliteStore:
         self.jobs: Final = SqliteJobs(engine, tenant_id)
         self.leases: Final = SqliteLeases(engine, tenant_id)
         self.approvals: Final = SqliteApprovals(engine, tenant_id)
+        self.signals: Final = SqliteSignals(engine, tenant_id)
         self.accounts: Final = SqliteAccounts(engine, tenant_id)
         self.files: Final = SqliteFiles(engine, tenant_id, folders)
         self.tool_runs: Final = SqliteToolRuns(engine, tenant_id)

@@ -18,6 +18,9 @@ select distinct job_id from (
   union all
   (select distinct job_id from perdure.approvals where :after::uuid is null or job_id > :after order by job_id limit :limit)
   union all
+  (select distinct job_id from perdure.signals where job_id is not null and (:after::uuid is null or job_id > :after)
+    order by job_id limit :limit)
+  union all
   (select job_id from perdure.job_state where :after::uuid is null or job_id > :after order by job_id limit :limit)
   union all
   (select job_id from perdure.job_failures where :after::uuid is null or job_id > :after order by job_id limit :limit)
@@ -62,6 +65,11 @@ select job_id, id, tenant_id, key, status,
   payload_digest <> encode(sha256(convert_to(payload::text, 'UTF8')), 'hex') as another_payload
 from perdure.approvals where job_id = any (:ids::uuid[]) order by job_id, id
 
+-- name: check_signals
+select job_id, id, tenant_id, key, wait_key, consumed_at is null as pending,
+  case when consumed_at between '0002-01-01 UTC' and '9999-01-01 UTC' then consumed_at end as consumed_at
+from perdure.signals where job_id = any (:ids::uuid[]) order by job_id, created_at, id
+
 -- name: check_state
 -- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
 select job_id, checkpoint is not null as has_checkpoint, tokens, cost, coalesce(checkpoint::text <> (
@@ -83,7 +91,7 @@ select job_id, attempt, outcome::text from perdure.job_runs where job_id = any (
 select job_id, version, type, from_status::text, to_status::text, attempt, event_id,
   case when created_at between '0002-01-01 UTC' and '9999-01-01 UTC' then created_at end as created_at,
   case when type in ('node_finished', 'tool_returned', 'wait_started', 'wait_completed', 'approval_requested',
-    'approval_decided', 'usage_recorded') or from_status is not null then left(payload::text, 4000) end as head
+    'approval_decided', 'signal_received', 'usage_recorded') or from_status is not null then left(payload::text, 4000) end as head
 from perdure.job_events where job_id >= :first::uuid and job_id <= :last::uuid and job_id = any (:ids::uuid[])
 order by job_id, version
 

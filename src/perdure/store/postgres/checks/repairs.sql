@@ -31,6 +31,13 @@ delete from perdure.job_waits where job_id = :job_id
 update perdure.approvals set status = 'CANCELLED', decided_at = perdure.db_now(), decided_via = 'system', comment = 'its job ended'
 where id = :approval_id and status = 'PENDING'
 
+-- name: bind_signal
+-- The wait that has taken it is answered by another repair.
+update perdure.signals set consumed_by_job_id = job_id, consumed_at = perdure.db_now(), wait_key = :wait_key where id = :id and consumed_at is null
+
+-- name: drop_signals
+delete from perdure.signals where job_id = :job_id
+
 -- name: put_queue
 insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
 values (:job_id, :lane, :kind, :priority, :run_at, :deadline, :status::text::perdure.job_status)

@@ -29,3 +29,34 @@ from unnest(:job_id::uuid[], :id::uuid[], :attempt::int[], :tool::text[], :accou
   u(job_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
 join perdure.jobs j on j.id = any (array[u.job_id])
 on conflict (job_id, attempt) do nothing
+
+-- name: release_signals
+-- What a wait that ends without it had taken is pending again.
+update perdure.signals s set consumed_by_job_id = null, consumed_at = null, wait_key = null
+from unnest(:job_id::uuid[], :key::text[]) u(job_id, key)
+where s.consumed_by_job_id = any (array[u.job_id]) and s.wait_key = u.key
+
+-- name: refuse_signals
+-- What a wait has taken does not fit: it stays, with the reason, and the wait takes the next.
+update perdure.signals s set wait_key = null, refused = u.error
+from unnest(:job_id::uuid[], :key::text[], :error::text[]) u(job_id, key, error)
+where s.consumed_by_job_id = any (array[u.job_id]) and s.wait_key = u.key
+
+-- name: bind_signals
+-- The oldest pending signals of a key go to the oldest open waits for it.
+update perdure.signals t set consumed_by_job_id = pair.job_id, consumed_at = perdure.db_now(), wait_key = pair.wait_key
+from (select u.job_id, s.id, w.wait_key from unnest(:job_id::uuid[], :key::text[]) u(job_id, key)
+  cross join lateral (select s.id, row_number() over (order by s.created_at, s.id) as place from perdure.signals s
+    where s.job_id = any (array[u.job_id]) and s.key = u.key and s.consumed_at is null) s
+  join lateral (select w.key as wait_key, row_number() over (order by w.opened_at, length(w.key), w.key) as place
+    from perdure.job_waits w
+    where w.job_id = any (array[u.job_id]) and w.kind = 'signal' and w.subject_id = u.key and w.answered_at is null
+      and not exists (select from perdure.signals b where b.consumed_by_job_id = w.job_id and b.wait_key = w.key)) w
+  on w.place = s.place) pair
+where t.id = any (array[pair.id])
+
+-- name: answer_bound
+-- A wait that has taken a signal is answered. A statement of its own, as it reads what bind_signals wrote.
+update perdure.job_waits w set answered_at = perdure.db_now() from unnest(:job_id::uuid[], :key::text[]) u(job_id, key)
+where w.job_id = any (array[u.job_id]) and w.kind = 'signal' and w.subject_id = u.key and w.answered_at is null
+  and exists (select from perdure.signals s where s.consumed_by_job_id = w.job_id and s.wait_key = w.key)

@@ -10,7 +10,19 @@ from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.protocol.retention import MOST_EXAMINED
 
-_PARTS = ("events", "runs", "state", "approvals", "failures", "files", "tool_runs", "tool_output", "jobs", "done")
+_PARTS = (
+    "events",
+    "runs",
+    "state",
+    "approvals",
+    "signals",
+    "failures",
+    "files",
+    "tool_runs",
+    "tool_output",
+    "jobs",
+    "done",
+)
 
 
 class PostgresRetention:

@@ -34,6 +34,9 @@ delete from perdure.job_state where job_id = any (:ids::uuid[])
 -- name: prune_approvals
 delete from perdure.approvals where job_id = any (:ids::uuid[])
 
+-- name: prune_signals
+delete from perdure.signals where job_id = any (:ids::uuid[])
+
 -- name: prune_failures
 delete from perdure.job_failures where job_id = any (:ids::uuid[])
 

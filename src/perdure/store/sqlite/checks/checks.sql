@@ -19,6 +19,8 @@ select job_id from (
   union
   select * from (select distinct job_id from approvals where job_id > :after order by job_id limit :limit)
   union
+  select * from (select distinct job_id from signals where job_id is not null and job_id > :after order by job_id limit :limit)
+  union
   select * from (select job_id from job_state where job_id > :after order by job_id limit :limit)
   union
   select * from (select job_id from job_failures where job_id > :after order by job_id limit :limit)
@@ -66,6 +68,11 @@ select job_id, id, tenant_id, key, status,
   payload_digest <> sha256(cast(payload as blob)) as another_payload
 from approvals where job_id = :job_id order by id
 
+-- name: check_signals
+select job_id, id, tenant_id, key, wait_key, consumed_at is null as pending,
+  case when consumed_at between -62104060800000000 and 253370764800000000 then consumed_at end as consumed_at
+from signals where job_id = :job_id order by created_at, id
+
 -- name: check_state
 -- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is written in another way there.
 select job_id, checkpoint is not null as has_checkpoint, tokens, cost, coalesce(checkpoint <> (
@@ -85,7 +92,7 @@ select job_id, attempt, outcome from job_runs where job_id = :job_id order by at
 select version, type, from_status, to_status, attempt, event_id,
   case when created_at between -62104060800000000 and 253370764800000000 then created_at end as created_at,
   case when type in ('node_finished', 'tool_returned', 'wait_started', 'wait_completed', 'approval_requested',
-    'approval_decided', 'usage_recorded') or from_status is not null then substr(payload, 1, 4000) end as head
+    'approval_decided', 'signal_received', 'usage_recorded') or from_status is not null then substr(payload, 1, 4000) end as head
 from job_events where job_id = :job_id order by version
 
 -- name: check_prune_batch

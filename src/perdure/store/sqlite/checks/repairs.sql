@@ -30,6 +30,13 @@ delete from job_waits where job_id = :job_id
 update approvals set status = 'CANCELLED', decided_at = (select now from clock), decided_via = 'system', comment = 'its job ended'
 where id = :approval_id and status = 'PENDING'
 
+-- name: bind_signal
+-- The wait that has taken it is answered by another repair.
+update signals set consumed_by_job_id = job_id, consumed_at = (select now from clock), wait_key = :wait_key where id = :id and consumed_at is null
+
+-- name: drop_signals
+delete from signals where job_id = :job_id
+
 -- name: put_queue
 insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
 values (:job_id, :lane, :kind, :priority, :run_at, :deadline, :status)

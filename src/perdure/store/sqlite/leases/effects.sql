@@ -23,3 +23,30 @@ delete from job_waits where job_id = :job_id and kind = :kind and key = :key
 insert into tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
 values (:job_id, :tenant_id, :id, :attempt, :tool, :account_id, :worker_id, :started_at, :finished_at, :exit_code, :class, :detail, :message, :stdout, :stderr, :output_files, :tokens_in, :tokens_out, :tokens_cached, :cost, :latency_ms, :session_id, :final_text, :sandbox)
 on conflict (job_id, attempt) do nothing
+
+-- name: release_signals
+-- What a wait that ends without it had taken is pending again.
+update signals set consumed_by_job_id = null, consumed_at = null, wait_key = null
+where consumed_by_job_id = :job_id and wait_key = :key
+
+-- name: refuse_signals
+-- What a wait has taken does not fit: it stays, with the reason, and the wait takes the next.
+update signals set wait_key = null, refused = :error where consumed_by_job_id = :job_id and wait_key = :key
+
+-- name: bind_signals
+-- The oldest pending signals of a key go to the oldest open waits for it.
+update signals set consumed_by_job_id = :job_id, consumed_at = :now, wait_key = pair.wait_key
+from (select s.id, w.wait_key from
+    (select id, row_number() over (order by created_at, id) as place from signals
+      where job_id = :job_id and key = :key and consumed_at is null) s
+  join
+    (select key as wait_key, row_number() over (order by opened_at, length(key), key) as place from job_waits
+      where job_id = :job_id and kind = 'signal' and subject_id = :key and answered_at is null
+        and not exists (select 1 from signals b where b.consumed_by_job_id = :job_id and b.wait_key = job_waits.key)) w
+  on w.place = s.place) pair
+where signals.id = pair.id
+
+-- name: answer_bound
+-- A wait that has taken a signal is answered.
+update job_waits set answered_at = :now where job_id = :job_id and kind = 'signal' and subject_id = :key and answered_at is null
+  and exists (select 1 from signals s where s.consumed_by_job_id = :job_id and s.wait_key = job_waits.key)

@@ -15,7 +15,19 @@ from perdure.store.sqlite.engine.codec import json_list, span
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 
-_PARTS = ("jobs", "events", "runs", "state", "approvals", "failures", "files", "tool_runs", "tool_output", "done")
+_PARTS = (
+    "jobs",
+    "events",
+    "runs",
+    "state",
+    "approvals",
+    "signals",
+    "failures",
+    "files",
+    "tool_runs",
+    "tool_output",
+    "done",
+)
 
 
 class SqliteRetention:

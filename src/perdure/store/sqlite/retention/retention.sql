@@ -35,6 +35,9 @@ delete from job_state where job_id in (select job_id from prune_batch)
 -- name: prune_approvals
 delete from approvals where job_id in (select job_id from prune_batch)
 
+-- name: prune_signals
+delete from signals where job_id in (select job_id from prune_batch)
+
 -- name: prune_failures
 delete from job_failures where job_id in (select job_id from prune_batch)
 

@@ -1,0 +1,64 @@
+"""Waiting for signals from inside a job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import structlog
+
+from perdure.model.current_attempt import attempt_ids
+from perdure.model.effects import close_wait, refuse_signal
+from perdure.model.errors import InvalidInput, SignalTimeout
+from perdure.model.events import NewEvent
+from perdure.model.jobs import Wait
+from perdure.model.signals import Signal
+from perdure.model.timing import Duration
+from perdure.model.waits import SIGNAL
+from perdure.runtime import codec
+from perdure.runtime.context.waits import completed, started
+from perdure.runtime.outcomes import clean
+from perdure.runtime.run import Run
+
+log = structlog.get_logger("perdure.run")
+
+_MOST_TEXT = 500
+
+
+async def wait_signal(run: Run, key: str, name: str, model: Any, timeout: Duration | None) -> Any:
+    """Wait for a signal whose key is `name`, under the wait `key`; see `JobContext.wait_signal`."""
+    codec.check_type(model, _what(name))
+
+    async def fitting(wait: Wait) -> Signal | None:
+        """The first signal whose payload fits; one that does not is set aside, and the wait goes on."""
+        while (signal := await run.waits.answer(SIGNAL, wait)) is not None:
+            try:
+                codec.decode(json.dumps(signal.payload), model, _what(name))
+            except InvalidInput as error:
+                await _refuse(run, wait, signal, clean(str(error))[:_MOST_TEXT])
+            else:
+                return signal
+        return None
+
+    done = await completed(run, SIGNAL, key, duration=timeout, subject_id=name, answer_of=fitting)
+    if "signal" not in done:
+        raise SignalTimeout(name)
+    return codec.decode(json.dumps(done["answer"]), model, _what(name))
+
+
+async def _refuse(run: Run, wait: Wait, signal: Signal, error: str) -> None:
+    """Were the job to fail of it, a typing error of a sender would end it."""
+    said = {"key": wait.key, "signal": str(signal.id), "subject": signal.key, "error": error}
+    fresh = Wait(wait.key, wait.kind, wait.until, wait.subject_id)
+    await run.record(
+        [NewEvent("signal_refused", json.dumps(said)), started(fresh)],
+        refuse_signal(wait.key, error),
+        close_wait(wait.kind, wait.key),
+        *SIGNAL.opens(fresh),
+    )
+    run.history.rows.pop((wait.kind, wait.key), None)
+    log.warning("a signal does not fit, and was set aside", **attempt_ids(), signal=signal.key, error=error)
+
+
+def _what(name: str) -> str:
+    return f"the payload of signal '{name}'"
