@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from perdure.runtime.context.blocking import BlockingContext
     from perdure.runtime.context.context import JobContext
     from perdure.runtime.context.current_call import idempotency_key
+    from perdure.runtime.context.wait_any import First, OnApproval, OnSignal, OnTime
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
     from perdure.runtime.worker import Worker
@@ -165,6 +166,7 @@ __all__ = [
     "FileReplaced",
     "FilesTooLarge",
     "Finding",
+    "First",
     "ForeignDatabase",
     "Handle",
     "Handler",
@@ -197,6 +199,9 @@ __all__ = [
     "NotJson",
     "NotPermitted",
     "NotifyFailed",
+    "OnApproval",
+    "OnSignal",
+    "OnTime",
     "OtherDatabase",
     "PerdureError",
     "PortTaken",
@@ -285,6 +290,7 @@ _HOMES = {
     "perdure.runtime.client.enqueue": "Request",
     "perdure.runtime.context.context": "JobContext",
     "perdure.runtime.context.current_call": "idempotency_key",
+    "perdure.runtime.context.wait_any": "First OnApproval OnSignal OnTime",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",
     "perdure.runtime.worker": "Worker",

@@ -6,7 +6,18 @@ from decimal import Decimal
 
 import pytest
 
-from perdure.model.effects import LOCK_ORDER, Effect, add_tool_run, close_wait, open_wait, patch_state
+from perdure.model.effects import (
+    LOCK_ORDER,
+    Effect,
+    add_tool_run,
+    bind_signals,
+    close_wait,
+    open_wait,
+    patch_state,
+    refuse_signal,
+    release_signal,
+    withdraw_approval,
+)
 from perdure.model.errors import LeaseLost
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease, Outcome, Wait
@@ -22,7 +33,16 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
     assert set(LOCK_ORDER) <= set(load_statements(f"perdure.store.{dialect}"))
     now = datetime.now(UTC)
     run = ToolRun(uuid7(), 1, "codex", None, "w", now, now, (), CliRun(RunClass.OK))
-    made = (patch_state(), close_wait("timer", "nap"), open_wait(Wait("nap", "timer")), add_tool_run(run))
+    made = (
+        patch_state(),
+        close_wait("timer", "nap"),
+        open_wait(Wait("nap", "timer")),
+        add_tool_run(run),
+        withdraw_approval(uuid7()),
+        release_signal("x"),
+        refuse_signal("x", "why"),
+        *bind_signals("x"),
+    )
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 
 

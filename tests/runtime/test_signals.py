@@ -217,7 +217,7 @@ async def test_a_plain_handler_waits_as_well(file_app: App) -> None:
         assert await handle.result(PATIENCE) == 5
 
 
-async def test_a_fork_keeps_what_was_taken_and_a_rerun_begins_anew(file_app: App) -> None:
+async def test_a_fork_keeps_what_was_taken_and_a_rerun_has_none(file_app: App) -> None:
     @file_app.job
     async def order(ctx: JobContext) -> Any:
         payment = await ctx.wait_signal("paid", Payment)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from perdure.model.cost import ZERO
 from perdure.model.ids import uuid7
@@ -20,6 +21,7 @@ from perdure.model.task_records import ToolRun
 
 LOCK_ORDER = (
     "patch_state",
+    "withdraw_approvals",
     "release_signals",
     "refuse_signals",
     "close_waits",
@@ -67,6 +69,11 @@ def open_wait(wait: Wait) -> Effect:
 def close_wait(kind: str, key: str) -> Effect:
     """The job no longer waits under this kind and key; what is not open is ignored."""
     return Effect("close_waits", {"kind": kind, "key": key})
+
+
+def withdraw_approval(approval_id: UUID) -> Effect:
+    """The job goes on without this approval: it is closed, if it is not decided."""
+    return Effect("withdraw_approvals", {"id": approval_id})
 
 
 def release_signal(key: str) -> Effect:

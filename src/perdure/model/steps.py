@@ -122,7 +122,7 @@ def _read(found: dict[tuple[str, str], Step], key: str, event: Event, payload: d
 
 def _answered(step: Step, at: datetime, payload: dict[str, Any]) -> None:
     step.seconds = (at - step.at).total_seconds()
-    step.result = payload.get("decision")
+    step.result = payload.get("decision", "closed" if payload.get("closed") else payload.get("answer"))
     if payload.get("actor"):
         step.result = f"{step.result} by {payload['actor']}"
 

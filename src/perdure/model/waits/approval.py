@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.effects import Effect, withdraw_approval
 from perdure.model.explanation import Move, Situation, Why, done_by_a_worker
 from perdure.model.jobs import Wait
 from perdure.model.states import Status
@@ -52,6 +53,11 @@ class ApprovalWait(WaitKind[HasApprovals, Approval]):
     def recorded(self, answer: Approval) -> dict[str, Any]:
         """See `WaitKind.recorded`."""
         return {"approval": str(answer.id), "decision": answer.status, "actor": answer.decided_by}
+
+    def closes(self, wait: Wait, *, answered: bool) -> tuple[Effect, ...]:
+        """See `WaitKind.closes`."""
+        closed = super().closes(wait, answered=answered)
+        return closed if answered or wait.subject_id is None else (withdraw_approval(UUID(wait.subject_id)), *closed)
 
     def line(self, wait: Wait, seen: Situation) -> WaitLine | None:
         """See `WaitKind.line`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, NoReturn, TypeVar
@@ -91,36 +91,54 @@ Notify = Callable[[ApprovalRequest], Awaitable[None] | None]
 
 async def approve(run: Run, question: Question, notify: Notify | None, *, keep_changed: bool = False) -> Decision[Any]:
     """Ask once, wait, and return or raise what was decided; see `JobContext.approve`."""
-    text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
     kind = QUESTION if question.kind == QUESTION.name else APPROVAL
     answer = recorded_answer(run, kind, question.key)
     if answer is not None:
-        # a fork brings the whole answer along: the approval belongs to another job, and may be gone with it
-        recorded = answer.get("recorded")
-        approval = (
-            from_record(recorded) if recorded else await run.store.approvals.get_approval(UUID(answer["approval"]))
-        )
-    else:
-        with run.busy():
-            approval = await _ask(run, question, text, notify)
+        return verdict(run, await recorded_approval(run, question, answer, keep_changed=keep_changed), question)
+    approval = await asked(run, question, notify, keep_changed=keep_changed)
+    if approval.pending:
+        approval = await run.waits.answer(kind, wait_for(approval)) or approval
+    payload = {"key": question.key, "kind": question.kind} | kind.recorded(approval)
+    closing = kind.closes(wait_for(approval), answered=True)
+    await run.record([NewEvent("wait_completed", json.dumps(payload))], *closing)
+    run.history.rows.pop((kind.name, question.key), None)
+    if run.observer is not None:
+        run.observer.approval_decided(run.claimed, approval)
+    return verdict(run, approval, question)
+
+
+async def asked(run: Run, question: Question, notify: Notify | None, *, keep_changed: bool) -> Approval:
+    """The approval, requested by this attempt or before; its wait is open. Raises StepChanged."""
+    text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
+    with run.busy():
+        approval = await _ask(run, question, text, notify)
+    _check_payload(approval, text, keep_changed=keep_changed)
+    if approval.pending and (question.kind, question.key) in run.history.approvals:
+        await reopen_if_lost(run, QUESTION if question.kind == QUESTION.name else APPROVAL, wait_for(approval))
+    return approval
+
+
+async def recorded_approval(run: Run, question: Question, answer: Mapping[str, Any], *, keep_changed: bool) -> Approval:
+    """The approval whose answer an earlier attempt recorded. Raises StepChanged."""
+    text = codec.encode(question.payload, f"the payload of approval '{question.key}'")
+    # a fork brings the whole answer along: the approval belongs to another job, and may be gone with it
+    recorded = answer.get("recorded")
+    approval = from_record(recorded) if recorded else await run.store.approvals.get_approval(UUID(answer["approval"]))
+    _check_payload(approval, text, keep_changed=keep_changed)
+    return approval
+
+
+def wait_for(approval: Approval) -> Wait:
+    """The wait for its decision."""
+    return Wait(approval.key, approval.kind, None, str(approval.id))
+
+
+def _check_payload(approval: Approval, text: str, *, keep_changed: bool) -> None:
     if approval.payload_digest != hash_json(text) and not keep_changed:
         raise StepChanged(
-            f"approval '{question.key}' was asked for with another payload than now",
+            f"approval '{approval.key}' was asked for with another payload than now",
             hint="ask under another name, or record what you show in a step so that it stays the same",
         )
-    if answer is None:
-        if approval.pending:
-            wait = Wait(question.key, kind.name, None, str(approval.id))
-            if (question.kind, question.key) in run.history.approvals:
-                await reopen_if_lost(run, kind, wait)
-            approval = await run.waits.answer(kind, wait) or approval
-        payload = {"key": question.key, "kind": question.kind} | kind.recorded(approval)
-        closing = kind.closes(Wait(question.key, kind.name), answered=True)
-        await run.record([NewEvent("wait_completed", json.dumps(payload))], *closing)
-        run.history.rows.pop((kind.name, question.key), None)
-        if run.observer is not None:
-            run.observer.approval_decided(run.claimed, approval)
-    return _verdict(run, approval, question)
 
 
 async def _ask(run: Run, question: Question, text: str, notify: Notify | None) -> Approval:
@@ -191,7 +209,8 @@ async def _guarded(run: Run, writing: Awaitable[Approval]) -> Approval:
         raise Suspended("lease lost") from None
 
 
-def _verdict(run: Run, approval: Approval, question: Question) -> Decision[Any]:
+def verdict(run: Run, approval: Approval, question: Question) -> Decision[Any]:
+    """What the handler gets of a decision. Raises Denied, and Suspended where the job fails of it."""
     if approval.status is ApprovalStatus.EXPIRED and question.on_expiry == "fail":
         _fail(run, expired_text(approval.key), "expired")
     denied = approval.status is ApprovalStatus.DENIED or (

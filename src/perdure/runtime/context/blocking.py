@@ -19,6 +19,7 @@ from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
+from perdure.runtime.context.wait_any import Awaited, First
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -152,6 +153,10 @@ class BlockingContext:
     def wait_signal(self, key: str, model: Any = None, *, timeout: Duration | None = None) -> Any:
         """See `JobContext.wait_signal`."""
         return self._wait(self._ctx.wait_signal(key, model, timeout=timeout))
+
+    def wait_any(self, *waits: Awaited) -> First:
+        """See `JobContext.wait_any`."""
+        return self._wait(self._ctx.wait_any(*waits))
 
     def checkpoint(self, state: Any) -> None:
         """See `JobContext.checkpoint`."""

@@ -26,6 +26,7 @@ from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import idempotency_key_of
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
+from perdure.runtime.context.wait_any import Awaited, First, wait_any
 from perdure.runtime.context.waits import wait_once
 from perdure.runtime.run import Run
 from perdure.runtime.validation import (
@@ -231,7 +232,19 @@ class JobContext:
         `timeout`, also in a replay; InvalidInput, StepChanged.
         """
         wait_key = await self._caller.enter(SIGNAL.name, check_key(key, "key"), self._options)
-        return await signals.wait_signal(self._run, wait_key, key, model, timeout)
+        limit = None if timeout is None else check_seconds(timeout, "timeout")
+        return await signals.wait_signal(self._run, wait_key, key, model, limit)
+
+    async def wait_any(self, *waits: Awaited) -> First:
+        """Begin several waits, and return the first that ends, with its name and value; the others are closed. A replay gets the
+        same one.
+
+        waits: `OnSignal(key, model)`, `OnTime(name, duration)`, `OnApproval(name, title=...)`. Of several that have come the
+        one given first counts, and a time last. What a closed wait was for is not used up: a signal that came for it stays
+        pending; an approval is closed as CANCELLED. Raises what the wait raises that came first, such as Denied; InvalidInput,
+        StepChanged.
+        """
+        return await wait_any(self._run, self._caller, self._options, waits)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -13,7 +15,6 @@ from perdure.model.errors import InvalidInput, SignalTimeout
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
 from perdure.model.signals import Signal
-from perdure.model.timing import Duration
 from perdure.model.waits import SIGNAL
 from perdure.runtime import codec
 from perdure.runtime.context.waits import completed, started
@@ -25,24 +26,30 @@ log = structlog.get_logger("perdure.run")
 _MOST_TEXT = 500
 
 
-async def wait_signal(run: Run, key: str, name: str, model: Any, timeout: Duration | None) -> Any:
+async def wait_signal(run: Run, key: str, name: str, model: Any, timeout: float | None) -> Any:
     """Wait for a signal whose key is `name`, under the wait `key`; see `JobContext.wait_signal`."""
     codec.check_type(model, _what(name))
-
-    async def fitting(wait: Wait) -> Signal | None:
-        """The first signal whose payload fits; one that does not is set aside, and the wait goes on."""
-        while (signal := await run.waits.answer(SIGNAL, wait)) is not None:
-            try:
-                codec.decode(json.dumps(signal.payload), model, _what(name))
-            except InvalidInput as error:
-                await _refuse(run, wait, signal, clean(str(error))[:_MOST_TEXT])
-            else:
-                return signal
-        return None
-
-    done = await completed(run, SIGNAL, key, duration=timeout, subject_id=name, answer_of=fitting)
+    read = partial(fitting, run, model=model)
+    done = await completed(run, SIGNAL, key, duration=timeout, subject_id=name, answer_of=read)
     if "signal" not in done:
         raise SignalTimeout(name)
+    return payload_of(done, name, model)
+
+
+async def fitting(run: Run, wait: Wait, model: Any) -> Signal | None:
+    """The first signal whose payload fits; one that does not is set aside, and the wait goes on. None: its time has come."""
+    while (signal := await run.waits.answer(SIGNAL, wait)) is not None:
+        try:
+            codec.decode(json.dumps(signal.payload), model, _what(signal.key))
+        except InvalidInput as error:
+            await _refuse(run, wait, signal, clean(str(error))[:_MOST_TEXT])
+        else:
+            return signal
+    return None
+
+
+def payload_of(done: Mapping[str, Any], name: str, model: Any) -> Any:
+    """The payload of a signal, from what `wait_completed` holds. Raises InvalidInput if it does not fit the model."""
     return codec.decode(json.dumps(done["answer"]), model, _what(name))
 
 

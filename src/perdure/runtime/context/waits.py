@@ -40,7 +40,7 @@ async def completed(
     recorded = recorded_answer(run, kind, key)
     if recorded is not None:
         return recorded
-    wait = await _opened(run, kind, key, duration, subject_id)
+    wait = await opened(run, kind, key, duration, subject_id)
     answer = await (run.waits.answer(kind, wait) if answer_of is None else answer_of(wait))
     done = {"key": key, "kind": kind.name} | kind.recorded(answer)
     closing = kind.closes(wait, answered=answer is not None)
@@ -49,7 +49,7 @@ async def completed(
     return done
 
 
-async def _opened(
+async def opened(
     run: Run, kind: WaitKind[Store, A], key: str, duration: Duration | None, subject_id: str | None
 ) -> Wait:
     """The wait that an earlier attempt opened, else a new one."""

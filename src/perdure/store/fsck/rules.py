@@ -5,19 +5,20 @@ What the log says holds. Where the log itself or the job's own row is damaged, n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.cost import cost_of, text_of_cost
 from perdure.model.jobs import Wait, lane_of
 from perdure.model.states import FAILURES, WITHOUT_RESULT, Status
-from perdure.model.waits import CODE, SIGNAL, WaitFault, kind_of
-from perdure.store.fsck.log_check import Log, status_of
-from perdure.store.rows import Codec, Row
+from perdure.model.waits import CODE, WaitFault, kind_of
+from perdure.store.fsck.case import Case, Fault, Repair
+from perdure.store.fsck.log_check import status_of
+from perdure.store.fsck.signals import faults_of_signals
+from perdure.store.rows import Row
 
 OVERDUE = timedelta(minutes=5)
 """A lease that ran out this long ago: no worker is about, or it would have been reaped within seconds."""
@@ -25,69 +26,6 @@ SLACK = timedelta(seconds=5)
 """What is due at once may be in the queue with a time slightly ahead: clocks of statements differ."""
 
 _DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.EXPIRED})
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A named statement that both dialects have, and its parameters by name: ids as the dialect writes them, else texts,
-    numbers, UUIDs and datetimes."""
-
-    statement: str
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong with a job."""
-
-    code: str
-    text: str
-    repair: Repair | None = None
-
-
-PARTS = ("queue", "claims", "waits", "approvals", "signals", "state", "failures", "runs")
-"""What surrounds a job, each read by the statement `check_<part>`."""
-
-
-class Case:
-    """Everything the database says about one id, read in one snapshot. Rows are as the dialect writes them.
-
-    key: the id as the dialect writes it. job: its row, None where there is no job of this id.
-    """
-
-    def __init__(self, key: Any, now: datetime, codec: Codec, job: Row | None) -> None:
-        self.key = key
-        self.now = now
-        self.codec = codec
-        self.job = job
-        self.log = Log(inherits=job is not None and job["origin_kind"] == "fork")
-        self._rows: dict[str, list[Row]] = {}
-
-    def add(self, part: str, row: Row, tenant: str) -> None:
-        """A row of one of PARTS; where there is no job, those of other tenants are left out."""
-        if self.job is not None or part not in ("claims", "approvals", "signals") or row["tenant_id"] == tenant:
-            self._rows.setdefault(part, []).append(row)
-
-    def rows(self, part: str) -> Sequence[Row]:
-        """The rows of one of PARTS."""
-        return self._rows.get(part, ())
-
-    def row(self, part: str) -> Row | None:
-        """The row of one of PARTS of which there is one at most."""
-        rows = self._rows.get(part)
-        return rows[0] if rows else None
-
-    @property
-    def id(self) -> UUID | None:
-        """The id, if it is one: SQLite would keep any text in the tables around `jobs`."""
-        try:
-            return self.codec.uuid(self.key)
-        except ValueError:
-            return None
-
-    def time(self, row: Row, name: str) -> datetime | None:
-        """A time of a row."""
-        return None if row[name] is None else self.codec.time(row[name])
 
 
 def faults_of(case: Case) -> list[Fault]:
@@ -106,7 +44,7 @@ def faults_of(case: Case) -> list[Fault]:
         _of_the_claim,
         _of_the_waits,
         _of_the_approvals,
-        _of_the_signals,
+        faults_of_signals,
         _of_the_queue,
         _of_the_failure,
         _of_the_state,
@@ -309,28 +247,6 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         if status.terminal and row["status"] == ApprovalStatus.PENDING:
             closed = Repair("close_approval", {"approval_id": row["id"]})
             yield Fault("approval-stale", f"approval '{row['key']}' is open, and it is {status}", closed)
-
-
-def _of_the_signals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
-    """Signals are those that the log has seen come, and none is pending while a wait for its key is open."""
-    rows = {case.codec.uuid(row["id"]): row for row in case.rows("signals")}
-    if not case.log.unreadable:
-        for id in sorted(case.log.signals - rows.keys()):
-            yield Fault("signal-missing", f"its log received signal {id}, which does not exist")
-        for id in sorted(rows.keys() - case.log.signals):
-            yield Fault("signal-unknown", f"signal {id} ('{rows[id]['key']}') is not in its log")
-    if other := next((row["tenant_id"] for row in rows.values() if row["tenant_id"] != job["tenant_id"]), None):
-        yield Fault("signal-differs", f"a signal is of tenant {other}, the job is not")
-    if status.terminal:
-        return
-    bound = {row["wait_key"] for row in rows.values()}
-    for wait in case.rows("waits"):
-        if wait["kind"] != SIGNAL.name or wait["answered_at"] is not None or wait["key"] in bound:
-            continue
-        found = next((row for row in rows.values() if row["pending"] and row["key"] == wait["subject_id"]), None)
-        if found is not None:
-            repair = Repair("bind_signal", {"id": found["id"], "wait_key": wait["key"]})
-            yield Fault("signal-unbound", f"'{wait['key']}' is open, and signal '{found['key']}' is pending", repair)
 
 
 def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:

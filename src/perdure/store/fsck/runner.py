@@ -12,7 +12,8 @@ from uuid import UUID
 import structlog
 
 from perdure.model.fsck_faults import FAULTS, CheckPage, Finding
-from perdure.store.fsck.rules import Case, Fault, Repair, faults_of
+from perdure.store.fsck.case import Case, Fault, Repair
+from perdure.store.fsck.rules import faults_of
 
 SECOND_CHECK_AFTER = 0.05
 """Seconds between the two examinations of a job that seems damaged."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from perdure.model.errors import PerdureError
 from perdure.store.errors import parse_cursor
-from perdure.store.fsck.rules import PARTS, Case, Fault
+from perdure.store.fsck.case import PARTS, Case, Fault
 from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction

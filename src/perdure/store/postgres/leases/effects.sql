@@ -30,6 +30,12 @@ from unnest(:job_id::uuid[], :id::uuid[], :attempt::int[], :tool::text[], :accou
 join perdure.jobs j on j.id = any (array[u.job_id])
 on conflict (job_id, attempt) do nothing
 
+-- name: withdraw_approvals
+update perdure.approvals a set status = 'CANCELLED', decided_at = perdure.db_now(), decided_via = 'system',
+  comment = 'the job went on without it'
+from unnest(:job_id::uuid[], :id::uuid[]) u(job_id, id)
+where a.id = any (array[u.id]) and a.job_id = u.job_id and a.status = 'PENDING'
+
 -- name: release_signals
 -- What a wait that ends without it had taken is pending again.
 update perdure.signals s set consumed_by_job_id = null, consumed_at = null, wait_key = null

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from perdure.store.fsck.rules import Fault
+from perdure.store.fsck.case import Fault
 from perdure.store.postgres.engine.statements import PACKAGE
 from perdure.store.rows import Row
 

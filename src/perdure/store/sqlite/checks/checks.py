@@ -9,7 +9,7 @@ from typing import cast
 from uuid import UUID
 
 from perdure.model.errors import PerdureError, StoreUnreachable
-from perdure.store.fsck.rules import PARTS, Case, Fault
+from perdure.store.fsck.case import PARTS, Case, Fault
 from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.rows import Row
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK

@@ -24,6 +24,10 @@ insert into tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_
 values (:job_id, :tenant_id, :id, :attempt, :tool, :account_id, :worker_id, :started_at, :finished_at, :exit_code, :class, :detail, :message, :stdout, :stderr, :output_files, :tokens_in, :tokens_out, :tokens_cached, :cost, :latency_ms, :session_id, :final_text, :sandbox)
 on conflict (job_id, attempt) do nothing
 
+-- name: withdraw_approvals
+update approvals set status = 'CANCELLED', decided_at = :now, decided_via = 'system', comment = 'the job went on without it'
+where id = :id and job_id = :job_id and status = 'PENDING'
+
 -- name: release_signals
 -- What a wait that ends without it had taken is pending again.
 update signals set consumed_by_job_id = null, consumed_at = null, wait_key = null

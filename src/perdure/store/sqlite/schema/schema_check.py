@@ -9,7 +9,7 @@ from contextlib import closing
 from functools import cache
 from types import MappingProxyType
 
-from perdure.store.fsck.rules import Fault
+from perdure.store.fsck.case import Fault
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.statements import load_migrations
 
