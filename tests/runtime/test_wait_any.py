@@ -21,7 +21,7 @@ from perdure import (
     SignalTimeout,
 )
 from tests.conformance.support import S
-from tests.runtime.support import LONG, NOW, PATIENCE, ended, pending, reached, types, working
+from tests.runtime.support import LONG, NOW, PATIENCE, ended, pending, reached, types, until, working
 
 
 async def choose(ctx: JobContext) -> Any:
@@ -96,6 +96,7 @@ async def test_a_replay_gets_the_same_one(file_app: App) -> None:
         handle = await file_app.enqueue(pick)
         await reached(handle, S.PARKED)
         await handle.signal("b", 1)
+        await until(lambda: closed(handle))
         await handle.signal("a", 2)
         assert await handle.result(PATIENCE) == 2
     assert seen == [First("b", 1)] * 3
