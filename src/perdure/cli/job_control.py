@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from perdure.cli import inputs
 from perdure.cli.context import Cli
@@ -154,6 +153,8 @@ async def signal(
     ] = None,
 ) -> None:
     """Send a signal to a job. The job takes it when it waits for this key; one that comes early is kept."""
+    from rich.text import Text
+
     value = None if payload is None else inputs.read_json(payload, "PAYLOAD")
     async with cli.client() as client:
         sent = await signal_job(client, id, key, value, id=signal_id)
