@@ -31,7 +31,9 @@ class AccountInfo:
 
 DIFF = "task.diff"
 """The path under which the changes of a task in its copy of a repository are stored."""
-OWN_FILES = frozenset({DIFF})
+MORE_OUTPUT = {"stdout": "task.stdout.gz", "stderr": "task.stderr.gz"}
+"""By stream, the path under which what a run wrote is stored, from where its chunks end."""
+OWN_FILES = frozenset({DIFF, *MORE_OUTPUT.values()})
 """Paths of files that perdure makes."""
 
 

@@ -11,11 +11,13 @@ from perdure.model.current_attempt import attempt_ids
 from perdure.model.errors import LeaseLost, PerdureError
 from perdure.model.jobs import Lease
 from perdure.model.task_records import OutputChunk
+from perdure.store.blobs.threads import in_thread
 from perdure.store.protocol import Store
+from perdure.tools.more_output import MoreOutput
 
 CHUNK_BYTES = 64 * 1024
 MAX_BYTES = 8 * 1024 * 1024
-"""Of one run: what comes after it is not stored; head and tail are in the record of the run all the same."""
+"""Of one run: what comes after it is compressed, and stored as a file when the run has ended."""
 INTERVAL = 0.5
 """Seconds at most between what was written and its commit."""
 
@@ -23,11 +25,13 @@ log = structlog.get_logger("perdure.tools")
 
 
 class LiveOutput:
-    """Takes what a run writes; `async with` it stores the rest at the end."""
+    """Takes what a run writes; `async with` it stores the rest at the end. more: takes what is too much."""
 
-    def __init__(self, store: Store, lease: Lease) -> None:
+    def __init__(self, store: Store, lease: Lease, more: MoreOutput) -> None:
         self._store = store
         self._lease = lease
+        self._more = more
+        self._lost = False
         self._waiting: list[tuple[str, bytearray]] = []
         self._seq = 0
         self._size = 0
@@ -35,7 +39,12 @@ class LiveOutput:
 
     async def add(self, stream: str, data: bytes) -> None:
         """Take a part of a stream."""
-        data = data[: max(0, MAX_BYTES - self._size)]
+        if self._lost:
+            return
+        left = max(0, MAX_BYTES - self._size)
+        if too_much := data[left:]:
+            await self._add_more(stream, too_much)
+        data = data[:left]
         self._size += len(data)
         if not data:
             return
@@ -70,6 +79,13 @@ class LiveOutput:
         try:
             await self._store.tool_runs.append_output(self._lease, chunks)
         except LeaseLost:
-            self._size = MAX_BYTES  # the run is being stopped; no more of it is stored
+            self._lost = True  # the run is being stopped; no more of it is stored
         except PerdureError as error:  # the run matters more than what is shown of it
+            log.warning("output of a run not stored", **attempt_ids(), error=str(error))
+
+    async def _add_more(self, stream: str, data: bytes) -> None:
+        try:
+            await in_thread(lambda _: self._more.add(stream, data))
+        except OSError as error:  # the disk may be full; the run matters more
+            self._lost = True
             log.warning("output of a run not stored", **attempt_ids(), error=str(error))

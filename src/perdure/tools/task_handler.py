@@ -40,6 +40,7 @@ from perdure.runtime.run import Run
 from perdure.store.protocol import FileStore
 from perdure.tools.adapters.base import Adapter
 from perdure.tools.live_output import LiveOutput
+from perdure.tools.more_output import MoreOutput
 from perdure.tools.output_files import Collected
 from perdure.tools.outputs import create_input
 from perdure.tools.repository import Repository
@@ -112,7 +113,10 @@ class TaskHandler:
     async def _run(self, attempt: Run, task: TaskSpec, account: Account) -> ToolRun:
         lease, store = attempt.lease, attempt.store
         name = f"{lease.job_id.hex[-12:]}-{lease.attempt}"
-        async with workspace(self._settings.work_dir, name, keep=task.keep_workspace) as place:
+        async with (
+            workspace(self._settings.work_dir, name, keep=task.keep_workspace) as place,
+            MoreOutput(place.root, store.files.limit()) as more,
+        ):
             repository = None if task.repo is None else await Repository.check_out(task, place.files, place.base)
             await _put_inputs(store.files, lease.job_id, place)
             masker = Masker(())
@@ -126,7 +130,7 @@ class TaskHandler:
                 await attempt.record([_started(start, account)])
                 log.info("run started", **attempt_ids(), tool=self._tool, account=account.id, version=start.version)
 
-            async with LiveOutput(store, lease) as output:
+            async with LiveOutput(store, lease, more) as output:
                 run = await run_cli(
                     task,
                     account,
@@ -143,6 +147,8 @@ class TaskHandler:
                 await found.collect(place.files, task.output_spec)
                 if repository is not None:
                     await found.add_diff(await repository.diff())
+            for path, file in more.finished():
+                await found.add_own(path, file)
         if run.ok:
             await store.accounts.note_probe(account.id, accepted=True)
         run = _with_files(run, found)
