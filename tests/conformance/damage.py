@@ -258,7 +258,7 @@ OF_THE_SIGNALS = [
     Harm({"signal-differs listening"}, "update signals set tenant_id = 'x' where job_id = {listening}", fixed=False),
     Harm({"signal-unbound listening"}, "update signals set key = 'paid' where job_id = {listening}"),
     Harm(
-        {"signal-unbound heard", "wait-answer heard"},
+        {"signal-unbound heard"},
         "update signals set consumed_by_job_id = null, consumed_at = null, wait_key = null where job_id = {heard}",
     ),
     Harm({"wait-answer heard"}, "update job_waits set answered_at = null where job_id = {heard}"),
@@ -266,7 +266,9 @@ OF_THE_SIGNALS = [
 ]
 OF_THE_QUEUE = [
     Harm(
-        each("queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided"),
+        each(
+            "queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided", "heard"
+        ),
         "delete from job_queue",
     ),
     Harm(

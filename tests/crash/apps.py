@@ -94,6 +94,11 @@ async def errand(ctx: JobContext, errand: Errand) -> list[Any]:
     return results
 
 
+async def collect(ctx: JobContext, numbers: int) -> list[int]:
+    """Wait for so many signals."""
+    return [await ctx.wait_signal("number", int) for _ in range(numbers)]
+
+
 def blocking(ctx: BlockingContext, gate: str) -> str:
     """A plain handler, deep in code of its own until its gate is opened."""
     write_mark("effects", f"{ctx.job_id} {ctx.attempt} blocked")
@@ -269,6 +274,7 @@ def make_app(url: str | None = None, release: int = 1) -> App:
     app = App(url, version=f"{release}")
     app.job(max_retries=100, backoff=AT_ONCE)(errand)
     app.job(max_retries=100, backoff=AT_ONCE)(count)
+    app.job(max_retries=100, backoff=AT_ONCE)(collect)
     app.job(max_retries=100, backoff=AT_ONCE)(blocking)
     app.job(max_retries=1)(poison)
     app.job(max_retries=0)(innocent)
@@ -314,6 +320,20 @@ async def produce(config: ChildConfig) -> None:
         await asyncio.gather(singly(), singly(), singly(), together())
 
 
+async def send_signals(config: ChildConfig) -> None:
+    """Send the numbers from 0 on to the one job that collects them until killed, and tell of each that is acknowledged."""
+    async with make_app(config.url) as app:
+        [job] = (await app.jobs.list(kind="collect")).items
+        numbers = itertools.count()
+
+        async def send() -> None:
+            for number in numbers:
+                await app.signal(job.id, "number", number, id=str(number))
+                write_mark("sent", str(number))
+
+        await asyncio.gather(send(), send())
+
+
 def _tell(job_id: UUID) -> None:
     write_mark("acknowledged", str(job_id))
 
@@ -322,7 +342,13 @@ def run_child(config: ChildConfig) -> None:
     """Run as this configuration says."""
     kill_points.configure(config)
     structlog.configure(processors=[structlog.stdlib.add_log_level, structlog.processors.KeyValueRenderer()])
-    role = {"worker": work, "producer": produce, "migrator": kill_points.migrate, "pruner": pruner.prune}[config.role]
+    role = {
+        "worker": work,
+        "producer": produce,
+        "sender": send_signals,
+        "migrator": kill_points.migrate,
+        "pruner": pruner.prune,
+    }[config.role]
     run(role(config))
 
 

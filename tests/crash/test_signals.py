@@ -1,14 +1,16 @@
 """kill -9 around signals, of the worker between any two writes: each is taken once, in whichever order the two come."""
 
 import asyncio
+import random
+from contextlib import suppress
 
 import pytest
 
-from perdure import App
+from perdure import App, SignalTooLate
 from perdure.model.jobs import Job
 from tests.crash.apps import Errand, Op, make_app, result_of
 from tests.crash.invariants import check
-from tests.crash.processes import Crew, all_ended
+from tests.crash.processes import Crew, all_ended, until
 
 pytestmark = pytest.mark.crash
 
@@ -72,3 +74,34 @@ async def test_killed_at(crew: Crew, kill_at: str, when: str) -> None:
     assert case.status == "COMPLETED", case.log()
     assert case.job["result"] == result_of(ERRAND)
     assert case.keys("wait_started", "wait_completed") == ["paid", "paid"]
+
+
+NUMBERS = 60
+
+
+async def test_senders_and_workers_are_killed(crew: Crew) -> None:
+    """Every sender begins from 0 again: what the one before had sent is not sent twice."""
+    async with make_app(crew.url) as app:
+        await app.database.migrate()
+        handle = await app.enqueue("collect", NUMBERS)
+        for turn in range(1, 4):
+            worker, sender = crew.start(), crew.start(role="sender")
+            await until(lambda turn=turn: len(set(crew.lines("sent"))) >= 15 * turn, what="signals")  # type: ignore[misc]
+            await asyncio.sleep(random.uniform(0, 0.05))
+            sender.kill()
+            worker.kill()
+        acknowledged = {int(line) for line in crew.lines("sent") if line.isdecimal()}
+        last = crew.start()
+        with suppress(SignalTooLate):
+            for number in range(NUMBERS):
+                await app.signal(handle, "number", number, id=str(number))
+        await all_ended(app, [handle.id])
+        await crew.dismiss(last)
+        sent = await app.jobs.signals(handle)
+        result = await handle.result(1)
+    assert len(set(result)) == NUMBERS
+    numbers = [signal.payload for signal in sent]
+    assert sorted(numbers) == list(range(len(numbers)))
+    assert acknowledged <= set(numbers)
+    assert sorted(signal.payload for signal in sent if signal.wait_key) == sorted(result)
+    await check(crew.url, [handle.id], at_rest=True)

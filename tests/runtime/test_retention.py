@@ -74,7 +74,7 @@ def whole(records: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         if record["record"] == "end":
             parts = begun.pop(record["job_id"])
             counts = Counter(part["record"] for part in parts)
-            assert record == record | {f"{what}s": counts[what] for what in ("run", "approval", "event")}
+            assert record == record | {f"{what}s": counts[what] for what in ("run", "approval", "signal", "event")}
             events = [part for part in parts if part["record"] == "event"]
             assert [event["version"] for event in events] == list(range(1, parts[0]["version"] + 1))
             found[record["job_id"]] = {"job": parts[0], "events": events, "parts": parts}

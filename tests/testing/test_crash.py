@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from perdure import App, ApprovalRequest, Backoff, BlockingContext, Denied, Fail, JobContext, Status, idempotency_key
+from perdure import (
+    App,
+    ApprovalRequest,
+    Backoff,
+    BlockingContext,
+    Denied,
+    Fail,
+    JobContext,
+    OnSignal,
+    OnTime,
+    Status,
+    idempotency_key,
+)
 from perdure.model.approvals import Approval
 from perdure.model.errors import InvalidInput
 from perdure.testing import Boundary, TestApp
@@ -109,6 +121,28 @@ async def test_a_durable_handler_survives_a_crash_at_every_record(t: TestApp, wo
         "research survives 15 crashes, and ends COMPLETED every time; right after\n- step 'se"
     )
     assert await t.jobs.count() == {}  # all of it happened elsewhere
+
+
+async def test_signals_are_sent_when_the_handler_waits_for_them(t: TestApp, world: World) -> None:
+    @t.job
+    async def order(ctx: JobContext) -> Any:
+        paid = await ctx.wait_signal("paid", int, timeout="3d")
+        first = await ctx.wait_any(OnSignal("stop"), OnTime("late", "1d"))
+        return [paid, first.name, await ctx.tool("ship", world.do, "ship")]
+
+    report = await t.crash_after_each_step(order, signals={"paid": 3}, effects=world.effects, setup=world.reset)
+    assert report.result[:2] == [3, "late"]
+    assert "the end of wait 'stop'" in names(report.boundaries)
+    with pytest.raises(AssertionError, match="PARKED, and waits for signal 'paid'"):
+        await t.crash_after_each_step(order_for_ever(t), signals={"other": 3})
+
+
+def order_for_ever(t: TestApp) -> Any:
+    @t.job
+    async def patient(ctx: JobContext) -> Any:
+        return await ctx.wait_signal("paid")
+
+    return patient
 
 
 async def test_the_worker_really_dies_and_another_takes_over(t: TestApp) -> None:

@@ -17,11 +17,14 @@ from perdure import (
     Event,
     Explanation,
     Finding,
+    First,
     Handle,
     Handler,
     Job,
     JobContext,
     JobDiff,
+    OnSignal,
+    OnTime,
     Request,
     Status,
     Worker,
@@ -94,6 +97,11 @@ async def research(ctx: JobContext, brief: Brief) -> Report:
     assert_type(ctx.attempt, int)
     assert_type(ctx.goal, str | None)
     assert_type(ctx.last_checkpoint, Any)
+    assert_type(await ctx.wait_signal("paid", Brief, timeout="1d"), Brief)
+    assert_type(await ctx.wait_signal("paid"), Any)
+    assert_type(await ctx.wait_any(OnSignal("paid", Brief), OnTime("late", "1d")), First)
+    await ctx.wait_signal("paid", timeout=None)
+    await ctx.wait_any("paid")  # type: ignore[arg-type]
     await ctx.sleep("nap", "1h")
     await ctx.sleep("nap", timedelta(seconds=3))
     await ctx.sleep("nap", None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The clients of a run: one enqueues jobs, one decides approvals, one cancels jobs and makes them due."""
+"""The clients of a run: one enqueues jobs, one decides approvals, one sends signals, one cancels jobs and makes them due."""
 
 from __future__ import annotations
 
@@ -161,6 +161,32 @@ class Approver:
                 await self._client.approve(by=by, edited=changed, **who)
             case _:
                 await self._client.approve(by=by, **who)
+
+
+class Sender:
+    """Sends the signals that jobs wait for, or will: early or late, and often twice."""
+
+    def __init__(self, client: Client, report: Report, seed: int) -> None:
+        self._client = client
+        self._report = report
+        self._rng = Random(f"{seed} sender")
+
+    async def send_all(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                jobs = (await self._client.jobs.list(status=OPEN, kind="chaos.ops", limit=500)).items
+                wanted = [(job.id, op["name"]) for job in jobs for op in job.payload["ops"] if op["do"] == "signal"]
+                await asyncio.gather(*(self._send(*each) for each in wanted if self._rng.random() < 0.3))
+            except StoreUnreachable:
+                self._report.done["refused"] += 1
+            await asyncio.sleep(0.1)
+
+    async def _send(self, job_id: UUID, key: str) -> None:
+        try:
+            await self._client.signal(job_id, key, key, id=key)
+        except (Conflict, LookupError):
+            return  # it has ended, or was deleted
 
 
 class Controller:

@@ -45,6 +45,7 @@ class Handlers:
             "caught tool": self._caught_tool,
             "lost": self._lost,
             "snooze": self._snooze,
+            "signal": self._signal,
         }
 
     async def run(self, ctx: JobContext, work: OpList) -> list[Any]:
@@ -134,6 +135,9 @@ class Handlers:
     async def _snooze(self, ctx: JobContext, op: Op) -> None:
         if ctx.attempt <= op.times:
             raise Snooze(op.seconds)
+
+    async def _signal(self, ctx: JobContext, op: Op) -> str:
+        return await ctx.wait_signal(op.name, str)
 
     async def _caught_step(self, ctx: JobContext, op: Op) -> str:
         async def fail() -> None:

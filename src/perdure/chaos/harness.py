@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.chaos.background import in_background
-from perdure.chaos.clients import OPEN, Approver, Controller, Producer, Requested
+from perdure.chaos.clients import OPEN, Approver, Controller, Producer, Requested, Sender
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.faults import FaultInjector, Restart
 from perdure.chaos.handlers import make_app
@@ -132,9 +132,10 @@ class Chaos:
             proxy = await self._proxy(stack, url)
             through = url if proxy is None else proxy.url
             client = await stack.enter_async_context(self._client(through))
-            producer, approver = (
+            producer, approver, sender = (
                 Producer(client, self.requested, report, plan.seed),
                 Approver(client, self.requested, report, self._directory),
+                Sender(client, report, plan.seed),
             )
             injector = FaultInjector(
                 report,
@@ -161,7 +162,7 @@ class Chaos:
             self._note_missing_faults(url, proxied=proxy is not None, real=real)
             direct = await stack.enter_async_context(self._client(url))
             began = time.monotonic()
-            async with in_background(self._tick(proxy), approver.answer_all()) as watch:
+            async with in_background(self._tick(proxy), approver.answer_all(), sender.send_all()) as watch:
                 async with in_background(
                     producer.keep(OPEN_PER_WORKER * plan.workers),
                     injector.inject(),

@@ -19,7 +19,7 @@ MANY_RETRIES = 100
 Action = Literal[
     "step", "thread", "both", "flaky", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "progress",
     "error", "snooze", "hang", "caught step", "caught tool", "lost", "deaf", "stuck", "block", "exit", "changed", "added",
-    "renamed",
+    "renamed", "signal",
 ]  # fmt: skip
 TOOLS: tuple[Action, ...] = ("tool", "caught tool", "lost")
 """The ops that call a tool."""
@@ -92,6 +92,7 @@ def value_of(op: Op) -> Any:
             | "lost"
             | "stuck"
             | "changed"
+            | "signal"
         ):
             return op.name
         case _:

@@ -122,7 +122,7 @@ _BUSY = (
     "step", "step", "step", "thread", "thread", "both", "both", "flaky", "tool", "tool", "tool", "checkpoint", "usage",
     "emit", "progress", "error", "caught step", "caught tool", "caught tool", "lost",
 )  # fmt: skip
-_WAITING = ("sleep", "sleep", "approve", "approve", "snooze")
+_WAITING = ("sleep", "sleep", "approve", "approve", "snooze", "signal", "signal")
 _HANGING = ("hang", "hang", "deaf", "stuck")
 _HARMFUL = ("block", "exit")
 _CHANGING = ("changed", "added", "renamed")

@@ -16,13 +16,14 @@ from perdure.model.approvals import Approval
 from perdure.model.cost import text_of_cost
 from perdure.model.events import RESERVED_TYPES, Event
 from perdure.model.jobs import Job, RunRecord
+from perdure.model.signals import Signal
 from perdure.store.protocol import Store
 
 FORMAT = 1
 """The `v` of every record. A change that would mislead a reader of the former version increases it."""
 
 Record = dict[str, Any]
-"""A JSON object: `v`, `record` (job, run, approval, event or end), `job_id`, and the record's own fields."""
+"""A JSON object: `v`, `record` (job, run, approval, signal, event or end), `job_id`, and the record's own fields."""
 
 # Characters that some programs read as line ends, and lone surrogates, which JSON can express and UTF-8 cannot.
 _ESCAPED = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
@@ -39,6 +40,7 @@ _PLAIN_KEYS = frozenset(
         "kind",
         "error_kind",
         "approval",
+        "signal",
         "decision",
         "worker",
         "via",
@@ -70,12 +72,13 @@ _PRIVATE = {
         "comment",
         "decision_payload",
     ),
+    "signal": ("payload", "caller_id", "actor", "refused"),
 }
 
 
 async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> AsyncIterator[Record]:
-    """The records of one job: the job, its runs, approvals, its events up to the job's version, and an end that counts them.
-    Holds a few events at a time. Raises JobNotFound, also if the job is pruned meanwhile; then there is no end.
+    """The records of one job: the job, its runs, approvals, signals, its events up to the job's version, and an end that counts
+    them. Holds a few events at a time. Raises JobNotFound, also if the job is pruned meanwhile; then there is no end.
 
     redact: in payloads, results and names of people, texts become `[redacted]`, numbers 0 and booleans false; keys stay.
     """
@@ -93,13 +96,16 @@ async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> Asy
             yield _shown("approval", approval, redact)
         if (cursor := page.next_cursor) is None:
             break
+    signals = await store.signals.list_signals(job_id)
+    for signal in signals:
+        yield _shown("signal", signal, redact)
     events = 0
     async for event in _events(store, job):  # last: if they are complete, the job was not pruned before
         events += 1
         yield _event(event, redact)
     if events < job.version:
         await store.jobs.get_job(job_id)
-    counted = {"runs": len(runs), "approvals": approvals, "events": events}
+    counted = {"runs": len(runs), "approvals": approvals, "signals": len(signals), "events": events}
     hidden = {"redacted": True} if redact else {}
     yield {"v": FORMAT, "record": "end", "job_id": str(job_id), **counted, **hidden}
 
@@ -128,7 +134,7 @@ def line_of(record: Record) -> str:
     return text if text.isascii() else _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
-def _shown(what: str, thing: Job | RunRecord | Approval, redact: bool) -> Record:
+def _shown(what: str, thing: Job | RunRecord | Approval | Signal, redact: bool) -> Record:
     fields: Record = _plain(thing)
     if what == "job":
         fields["job_id"] = fields.pop("id")

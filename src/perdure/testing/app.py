@@ -87,6 +87,7 @@ class TestApp(MemoryApp):
         /,
         *,
         decide: Decide | None = None,
+        signals: Mapping[str, Any] | None = None,
         effects: Any = None,
         setup: Callable[[], object] | None = None,
         **options: Unpack[EnqueueOptions],
@@ -99,6 +100,7 @@ class TestApp(MemoryApp):
         /,
         *,
         decide: Decide | None = None,
+        signals: Mapping[str, Any] | None = None,
         effects: Any = None,
         setup: Callable[[], object] | None = None,
         **options: Unpack[EnqueueOptions],
@@ -110,6 +112,7 @@ class TestApp(MemoryApp):
         /,
         *,
         decide: Decide | None = None,
+        signals: Mapping[str, Any] | None = None,
         effects: Any = None,
         setup: Callable[[], object] | None = None,
         **options: Unpack[EnqueueOptions],
@@ -122,10 +125,10 @@ class TestApp(MemoryApp):
         recorded keys and number of jobs, and no recorded step may run twice: else AssertionError names the crash.
         The killed attempt shares this process: its `finally` blocks run, and what it kept in global variables stays.
 
-        decide: called with the run's app and a pending approval; default approves. Questions about tools that the crash cut
-        off are answered truly. effects: a list, dict or set that your fakes write to; it is cleared before each run and must be
-        equal after it. setup: called before each run, to reset fakes. options: as in `enqueue`. Raises InvalidInput for what is
-        no handler of this app.
+        decide: called with the run's app and a pending approval; default approves. Questions about tools that the crash cut off
+        are answered truly. signals: payloads by key, of signals to send when a job waits for them. effects: a list, dict or set
+        that your fakes write to; it is cleared before each run and must be equal after it. setup: called before each run, to
+        reset fakes. options: as in `enqueue`. Raises InvalidInput for what is no handler of this app.
         """
         __tracebackhide__ = True  # of pytest: what failed is the handler, not this
         if not isinstance(handler, Handler) or self.registry.find(handler.name) is not handler:
@@ -133,7 +136,9 @@ class TestApp(MemoryApp):
                 f"{handler!r} is not a handler of this app",
                 hint="give what @app.job made of your function, and its App",
             )
-        check = CrashCheck(self._fresh, handler, input, decide=decide, setup=setup, effects=effects, options=options)
+        check = CrashCheck(
+            self._fresh, handler, input, decide=decide, signals=signals, setup=setup, effects=effects, options=options
+        )
         return await check.run()
 
     def _fresh(self) -> MemoryApp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ from perdure.model.approvals import Approval
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Job
 from perdure.model.states import Status
+from perdure.model.waits import SIGNAL
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler
 from perdure.testing.attempt_monitor import AttemptMonitor
@@ -33,6 +34,7 @@ _NAMES = {
     "tool_failed": "the failure of tool '{key}'",
     "wait_started": "the beginning of wait '{key}'",
     "wait_completed": "the end of wait '{key}'",
+    "signal_refused": "the refusal of a signal for wait '{key}'",
     "approval_requested": "the request for approval '{key}'",
     "approval_notified": "the message about approval '{key}'",
     "checkpoint_saved": "a checkpoint",
@@ -116,6 +118,7 @@ class CrashCheck:
         input: Any,
         *,
         decide: Decide | None,
+        signals: Mapping[str, Any] | None,
         setup: Callable[[], object] | None,
         effects: Any,
         options: EnqueueOptions,
@@ -124,6 +127,7 @@ class CrashCheck:
         self._handler = handler
         self._input = input
         self._decide = decide or say_yes
+        self._signals = signals or {}
         self._setup = setup
         self._effects = effects
         self._options = options
@@ -199,7 +203,8 @@ class CrashCheck:
             job = await app.jobs.get(job_id)
             if job.status.terminal:
                 return job
-            if not await self._answer(app) and not await app.move_on():
+            answered = await self._answer(app) | await self._signal(app)
+            if not answered and not await app.move_on():
                 waits = ", ".join(f"{w.kind} '{w.key}'" for w in job.waits) or "nothing"
                 raise AssertionError(f"{self._handler.name} comes to no end: it is {job.status}, and waits for {waits}")
         raise AssertionError(f"{self._handler.name} comes to no end: {_MOST_TURNS:,} times it slept, retried or asked")
@@ -216,6 +221,17 @@ class CrashCheck:
                 await self._decide(app, approval)
             decided |= not (await app.approvals.get(approval.id)).pending
         return decided
+
+    async def _signal(self, app: MemoryApp) -> bool:
+        """Send the signals that suspended jobs wait for; False where a wait has taken none of them."""
+        taken = False
+        for job in (await app.jobs.list(status=(Status.PARKED, Status.WAITING_FOR_APPROVAL), limit=1000)).items:
+            for wait in job.waits:
+                key = wait.subject_id
+                if wait.kind == SIGNAL.name and wait.answered_at is None and key is not None and key in self._signals:
+                    sent = await app.signal(job.id, key, self._signals[key], id=wait.key)
+                    taken |= sent.wait_key is not None
+        return taken
 
 
 async def say_yes(app: App, approval: Approval) -> None:

@@ -24,9 +24,9 @@ def faults_of_signals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         return
     bound = {row["wait_key"] for row in rows.values()}
     for wait in case.rows("waits"):
-        if wait["kind"] != SIGNAL.name or wait["answered_at"] is not None or wait["key"] in bound:
+        if wait["kind"] != SIGNAL.name or wait["key"] in bound:
             continue
         found = next((row for row in rows.values() if row["pending"] and row["key"] == wait["subject_id"]), None)
         if found is not None:
             repair = Repair("bind_signal", {"id": found["id"], "wait_key": wait["key"]})
-            yield Fault("signal-unbound", f"'{wait['key']}' is open, and signal '{found['key']}' is pending", repair)
+            yield Fault("signal-unbound", f"'{wait['key']}' waits, and signal '{found['key']}' is pending", repair)
