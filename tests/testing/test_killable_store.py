@@ -42,6 +42,7 @@ REFUSED = {
     "accounts": {"add_account", "change_account", "remove_account"},
     "files": {"add_inputs", "drop_inputs", "forget_contents"},
     "limits": {"set_limit", "unset_limit"},
+    "signals": {"send_signal"},
     "retention": {"forget_workers", "lead", "prune"},
     "checks": {"blocked_by", "check", "repair"},
 }
