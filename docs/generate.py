@@ -49,6 +49,8 @@ MORE = {
     "real-jobs": "chaos",
     "step-changed": "steps-and-tools",
     "store-error": "operations",
+    "child-failed": "children",
+    "wait-circle": "children",
 }
 """Pages that say more about an error. Its advice does without them: who has only installed perdure has no pages."""
 WHOLE = ("errors", "reference")

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         ApprovalExpired,
         ApprovalNotFound,
         BlobDirUnusable,
+        ChildCancelled,
+        ChildError,
+        ChildFailed,
         ConfigError,
         Conflict,
         ContentDamaged,
@@ -106,6 +109,7 @@ if TYPE_CHECKING:
         UnsupportedTransaction,
         Verdict,
         VersionMismatch,
+        WaitCircle,
         WaitInsideJob,
         WaitTimeout,
         WorkerNotFound,
@@ -124,6 +128,7 @@ if TYPE_CHECKING:
     from perdure.runtime.client.enqueue import Request
     from perdure.runtime.context.approvals import ApprovalRequest, Decision
     from perdure.runtime.context.blocking import BlockingContext
+    from perdure.runtime.context.children import ChildHandle
     from perdure.runtime.context.context import JobContext
     from perdure.runtime.context.current_call import idempotency_key
     from perdure.runtime.context.wait_any import First, OnApproval, OnSignal, OnTime
@@ -148,6 +153,10 @@ __all__ = [
     "Backoff",
     "BlobDirUnusable",
     "BlockingContext",
+    "ChildCancelled",
+    "ChildError",
+    "ChildFailed",
+    "ChildHandle",
     "Client",
     "ConfigError",
     "Conflict",
@@ -246,6 +255,7 @@ __all__ = [
     "UnsupportedTransaction",
     "Verdict",
     "VersionMismatch",
+    "WaitCircle",
     "WaitInsideJob",
     "WaitTimeout",
     "Worker",
@@ -262,19 +272,18 @@ _HOMES = {
     "perdure.model.fsck_faults": "Finding",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
-        "AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired "
-        "ApprovalNotFound BlobDirUnusable ConfigError Conflict ContentDamaged ContentMissing DangerRefused Denied "
-        "DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge ForeignDatabase "
-        "HandlerError IdempotencyConflict IllegalTransition "
-        "InvalidAccount InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled "
-        "JobError JobFailed JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged "
-        "NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase "
-        "PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure RepositoryRefused Retry SandboxTooWeak SchemaMissing "
-        "SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionMissing SignalConflict "
-        "SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError "
-        "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported "
-        "UnknownHandler UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch "
-        "WaitInsideJob WaitTimeout WorkerNotFound WrongToken"
+        "AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound "
+        "BlobDirUnusable ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
+        "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
+        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "
+        "InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound JobPruned "
+        "LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted "
+        "NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure RepositoryRefused "
+        "Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionMissing "
+        "SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
+        "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UnknownHandler UnknownOutcome "
+        "UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob WaitTimeout "
+        "WorkerNotFound WrongToken"
     ),
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",
@@ -288,6 +297,7 @@ _HOMES = {
     "perdure.runtime.context.blocking": "BlockingContext",
     "perdure.runtime.client.client": "Client",
     "perdure.runtime.client.enqueue": "Request",
+    "perdure.runtime.context.children": "ChildHandle",
     "perdure.runtime.context.context": "JobContext",
     "perdure.runtime.context.current_call": "idempotency_key",
     "perdure.runtime.context.wait_any": "First OnApproval OnSignal OnTime",

@@ -10,12 +10,15 @@ from perdure.model.effects import (
     LOCK_ORDER,
     Effect,
     add_tool_run,
+    await_jobs,
     bind_signals,
     close_wait,
     open_wait,
     patch_state,
     refuse_signal,
     release_signal,
+    settle_wait,
+    spawn_job,
     withdraw_approval,
 )
 from perdure.model.errors import LeaseLost
@@ -25,7 +28,7 @@ from perdure.model.task_records import ToolRun
 from perdure.model.tooling import CliRun, RunClass
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
-from tests.conformance.support import HOUR, S, checked_log, event, later, outcome, run_out, started
+from tests.conformance.support import HOUR, S, checked_log, event, later, new_job, outcome, run_out, started
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
@@ -42,6 +45,9 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
         release_signal("x"),
         refuse_signal("x", "why"),
         *bind_signals("x"),
+        await_jobs("nap", [uuid7()]),
+        settle_wait("nap"),
+        spawn_job(new_job()),
     )
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 

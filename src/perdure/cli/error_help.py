@@ -33,6 +33,7 @@ ADVICE: dict[str, str] = {
     "transaction; psycopg2 is not supported; blocking code needs a blocking connection.",
     "no-transaction": "Begin a transaction first, or leave `tx=` out to enqueue at once.",
     "other-database": "Give the App the URL of the database that your transaction is in.",
+    "wait-circle": "Wait for what the job itself has spawned; let jobs further up do what needs the results of both.",
     "invalid-task": "The message names the field and what it must look like.",
     "unknown-tool": "Use codex, claude, gemini or a tool of `[cli.tools]` in perdure.toml.",
     "empty-prompt": "Give the text, `@FILE`, or `-` for standard input.",
@@ -108,6 +109,10 @@ ADVICE: dict[str, str] = {
     "fatal": "Raise it in a handler, as `Fail`. Seen outside, as `error_kind`, the job failed for good.",
     "snooze": "Raise it in a handler to run again later at no cost.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
+    "child-error": "Catch one of the two below it.",
+    "child-failed": "Catch it where the parent can go on without the child. `error.child_id` is the job, `error.error` says why; "
+    "`perdure jobs rerun` runs the child again as a job of its own.",
+    "child-cancelled": "Catch it where the parent can go on without the child. `perdure jobs get` says who cancelled it.",
     "denied": 'Catch it in a handler that asked with `on_deny="resume"`. Else the job is FAILED.',
     "error": "Catch it to catch everything that perdure raises.",
     "usage": "Nothing was done. `--help` after the command shows what it takes.",

@@ -8,7 +8,7 @@ the time to the row, whose other fields have the names of the statement's parame
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -16,18 +16,21 @@ from uuid import UUID
 
 from perdure.model.cost import ZERO
 from perdure.model.ids import uuid7
-from perdure.model.jobs import Wait
+from perdure.model.jobs import NewJob, Wait
 from perdure.model.task_records import ToolRun
 
 LOCK_ORDER = (
     "patch_state",
     "withdraw_approvals",
+    "settle_waits",
     "release_signals",
     "refuse_signals",
     "close_waits",
     "open_wait",
+    "await_jobs",
     "bind_signals",
     "answer_bound",
+    "spawn_job",
     "add_tool_run",
 )
 """The statements, in the order in which they run, which is that of their locks. A new effect is one more statement in
@@ -89,6 +92,28 @@ def refuse_signal(key: str, error: str) -> Effect:
 def bind_signals(key: str) -> tuple[Effect, Effect]:
     """The open waits for signals of this key take those that are pending, the oldest first."""
     return Effect("bind_signals", {"key": key}), Effect("answer_bound", {"key": key})
+
+
+def await_jobs(key: str, ids: Iterable[UUID]) -> Effect:
+    """The wait of kind `child` with this key, opened by the same call, waits for the ends of these jobs. A later call with
+    `settle_wait` is needed: one of them may have ended before, or in this moment."""
+    return Effect("await_jobs", {"key": key, "child_ids": ",".join(map(str, ids))})
+
+
+def settle_wait(key: str) -> Effect:
+    """Take what has ended out of a wait of kind `child`, and answer it if nothing is left."""
+    return Effect("settle_waits", {"key": key})
+
+
+def spawn_job(job: NewJob) -> Effect:
+    """Store a child of the job. Written again, the first one stays. It has no idempotency key, and no origin."""
+    left_out = {"idempotency_key", "origin_id", "origin_kind"}
+    return Effect("spawn_job", {name: value for name, value in job._asdict().items() if name not in left_out})
+
+
+def spawns(effects: Iterable[Effect]) -> bool:
+    """Whether a job is stored by one of these: workers look for it at once."""
+    return any(effect.statement == "spawn_job" for effect in effects)
 
 
 def add_tool_run(run: ToolRun) -> Effect:

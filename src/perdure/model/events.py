@@ -86,6 +86,10 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _S, "a failure ended its attempt after all; the next one calls again", ("key", "kind"),
             by_holder=True, replayed=True, forked=True,
         ),
+        "child_spawned": EventType(
+            _C, "a child job was stored, in the same transaction", ("key", "child", "kind", "digest"),
+            by_holder=True, replayed=True, forked=True,
+        ),
         "wait_started": EventType(
             _C, "a wait opened, such as a timer", ("key", "kind"), by_holder=True, replayed=True, forked=True
         ),

@@ -25,6 +25,10 @@ NEWEST_EVENTS = 30
 """How many of a job's newest events are read; not more, because each may hold a result of 1 MiB."""
 
 
+SHOWN_AWAITED = 3
+"""How many children of a wait are named."""
+
+
 class Why(StrEnum):
     """The reason why a job is not moving; the values are stable."""
 
@@ -43,6 +47,7 @@ class Why(StrEnum):
     APPROVAL = "approval"
     WAITING = "waiting"
     CODE = "code"
+    CHILDREN = "children"
     DEADLINE_PASSED = "deadline_passed"
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -71,6 +76,17 @@ class NoAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """A job that a wait for children still waits for. key: of the wait. of: how many it waits for."""
+
+    key: str
+    child_id: UUID
+    kind: str
+    status: Status
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """A job, and everything that decides whether it moves, read at one moment: `now`, database time, UTC.
 
@@ -78,6 +94,7 @@ class Situation:
     workers: those of its tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a
     stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order. limit: of its
     concurrency key, where it waits for a slot. account: of a task that is due, why none of its tool's accounts has a slot for it.
+    awaited: of each open wait for children, the first few that have not ended.
     """
 
     now: datetime
@@ -90,6 +107,7 @@ class Situation:
     events: tuple[Event, ...]
     limit: Limit | None = None
     account: NoAccount | None = None
+    awaited: tuple[Awaited, ...] = ()
 
 
 def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:

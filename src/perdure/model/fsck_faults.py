@@ -96,8 +96,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "wait-unknown": FaultKind("a wait that is not in the log", "the wait is deleted, and the job resumes and opens it again"),
         "wait-differs": FaultKind("a wait for another time or subject than the log says", "the wait follows the log"),
         "wait-answer": FaultKind(
-            "a wait is answered and its approval or signal is not, or the reverse",
-            "the wait follows the approval or the signal",
+            "a wait is answered and its approval or signal is not, or its children have not ended; or the reverse",
+            "the wait follows the approval, the signal or the children",
         ),
         "approval-stale": FaultKind("a PENDING approval of a job that has ended", "the approval is closed as CANCELLED"),
         "approval-missing": FaultKind(

@@ -126,8 +126,8 @@ class LeaseInfo:
 class Wait:
     """Something a job waits for.
 
-    kind: `timer`, `approval`, `question`, ... (see `perdure.model.waits`). subject_id: the id of what it is about. until (UTC):
-    the time that ends the wait without an answer. answered_at (UTC): set by whatever answers it; the job then wakes.
+    kind: `timer`, `approval`, `question`, `child`, ... (see `perdure.model.waits`). subject_id: the id of what it is about.
+    until (UTC): the time that ends the wait without an answer. answered_at (UTC): set by whatever answers it; the job then wakes.
     """
 
     key: str
@@ -189,6 +189,8 @@ class Job:
     max_concurrent: int | None = None
     held: bool = False
     """Whether it waits for a slot of its concurrency key."""
+    parent_id: UUID | None = None
+    """The job that spawned it."""
     pruned_at: datetime | None = None
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 

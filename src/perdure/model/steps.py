@@ -19,7 +19,8 @@ _ENDS = frozenset({"job_completed", "job_failed", "job_cancelled", "job_deadlett
 class Step:
     """One keyed call of a job.
 
-    kind: step, tool, timer, approval or question. status: done, running, failed, waiting, or `cut off` for a call that a crash or
+    kind: step, tool, timer, approval, question, spawn or child (a wait for children).
+    status: done, running, failed, waiting, or `cut off` for a call that a crash or
     the end of the job interrupted. number: counts the job's steps from 1, in the order in which they began. version: of its first
     event. at: when it began, UTC. seconds: how long it took. calls: how often its function was called in that attempt (a step),
     or in all (a tool). digest: changes when its arguments do. kept: it was recorded by the job this one was forked from. subject:
@@ -101,6 +102,8 @@ def _read(found: dict[tuple[str, str], Step], key: str, event: Event, payload: d
         case "failure_caught":
             failed = step(str(payload.get("kind", "step")), "failed")
             failed.error = payload.get("error")
+        case "child_spawned":
+            step("spawn", "done").result = payload.get("child")
         case "approval_requested":
             step(str(payload.get("kind", "approval")), "waiting").subject = payload.get("approval")
         case "approval_decided":

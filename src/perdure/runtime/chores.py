@@ -16,6 +16,7 @@ import structlog
 
 from perdure.model.errors import Conflict, NotFound, PerdureError
 from perdure.model.states import Status
+from perdure.runtime.cancelled_parents import cancel_children
 from perdure.runtime.retention import PrunePass, Retention, prune_interval
 from perdure.runtime.wake_turns import WakeTurns
 from perdure.store.protocol import Store
@@ -132,6 +133,19 @@ class RetryChanged:
         return len(found) < limit
 
 
+class CancelChildren:
+    """Cancels the children of cancelled jobs."""
+
+    def __init__(self, context: ChoreContext) -> None:
+        self._store = context.store
+        self._worker_id = context.worker_id
+
+    async def __call__(self) -> bool:
+        """Cancel all of them. Raises StoreError."""
+        await cancel_children(self._store, self._worker_id, "worker")
+        return True
+
+
 class RecheckHeld:
     """Looks at every concurrency key that has held jobs: for a free slot that nothing saw, as after a change by hand."""
 
@@ -158,6 +172,7 @@ def _prune(context: ChoreContext) -> Portion:
 CHORES: tuple[Chore, ...] = (
     Chore("reap", Reap),
     Chore("expire", Expire),
+    Chore("cancelled parents", CancelChildren),
     Chore("changed code", RetryChanged),
     Chore("held jobs", RecheckHeld, interval=lambda _: 60.0),
     Chore("retention", _prune, RunBy.LEADER, _prune_interval),

@@ -52,6 +52,8 @@ class History:
     """The rows of the open waits, as they were when this attempt began."""
     approvals: dict[KindAndKey, UUID] = field(default_factory=dict)
     notified: set[KindAndKey] = field(default_factory=set)
+    spawned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """child_spawned payloads by key."""
     usage: set[str] = field(default_factory=set)
     """The keys whose usage was counted."""
     kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
@@ -99,6 +101,9 @@ class History:
                 self._expect((payload["kind"], key))
             case "failure_retried":
                 self.failures.pop((payload["kind"], key), None)
+            case "child_spawned":
+                self.spawned[key] = payload
+                self._expect(("spawn", key))
             case "wait_started":
                 self.waits[_of_wait(payload)] = OpenedWait(payload, event.at)
                 self._expect(_of_wait(payload))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from perdure.model.errors import (
+    ChildError,
     Denied,
     Fail,
     InvalidInput,
@@ -54,6 +55,8 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _failed(error.message, "denied")
         case SignalTimeout():
             return _failed(error.message, "timeout")
+        case ChildError():
+            return _failed(error.message, "child")
         case UnknownOutcome():
             return _failed(error.message, "unknown_outcome")
         case StepChanged() | InvalidInput() | WaitInsideJob():

@@ -32,7 +32,7 @@ from perdure.runtime.outcomes import AttemptTimeout, hand_back, input_refused, o
 from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.pending import Pending, Write
 from perdure.runtime.progress import Progress
-from perdure.runtime.registry import Handler, call
+from perdure.runtime.registry import Handler, Registry, call
 from perdure.runtime.running_steps import RunningSteps
 from perdure.runtime.time_limit import END_MARGIN, TimeLimit, limit_of
 from perdure.runtime.tracebacks import Tracebacks, tracebacks_of
@@ -83,12 +83,12 @@ class Run:
 
     # How every attempt begins: what most of them never change costs them nothing.
     history = NO_HISTORY
+    registry: Registry | None = None
     last_checkpoint: Any = None
     stop_reason: str | None = None
     """Why this attempt has stopped; None while it may still write."""
     draining = False
-    abandoned = False
-    """True once the attempt has ended without its handler, which did not stop."""
+    abandoned = False  # True once the attempt has ended without its handler, which did not stop
     began = False
     tracebacks: Tracebacks | None = None
     """Of what the handler raised."""

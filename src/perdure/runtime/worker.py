@@ -122,8 +122,7 @@ class Worker:
         )
         self._watchdog = Watchdog(self.id, self._slots, self._leases, self.options, opener)
         self._until_idle = False
-        self.working = False
-        """True while it is registered and runs jobs."""
+        self.working = False  # True while it is registered and runs jobs
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -371,6 +370,7 @@ class Worker:
                 observer=self._observer,
                 version=self.version,
             )
+            run.registry = self._registry
             if self._stopping.is_set():
                 self._ends.add(leased, hand_back("worker_stopped", started=False))
                 return

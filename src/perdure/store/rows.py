@@ -108,6 +108,7 @@ def job_of(row: Row, codec: Codec) -> Job:
         concurrency_key=row["concurrency_key"] or row["handler_key"],
         max_concurrent=row["max_concurrent"],
         held=bool(row["held"]),
+        parent_id=None if row["parent_id"] is None else codec.uuid(row["parent_id"]),
         pruned_at=time("pruned_at"),
     )
 

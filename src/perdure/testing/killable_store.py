@@ -44,6 +44,9 @@ _READS: dict[str, frozenset[str]] = {
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
     "signals": frozenset({"bound_signal", "list_signals"}),
+    "children": frozenset(
+        {"read_children", "waiters", "tree", "count_children", "cancelled_parents", "children_to_cancel"}
+    ),
     "limits": frozenset({"list_limits", "get_limit"}),
     "workers": frozenset({"list_workers"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
@@ -75,7 +78,8 @@ class KillableStore:
         self.files = _KillableFiles(switch, store)
         self.tool_runs = _KillableToolRuns(switch, store)
         self.schema = _Reads("schema", store)
-        self.jobs = _Reads("jobs", store)
+        self.jobs = _KillableJobs(switch, store)
+        self.children = _KillableChildren(switch, store)
         self.limits = _Reads("limits", store)
         self.signals = _Reads("signals", store)
         self.retention = _Reads("retention", store)
@@ -156,6 +160,31 @@ class _Reads:
         if name not in _READS.get(self._role, ()):
             raise NotImplementedError(f"the store of a worker that may be killed does not know {self._role}.{name}")
         return getattr(self._calls, name)
+
+
+class _KillableJobs(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("jobs", store)
+        self._switch = switch
+        self._jobs = store.jobs
+
+    async def cancel(self, job_id: UUID, **options: Any) -> Status:
+        """See `protocol.JobStore.cancel`."""
+        if self._switch.killed:
+            raise StoreUnreachable("this worker was killed")
+        return await self._jobs.cancel(job_id, **options)
+
+
+class _KillableChildren(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("children", store)
+        self._switch = switch
+        self._children = store.children
+
+    async def forget_cancelled(self, parent_id: UUID) -> None:
+        """See `protocol.ChildStore.forget_cancelled`."""
+        if not self._switch.killed:
+            await self._children.forget_cancelled(parent_id)
 
 
 class _KillableLeases(_Reads):

@@ -22,6 +22,7 @@ PerdureError
 │   ├── UnsupportedTransaction   unsupported-transaction
 │   ├── NoTransaction            no-transaction
 │   ├── OtherDatabase            other-database
+│   ├── WaitCircle               wait-circle
 │   ├── InvalidTask              invalid-task
 │   │   ├── UnknownTool          unknown-tool
 │   │   ├── EmptyPrompt          empty-prompt
@@ -83,6 +84,9 @@ PerdureError
 └── Verdict                      raised by or inside handlers
     ├── Retry  Fail  Snooze
     ├── SignalTimeout            signal-timeout
+    ├── ChildError               child-error
+    │   ├── ChildFailed          child-failed
+    │   └── ChildCancelled       child-cancelled
     └── Denied                   denied
 
 Suspended derives from BaseException, so that user code which catches Exception does not catch it.
@@ -102,6 +106,7 @@ from perdure.model.errors.approvals import (
     WrongToken,
 )
 from perdure.model.errors.base import Conflict, HandlerError, InvalidInput, NotFound, NotPermitted, PerdureError
+from perdure.model.errors.children import ChildCancelled, ChildError, ChildFailed, WaitCircle
 from perdure.model.errors.config import ConfigError, ExtraMissing, MalformedUrl, PortTaken
 from perdure.model.errors.handlers import DuplicateHandler, UnknownHandler
 from perdure.model.errors.inputs import AmbiguousId, InvalidPriority, NegativeDelay, NotJson, TooLarge
@@ -166,6 +171,9 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalNotFound",
     "BlobDirUnusable",
+    "ChildCancelled",
+    "ChildError",
+    "ChildFailed",
     "ConfigError",
     "Conflict",
     "ContentDamaged",
@@ -239,6 +247,7 @@ __all__ = [
     "UnsupportedTransaction",
     "Verdict",
     "VersionMismatch",
+    "WaitCircle",
     "WaitInsideJob",
     "WaitTimeout",
     "WorkerNotFound",

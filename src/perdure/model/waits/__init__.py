@@ -2,6 +2,7 @@
 
 from perdure.model.waits.approval import APPROVAL
 from perdure.model.waits.base import Facts, WaitFault, WaitKind, WaitLine
+from perdure.model.waits.child import CHILD
 from perdure.model.waits.code import CODE
 from perdure.model.waits.question import QUESTION
 from perdure.model.waits.registry import answers, kind_of, opened_wait, register, suspended_status
@@ -10,6 +11,7 @@ from perdure.model.waits.timer import TIMER
 
 __all__ = [
     "APPROVAL",
+    "CHILD",
     "CODE",
     "QUESTION",
     "SIGNAL",

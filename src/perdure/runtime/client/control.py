@@ -8,6 +8,7 @@ from uuid import UUID
 from perdure.model.events import NewEvent
 from perdure.model.states import Status
 from perdure.runtime import codec
+from perdure.runtime.cancelled_parents import cancel_children
 from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.validation import check_event_type
 
@@ -33,12 +34,14 @@ class JobControl(ClientPart):
         """Cancel a job; return its status afterwards.
 
         The worker of a running job stops its handler within a second. If it does not within its grace, or with force=True, the
-        job is taken from it. A cancelled job is left as it is. Raises IllegalTransition (the job has ended), JobNotFound,
-        AmbiguousId.
+        job is taken from it. A cancelled job is left as it is. Its children are cancelled as well, and theirs.
+        Raises IllegalTransition (the job has ended), JobNotFound, AmbiguousId.
         """
-        return await (await self._store()).jobs.cancel(
-            await self._id(job_id), note=self._scope.note(reason), force=force
-        )
+        store = await self._store()
+        status = await store.jobs.cancel(await self._id(job_id), note=self._scope.note(reason), force=force)
+        if status is Status.CANCELLED:
+            await cancel_children(store, self._scope.actor, self._scope.via)
+        return status
 
     async def retry_now(self, job_id: JobId, reason: str | None = None) -> None:
         """Make a job due now that waits for its retry, is delayed, or waits for code that fits what it recorded. Raises

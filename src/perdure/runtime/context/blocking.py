@@ -7,23 +7,28 @@ import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
 from perdure.model.approvals import OnDeny, OnExpiry
-from perdure.model.errors import InvalidInput, Suspended
+from perdure.model.errors import ChildError, InvalidInput, Suspended
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
+from perdure.runtime.context.children import ChildHandle, SpawnOptions
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.runtime.context.wait_any import Awaited, First
+from perdure.runtime.handle import Handle
+from perdure.runtime.registry import Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
+I = TypeVar("I")  # noqa: E741  the child's input
+O = TypeVar("O")  # noqa: E741  the child's output
 T = typing_extensions.TypeVar("T", default=None)
 
 
@@ -157,6 +162,42 @@ class BlockingContext:
     def wait_any(self, *waits: Awaited) -> First:
         """See `JobContext.wait_any`."""
         return self._wait(self._ctx.wait_any(*waits))
+
+    @overload
+    def spawn(
+        self, job: Handler[None, O], /, *, key: str | None = None, **options: Unpack[SpawnOptions]
+    ) -> ChildHandle[O]: ...
+    @overload
+    def spawn(
+        self, job: Handler[I, O], input: I, /, *, key: str | None = None, **options: Unpack[SpawnOptions]
+    ) -> ChildHandle[O]: ...
+    @overload
+    def spawn(
+        self, job: str, input: Any = None, /, *, key: str | None = None, **options: Unpack[SpawnOptions]
+    ) -> ChildHandle[Any]: ...
+    def spawn(
+        self, job: Any, input: Any = None, /, *, key: str | None = None, **options: Unpack[SpawnOptions]
+    ) -> ChildHandle[Any]:
+        """See `JobContext.spawn`."""
+        return self._wait(self._ctx.spawn(job, input, key=key, **options))
+
+    @overload
+    def wait_for(self, child: ChildHandle[R], /) -> R: ...
+    @overload
+    def wait_for(self, child: Handle[Any] | UUID, /) -> Any: ...
+    def wait_for(self, child: Any, /) -> Any:
+        """See `JobContext.wait_for`."""
+        return self._wait(self._ctx.wait_for(child))
+
+    @overload
+    def gather(self, *of: ChildHandle[R], return_exceptions: Literal[False] = False) -> list[R]: ...
+    @overload
+    def gather(self, *of: ChildHandle[R], return_exceptions: Literal[True]) -> list[R | ChildError]: ...
+    def gather(self, *of: ChildHandle[Any], return_exceptions: bool = False) -> list[Any]:
+        """See `JobContext.gather`."""
+        if return_exceptions:
+            return self._wait(self._ctx.gather(*of, return_exceptions=True))
+        return self._wait(self._ctx.gather(*of))
 
     def checkpoint(self, state: Any) -> None:
         """See `JobContext.checkpoint`."""

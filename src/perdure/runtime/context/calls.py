@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
 from perdure.model.events import NewEvent
-from perdure.model.waits import kind_of
+from perdure.model.waits import CHILD, kind_of
 from perdure.runtime import codec, observer
 from perdure.runtime.context.approvals import ask_what_happened
 from perdure.runtime.context.changed_code import refuse
@@ -123,6 +123,16 @@ class Caller:
             other = run.history.meet(kind, key)
             if other is not None and options.on_change not in ("rerun", "keep"):
                 await refuse(run, options.on_change, kind, key, _another_kind(key, other, kind))
+        return key
+
+    async def enter_wait(self, name: str) -> str:
+        """Begin a wait for children: its key is `name`, or with `#wait2`, `#wait3`, ... from its second use."""
+        run = self._run
+        if run.must_enter:
+            await run.enter()
+        key = self._keys.again(CHILD.name, name)
+        if run.history.unmet:
+            run.history.meet(CHILD.name, key)
         return key
 
     async def call(
@@ -255,8 +265,11 @@ class _Answer(NamedTuple):
     value: Any
 
 
+_NOUNS = {"step": "a step", "tool": "a tool", "spawn": "a child"}
+
+
 def _another_kind(key: str, recorded: str, called: str) -> StepChanged:
-    was, now = (f"a {kind}" if kind in ("step", "tool") else kind_of(kind).noun for kind in (recorded, called))
+    was, now = (_NOUNS.get(kind) or kind_of(kind).noun for kind in (recorded, called))
     return StepChanged(
         f"'{key}' was recorded as {was} and is called as {now} now",
         hint='give it another name, or call it with options(on_change="rerun")',

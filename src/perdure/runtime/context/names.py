@@ -37,3 +37,9 @@ class Keys:
         of = kind, name
         count = self._counts[of] = self._counts.get(of, 0) + 1
         return name if count == 1 else f"{name}#{count}"
+
+    def again(self, kind: str, key: str) -> str:
+        """A key that is given: as it is, and with `#wait2`, `#wait3`, ... from its second use by calls of this kind."""
+        of = kind, key
+        count = self._counts[of] = self._counts.get(of, 0) + 1
+        return key if count == 1 else f"{key}#wait{count}"

@@ -30,7 +30,7 @@ class Fault:
     repair: Repair | None = None
 
 
-PARTS = ("queue", "claims", "waits", "approvals", "signals", "state", "failures", "runs")
+PARTS = ("queue", "claims", "waits", "awaited", "approvals", "signals", "state", "failures", "runs")
 """What surrounds a job, each read by the statement `check_<part>`."""
 
 

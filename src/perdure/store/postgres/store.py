@@ -11,6 +11,7 @@ from perdure.store.blobs.contents import BlobFolders, user_data_folder
 from perdure.store.postgres.accounts.accounts import PostgresAccounts
 from perdure.store.postgres.approvals.approvals import PostgresApprovals
 from perdure.store.postgres.checks.checks import PostgresChecks
+from perdure.store.postgres.children.children import PostgresChildren
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.figures.figures import PostgresFigures
 from perdure.store.postgres.files.files import PostgresFiles
@@ -42,6 +43,7 @@ class PostgresStore:
         self.files: Final = PostgresFiles(engine, tenant_id, folders)
         self.tool_runs: Final = PostgresToolRuns(engine, tenant_id)
         self.workers: Final = PostgresWorkers(engine, tenant_id)
+        self.children: Final = PostgresChildren(engine, tenant_id)
         self.limits: Final = PostgresLimits(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from perdure.store.protocol.accounts import AccountStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
+from perdure.store.protocol.children import ChildStore
 from perdure.store.protocol.figures import FigureStore
 from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore, Listener, Topic
@@ -33,6 +34,7 @@ __all__ = [
     "AccountStore",
     "ApprovalStore",
     "CheckStore",
+    "ChildStore",
     "FigureStore",
     "FileStore",
     "HintStore",

@@ -9,6 +9,7 @@ from perdure.model.timing import Clock
 from perdure.store.protocol.accounts import AccountStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
+from perdure.store.protocol.children import ChildStore
 from perdure.store.protocol.figures import FigureStore
 from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore
@@ -68,6 +69,11 @@ class Store(Protocol):
     @property
     def workers(self) -> WorkerStore:
         """The rows of workers."""
+        ...
+
+    @property
+    def children(self) -> ChildStore:
+        """Jobs that jobs have spawned."""
         ...
 
     @property

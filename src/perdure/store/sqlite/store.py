@@ -13,6 +13,7 @@ from perdure.store.protocol.blobs import ContentSettings
 from perdure.store.sqlite.accounts.accounts import SqliteAccounts
 from perdure.store.sqlite.approvals.approvals import SqliteApprovals
 from perdure.store.sqlite.checks.checks import SqliteChecks
+from perdure.store.sqlite.children.children import SqliteChildren
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.figures.figures import SqliteFigures
 from perdure.store.sqlite.files.files import SqliteFiles
@@ -44,6 +45,7 @@ class SqliteStore:
         self.files: Final = SqliteFiles(engine, tenant_id, folders)
         self.tool_runs: Final = SqliteToolRuns(engine, tenant_id)
         self.workers: Final = SqliteWorkers(engine, tenant_id)
+        self.children: Final = SqliteChildren(engine, tenant_id)
         self.limits: Final = SqliteLimits(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)

@@ -59,6 +59,11 @@ from (select *, coalesce(least(until, answered_at) < '0002-01-01 UTC' or greates
     as odd
   from perdure.job_waits where job_id = any (:ids::uuid[])) w order by job_id, key
 
+-- name: check_awaited
+-- What the waits for children still wait for; a job that is gone has ended.
+select a.job_id, a.key, a.child_id, not exists (select from perdure.jobs c where c.id = a.child_id and c.finished_at is null offset 0) as ended
+from perdure.awaited_jobs a where a.job_id = any (:ids::uuid[]) order by a.job_id, a.key, a.child_id
+
 -- name: check_approvals
 select job_id, id, tenant_id, key, status,
   case when decided_at between '0002-01-01 UTC' and '9999-01-01 UTC' then decided_at end as decided_at,

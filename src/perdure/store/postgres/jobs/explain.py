@@ -6,8 +6,18 @@ from datetime import datetime
 from uuid import UUID
 
 from perdure.model.account_choice import TaskGroup, without_account
-from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, NoAccount, Situation, kinds_served
+from perdure.model.explanation import (
+    MOST_AHEAD,
+    NEWEST_EVENTS,
+    SHOWN_AWAITED,
+    Awaited,
+    NoAccount,
+    Situation,
+    kinds_served,
+)
 from perdure.model.jobs import Job
+from perdure.model.waits import CHILD
+from perdure.store.child_rows import awaited_of
 from perdure.store.errors import job_not_found
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
@@ -43,6 +53,7 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
         events=tuple(event_of(row, CODEC) for row in events),
         limit=await read_limit(tx, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
         account=await _without_account(tx, tenant_id, job, CODEC.time(now["now"])),
+        awaited=await _awaited(tx, job),
         ahead=await _ahead(
             tx, job_id, kinds_served(job, workers)
         ),  # last: it changes the planner's settings for the rest of the transaction
@@ -58,6 +69,14 @@ async def _without_account(tx: Transaction, tenant_id: str, job: Job, now: datet
     for row in await tx.rows("account_holders", tenant_id=tenant_id):
         holders.setdefault(row["account_id"], []).append(row["job_id"])
     return without_account(accounts, TaskGroup(job.kind, place["wanted_account"]), now, holders)
+
+
+async def _awaited(tx: Transaction, job: Job) -> tuple[Awaited, ...]:
+    if not any(wait.kind == CHILD.name for wait in job.waits):
+        return ()
+    return tuple(
+        awaited_of(row, CODEC) for row in await tx.rows("awaited_children", job_id=job.id, limit=SHOWN_AWAITED)
+    )
 
 
 async def _ahead(tx: Transaction, job_id: UUID, kinds: list[str]) -> int:

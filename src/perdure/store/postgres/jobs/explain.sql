@@ -33,3 +33,10 @@ select a.*, j.kind as job_kind, j.status::text as job_status
 from perdure.job_waits w join perdure.approvals a on a.job_id = any (array[w.job_id]) and a.id::text = w.subject_id
 join perdure.jobs j on j.id = any (array[a.job_id])
 where w.job_id = :job_id order by a.id
+
+-- name: awaited_children
+-- The jobs that its waits for children still wait for: of each wait the first few, and how many there are.
+select a.key, a.child_id, c.kind, c.status::text as status, a.total from (
+  select key, child_id, row_number() over (partition by key order by child_id) as place, count(*) over (partition by key) as total
+  from perdure.awaited_jobs where job_id = :job_id) a
+join perdure.jobs c on c.id = a.child_id where a.place <= :limit order by a.key, a.child_id

@@ -24,11 +24,11 @@ async def run_effects(run: RunStatement, effects: Iterable[tuple[UUID, Effect]])
 
 
 def _without_repeats(rows: list[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """The rows in portions, in none of which two are of the same job and key."""
+    """The rows in portions, in none of which two are of the same job and key, or (of a row without a key) id."""
     portions: list[list[Mapping[str, Any]]] = []
     seen: dict[tuple[UUID, object], int] = {}
     for row in rows:
-        of = (row["job_id"], row.get("key"))
+        of = (row["job_id"], row.get("key", row.get("id")))
         turn = seen[of] = seen.get(of, -1) + 1
         if turn == len(portions):
             portions.append([])

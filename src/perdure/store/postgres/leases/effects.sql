@@ -22,6 +22,32 @@ on conflict (job_id, kind, key) do update set subject_id = excluded.subject_id, 
 delete from perdure.job_waits w using unnest(:job_id::uuid[], :kind::text[], :key::text[]) u(job_id, kind, key)
 where w.job_id = any (array[u.job_id]) and w.kind = u.kind and w.key = u.key
 
+-- name: await_jobs
+-- What a wait that was opened just before waits for. child_ids: of each wait, with commas. What has ended already is taken out by
+-- settle_waits, in a later transaction, which sees every end that did not see these rows.
+insert into perdure.awaited_jobs (job_id, key, child_id)
+select u.job_id, u.key, c.id::uuid from unnest(:job_id::uuid[], :key::text[], :child_ids::text[]) u(job_id, key, child_ids)
+cross join lateral unnest(string_to_array(u.child_ids, ',')) c(id)
+on conflict do nothing
+
+-- name: settle_waits
+-- A function, because each of its statements needs a snapshot of its own.
+select perdure.settle_waits(:job_id::uuid[], :key::text[])
+
+-- name: spawn_job
+-- The lane is derived by a trigger.
+insert into perdure.jobs (id, parent_id, tenant_id, kind, queue, goal, payload, priority, max_retries, run_at, deadline, note,
+  concurrency_key, max_concurrent)
+select u.id, u.job_id, p.tenant_id, u.kind, u.queue, u.goal, u.payload::json, u.priority, u.max_retries,
+  coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.note::json, u.concurrency_key,
+  u.max_concurrent
+from unnest(:job_id::uuid[], :id::uuid[], :kind::text[], :queue::text[], :goal::text[], :payload::text[], :priority::smallint[],
+  :max_retries::smallint[], :run_at::timestamptz[], :delay::float8[], :deadline::timestamptz[], :note::text[],
+  :concurrency_key::text[], :max_concurrent::int[])
+  u(job_id, id, kind, queue, goal, payload, priority, max_retries, run_at, delay, deadline, note, concurrency_key, max_concurrent)
+join perdure.jobs p on p.id = any (array[u.job_id])
+on conflict (id) do nothing
+
 -- name: add_tool_run
 insert into perdure.tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
 select u.job_id, j.tenant_id, u.id, u.attempt, u.tool, u.account_id, u.worker_id, u.started_at, u.finished_at, u.exit_code, u.class, u.detail, u.message, u.stdout, u.stderr, u.output_files::json, u.tokens_in, u.tokens_out, u.tokens_cached, u.cost, u.latency_ms, u.session_id, u.final_text, u.sandbox::json

@@ -34,8 +34,10 @@ class Ending(NamedTuple):
     effects: Sequence[Effect] = ()
 
 
-async def complete(run: RunStatement, endings: Sequence[Ending]) -> list[Status | Exception]:
-    """Attempts that completed."""
+async def complete(
+    run: RunStatement, endings: Sequence[Ending], children: list[bool] | None = None
+) -> list[Status | Exception]:
+    """Attempts that completed. children: gets whether any of the jobs has a parent, which this may have woken."""
     tenant_ids, leases, outcomes, _ = zip(*sorted(endings, key=in_lock_order), strict=True)
     ids, attempts, workers = zip(*leases, strict=True)
     worker_ids = alike(workers)
@@ -49,6 +51,8 @@ async def complete(run: RunStatement, endings: Sequence[Ending]) -> list[Status 
         seconds=[outcome.ran if outcome.started else None for outcome in outcomes],
         note=json.dumps({"worker": worker_ids[0]}) if len(worker_ids) == 1 else None,
     )
+    if children is not None:
+        children.append(row["children"])
     if row["moved"] is None:
         return [Status.COMPLETED] * len(endings)
     done = set(row["moved"])
@@ -139,9 +143,9 @@ class EndingWriter(HotWriter[Ending, Status]):
         """See `Writer`."""
         return text_of_outcome(item.outcome)
 
-    def _notify(self, items: Sequence[Ending]) -> None:
+    def _notify(self, items: Sequence[Ending], *more: Topic) -> None:
         for tenant_id in {item.tenant_id for item in items}:
-            self._notifier.notify(tenant_id, *self._topics)
+            self._notifier.notify(tenant_id, *self._topics, *more)
 
 
 class CompletionWriter(EndingWriter):
@@ -149,6 +153,16 @@ class CompletionWriter(EndingWriter):
 
     _write = staticmethod(complete)
     _topics = ("news",)
+
+    async def write(self, items: Sequence[Ending]) -> Sequence[Status | Exception]:
+        """See `Writer`."""
+        children: list[bool] = []
+        results = await complete(self._hot.rows, items, children)
+        if any(children):
+            self._notify(items, "work")
+        else:
+            self._notify(items)
+        return results
 
 
 class EndingWithEffectsWriter(EndingWriter):

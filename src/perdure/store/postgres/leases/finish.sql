@@ -4,7 +4,7 @@
 -- name: complete_many
 -- The ends that completed. seconds: how long the handler ran, null where it never did. Of tenants, attempts, workers and results one
 -- element may stand for all; note: that of the worker, null where there are several. moved: null where all moved, else the ids of
--- those that did. The run row is a view over the event.
+-- those that did. children: whether any of them has a parent. The run row is a view over the event.
 -- The status is not looked at here: an illegal transition must fail as such, not vanish together with its claim.
 with done as (
   delete from perdure.job_claims k
@@ -19,9 +19,10 @@ with done as (
   update perdure.jobs j set status = 'COMPLETED', prev_status = j.status, version = d.version + 1, result = d.result::json,
     finished_at = perdure.db_now(), updated_at = perdure.db_now(), ran = d.ran,
     note = coalesce(:note::json, json_build_object('worker', d.worker_id))
-  from done d where j.id = any (array[d.job_id]) returning j.id
+  from done d where j.id = any (array[d.job_id]) returning j.id, j.parent_id
 )
-select case when count(*) < cardinality(:ids::uuid[]) then coalesce(array_agg(id), '{}') end as moved from moved
+select case when count(*) < cardinality(:ids::uuid[]) then coalesce(array_agg(id), '{}') end as moved,
+  count(parent_id) > 0 as children from moved
 
 -- name: settle_many
 -- The other ends. seconds: how long user code ran. A retry where none is left becomes DEADLETTER, without an increment; an end that

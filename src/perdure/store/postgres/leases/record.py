@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from perdure.model.effects import LOCK_ORDER, Effect
+from perdure.model.effects import LOCK_ORDER, Effect, spawns
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Lease
 from perdure.store.errors import lease_lost
@@ -126,6 +126,8 @@ class EntryWriter(HotWriter[Entry, int]):
     def _notify(self, items: Sequence[Entry]) -> None:
         for tenant_id in {item.tenant_id for item in items}:
             self._notifier.notify(tenant_id, "news")
+        for tenant_id in {item.tenant_id for item in items if item.effects and spawns(item.effects)}:
+            self._notifier.notify(tenant_id, "work")
 
 
 class EventWriter(EntryWriter):

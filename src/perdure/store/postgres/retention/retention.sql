@@ -13,13 +13,16 @@ where (:after::uuid is null or id > :after) and (:up_to::uuid is null or id <= :
   and finished_at <= perdure.db_now() - :older_than::float8 * interval '1 second'
   and (:kinds::text[] is null or kind = any (:kinds)) and (:queues::text[] is null or queue = any (:queues))
   and (not :heavy::bool or pruned_at is null)
+  and (parent_id is null or not exists (select from perdure.jobs p where p.id = jobs.parent_id and p.finished_at is null offset 0))
 order by id limit :limit
 
 -- name: prune_pick
--- What another prune has locked is left to it.
+-- What another prune has locked is left to it. The children of a live job stay: it reads their results when it replays.
 insert into perdure.prune_batch (job_id)
 select id from perdure.jobs where tenant_id = :tenant_id and id = any (:ids::uuid[])
-  and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') order by id for update skip locked
+  and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+  and (parent_id is null or not exists (select from perdure.jobs p where p.id = jobs.parent_id and p.finished_at is null offset 0))
+order by id for update skip locked
 on conflict (job_id) do update set transaction_id = pg_current_xact_id() returning job_id
 
 -- name: prune_events
@@ -59,7 +62,9 @@ delete from perdure.prune_batch where job_id = any (:ids::uuid[])
 -- The payload and the result go, the record and its log stay.
 update perdure.jobs set payload = 'null', result = null, pruned_at = perdure.db_now(), prev_status = status
 where id = any (array (select id from perdure.jobs where tenant_id = :tenant_id and id = any (:ids::uuid[]) and pruned_at is null
-  and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER') order by id for update skip locked))
+  and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+  and (parent_id is null or not exists (select from perdure.jobs p where p.id = jobs.parent_id and p.finished_at is null offset 0))
+  order by id for update skip locked))
 returning id
 
 -- name: lighten_state

@@ -62,6 +62,11 @@ from (select *, coalesce(until not between -62104060800000000 and 25337076480000
     or coalesce(answered_at not between -62104060800000000 and 253370764800000000, 0) as odd
   from job_waits where job_id = :job_id) order by key
 
+-- name: check_awaited
+-- What the waits for children still wait for; a job that is gone has ended.
+select a.job_id, a.key, a.child_id, not exists (select 1 from jobs c where c.id = a.child_id and c.finished_at is null) as ended
+from awaited_jobs a where a.job_id = :job_id order by a.key, a.child_id
+
 -- name: check_approvals
 select job_id, id, tenant_id, key, status,
   case when decided_at between -62104060800000000 and 253370764800000000 then decided_at end as decided_at,

@@ -126,6 +126,10 @@ class Engine:
         if self._notifier is not None:
             self._notifier.close()
 
+    def hint(self, topics: int) -> None:
+        """Hint at what a commit turned out to have changed."""
+        self._committed(topics)
+
     def _committed(self, topics: int) -> None:
         """A commit changed something: hint at it, here at once, to other processes through their sockets."""
         for bit, topic in _TOPICS:

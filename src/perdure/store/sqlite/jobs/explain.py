@@ -7,8 +7,17 @@ import sqlite3
 from uuid import UUID
 
 from perdure.model.account_choice import TaskGroup, without_account
-from perdure.model.explanation import MOST_AHEAD, NEWEST_EVENTS, NoAccount, Situation, kinds_served
+from perdure.model.explanation import (
+    MOST_AHEAD,
+    NEWEST_EVENTS,
+    SHOWN_AWAITED,
+    NoAccount,
+    Situation,
+    kinds_served,
+)
 from perdure.model.jobs import Job
+from perdure.model.waits import CHILD
+from perdure.store.child_rows import awaited_of
 from perdure.store.errors import job_not_found
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.codec import CODEC
@@ -40,6 +49,11 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
         events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
         limit=read_limit(conn, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
         account=_without_account(conn, tenant_id, job),
+        awaited=tuple(
+            awaited_of(row, CODEC)
+            for row in conn.execute(SQL["awaited_children"], {**id, "limit": SHOWN_AWAITED})
+            if any(wait.kind == CHILD.name for wait in job.waits)
+        ),
         ahead=_ahead(conn, str(job_id), kinds_served(job, workers)),
     )
 

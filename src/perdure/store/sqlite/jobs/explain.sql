@@ -31,3 +31,10 @@ from job_claims k left join workers w on w.id = k.worker_id where k.job_id = :jo
 select a.*, j.kind as job_kind, j.status as job_status
 from job_waits w cross join approvals a on a.id = w.subject_id cross join jobs j on j.id = a.job_id
 where w.job_id = :job_id order by a.id
+
+-- name: awaited_children
+-- The jobs that its waits for children still wait for: of each wait the first few, and how many there are.
+select a.key, a.child_id, c.kind, c.status as status, a.total from (
+  select key, child_id, row_number() over (partition by key order by child_id) as place, count(*) over (partition by key) as total
+  from awaited_jobs where job_id = :job_id) a
+join jobs c on c.id = a.child_id where a.place <= :limit order by a.key, a.child_id

@@ -19,6 +19,26 @@ on conflict (job_id, kind, key) do update set subject_id = excluded.subject_id, 
 -- name: close_waits
 delete from job_waits where job_id = :job_id and kind = :kind and key = :key
 
+-- name: await_jobs
+-- What a wait that was opened just before waits for. child_ids: with commas. What has ended is left out.
+insert into awaited_jobs (job_id, key, child_id)
+select :job_id, :key, e.value from json_each('["' || replace(:child_ids, ',', '","') || '"]') e join jobs j on j.id = e.value
+where j.finished_at is null
+on conflict do nothing
+
+-- name: settle_waits
+-- Answers a wait that waits for nothing.
+update job_waits set answered_at = :now where job_id = :job_id and kind = 'child' and key = :key and answered_at is null
+  and not exists (select 1 from awaited_jobs a where a.job_id = :job_id and a.key = :key)
+
+-- name: spawn_job
+insert into jobs (id, parent_id, tenant_id, kind, queue, lane, goal, payload, priority, max_retries, run_at, deadline, note,
+  concurrency_key, max_concurrent, created_at, updated_at)
+values (:id, :job_id, :tenant_id, :kind, :queue, case when :tenant_id = 'default' then :queue else :tenant_id || ':' || :queue end,
+  :goal, :payload, :priority, :max_retries, coalesce(:run_at, :now + cast(:delay * 1000000 as integer)), :deadline, :note,
+  :concurrency_key, :max_concurrent, :now, :now)
+on conflict (id) do nothing
+
 -- name: add_tool_run
 insert into tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
 values (:job_id, :tenant_id, :id, :attempt, :tool, :account_id, :worker_id, :started_at, :finished_at, :exit_code, :class, :detail, :message, :stdout, :stderr, :output_files, :tokens_in, :tokens_out, :tokens_cached, :cost, :latency_ms, :session_id, :final_text, :sandbox)

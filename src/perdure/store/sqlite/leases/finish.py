@@ -29,11 +29,15 @@ class FinishItem(NamedTuple):
     ran: int
     """Microseconds."""
     effects: Sequence[Effect]
+    woken: list[bool]
+    """Gets True if the end changed more than its own job, as where it woke a parent."""
 
 
-def finish_item(tenant_id: str, lease: Lease, outcome: Outcome, effects: Sequence[Effect]) -> FinishItem:
+def finish_item(
+    tenant_id: str, lease: Lease, outcome: Outcome, effects: Sequence[Effect], woken: list[bool]
+) -> FinishItem:
     """What the writer needs of a call."""
-    return FinishItem(str(lease.job_id), holder_of(tenant_id, lease), lease, outcome, span(outcome.ran), effects)
+    return FinishItem(str(lease.job_id), holder_of(tenant_id, lease), lease, outcome, span(outcome.ran), effects, woken)
 
 
 def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem]) -> Sequence[Status | LeaseLost]:
@@ -57,8 +61,11 @@ def complete_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem
     effects.write()
     if ids:
         conn.execute(SQL["drop_claims"], {"ids": json_array(ids)})
+    before = conn.total_changes
     for worker_id, rows in completed.items():
         update_rows(conn, "complete_many", rows, now=now, note=json.dumps({"worker": worker_id}))
+    if conn.total_changes - before > 2 * len(ids):  # more than each job and its event: it costs no statement to know
+        items[0].woken.append(True)
     return results
 
 
@@ -69,7 +76,7 @@ def settle_each(conn: sqlite3.Connection, now: int, items: Sequence[FinishItem])
     runs: list[tuple[Any, ...]] = []
     claims = live_claims(conn, now, [item.id for item in items])
     effects = EffectBatch(conn, now)
-    for id, holder, lease, outcome, ran, its_effects in items:
+    for id, holder, lease, outcome, ran, its_effects, _ in items:
         claim = claims.get(id)
         if not holds(claim, holder):
             results.append(lease_lost(lease))

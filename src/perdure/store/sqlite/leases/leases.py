@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
-from perdure.model.effects import Effect
+from perdure.model.effects import Effect, spawns
 from perdure.model.errors import PerdureError, StoreError
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped, Wait, lane_of
@@ -118,7 +118,8 @@ class SqliteLeases:
     ) -> int:
         """See `protocol.LeaseStore.record`."""
         item = record_item(self._tenant_id, lease, events, effects)
-        return await self._engine.batch(record_each, item, NEWS, text_of_record(events, effects))
+        topics = NEWS | WORK if effects and spawns(effects) else NEWS
+        return await self._engine.batch(record_each, item, topics, text_of_record(events, effects))
 
     async def read_wait(self, lease: Lease, kind: str, key: str) -> Wait | None:
         """See `protocol.LeaseStore.read_wait`."""
@@ -137,9 +138,13 @@ class SqliteLeases:
     async def finish(self, lease: Lease, outcome: Outcome, *, effects: Sequence[Effect] = ()) -> Status:
         """See `protocol.LeaseStore.finish`."""
         check_end(lease, outcome)
-        item = finish_item(self._tenant_id, lease, outcome, effects)
+        woken: list[bool] = []
+        item = finish_item(self._tenant_id, lease, outcome, effects, woken)
         if outcome.status is Status.COMPLETED:
-            return await self._engine.batch(complete_each, item, NEWS, text_of_outcome(outcome))
+            status = await self._engine.batch(complete_each, item, NEWS, text_of_outcome(outcome))
+            if woken:
+                self._engine.hint(WORK)
+            return status
         return await self._engine.batch(settle_each, item, NEWS | WORK, text_of_outcome(outcome))
 
     async def finish_many(self, ends: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:
@@ -147,8 +152,9 @@ class SqliteLeases:
         for lease, outcome in ends:
             check_end(lease, outcome)
         results: list[Status | Exception] = []
+        woken: list[bool] = []
         for portion in end_chunks(ends, self._engine.share(MOST_ITEMS)):
-            items = [finish_item(self._tenant_id, lease, outcome, ()) for lease, outcome in portion]
+            items = [finish_item(self._tenant_id, lease, outcome, (), woken) for lease, outcome in portion]
             all_completed = all(outcome.status is Status.COMPLETED for _, outcome in portion)
             try:
                 topics = NEWS if all_completed else NEWS | WORK
@@ -158,6 +164,8 @@ class SqliteLeases:
             except PerdureError:  # of one of them: the others are written without it
                 singles = [self.finish(lease, outcome) for lease, outcome in portion]
                 results += await asyncio.gather(*singles, return_exceptions=True)  # type: ignore[arg-type]  # a cancellation ends this call as well
+        if woken:
+            self._engine.hint(WORK)
         return results
 
     async def cancel_requests(self, worker_id: str) -> list[Lease]:

@@ -14,13 +14,15 @@ where id > coalesce(:after, '') and id <= coalesce(:up_to, 'g') and id < coalesc
   and (:kinds is null or kind in (select value from json_each(:kinds)))
   and (:queues is null or queue in (select value from json_each(:queues)))
   and (not :heavy or pruned_at is null)
+  and (parent_id is null or not exists (select 1 from jobs p where p.id = jobs.parent_id and p.finished_at is null))
 order by id limit :limit
 
 -- name: prune_pick
--- ids: JSON array
+-- ids: JSON array. The children of a live job stay: it reads their results when it replays.
 insert into prune_batch (job_id)
 select j.id from json_each(:ids) e join jobs j on j.id = e.value
 where j.tenant_id = :tenant_id and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+  and (j.parent_id is null or not exists (select 1 from jobs p where p.id = j.parent_id and p.finished_at is null))
 on conflict (job_id) do nothing
 
 -- name: prune_events
@@ -61,6 +63,7 @@ delete from prune_batch
 update jobs set payload = 'null', result = null, pruned_at = :now, prev_status = status
 where id in (select value from json_each(:ids)) and tenant_id = :tenant_id and pruned_at is null
   and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
+  and (parent_id is null or not exists (select 1 from jobs p where p.id = jobs.parent_id and p.finished_at is null))
 
 -- name: lighten_state
 -- ids: JSON array
