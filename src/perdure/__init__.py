@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perdure.model.approvals import Approval, ApprovalStatus
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
+        AccountDisabled,
         AccountExists,
         AccountNotFound,
         AlreadyDecided,
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Account",
+    "AccountDisabled",
     "AccountExists",
     "AccountInfo",
     "AccountNotFound",
@@ -272,7 +274,8 @@ _HOMES = {
     "perdure.model.fsck_faults": "Finding",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
-        "AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound "
+        "AccountDisabled AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired "
+        "ApprovalNotFound "
         "BlobDirUnusable ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
         "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
         "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "

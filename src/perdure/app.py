@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
 
@@ -16,9 +15,7 @@ from perdure.backend import AppBackend, DatabaseBackend
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
 from perdure.logs import configure_logs
-from perdure.model.account_choice import TaskKind
 from perdure.model.errors import ConfigError, TooManyHung
-from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tooling import Account, CliRun, TaskSpec
 from perdure.model.urls import place_of
@@ -46,11 +43,7 @@ from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
 from perdure.stop_signals import StopSignals, end_process
 from perdure.store.protocol import Store
-from perdure.tools import ADAPTERS, Adapter, CliSettings, adapter_of, check_task, described_tools, is_there, missing
-from perdure.tools.probe import probe
-from perdure.tools.settings import Limits
-from perdure.tools.sweeping import sweeping
-from perdure.tools.task_handler import TaskHandler, ToolSettings
+from perdure.tools.service import ToolService
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -126,6 +119,7 @@ class App(Shortcuts):
         self._given_settings = settings
         self.registry = registry if registry is not None else Registry()
         """The handlers."""
+        self._tools = ToolService(lambda: self.settings, self.registry)
         self.version = None if version is None else check_version(version)
         """Of their code, as given; None: workers find it out."""
         self._observability = Observability(metrics, tracer_provider, self.registry)
@@ -241,52 +235,19 @@ class App(Shortcuts):
     def serve_tools(self, *tools: str) -> None:
         """Let workers of this App run the tasks of these coding CLIs; none given: of all that are installed. Under which accounts
         the setting `accounts` says. Raises UnknownTool, ToolMissing, DuplicateHandler."""
-        settings = self.settings
-        options = ToolSettings(
-            Path(settings["cli_work_dir"]),
-            self._cli_settings,
-            self._adapters,
-            None if settings["accounts"] == ("auto",) else settings["accounts"],
-        )
-        self.registry.add_chore(sweeping(options.work_dir, options.cli))
-        here = [name for name, adapter in self._adapters.items() if is_there(adapter, options.cli)]
-        for tool in tools or here or self._adapters:
-            adapter = adapter_of(tool, self._adapters)
-            if tool not in here:
-                raise missing(adapter, options.cli)
-            backoff = Backoff(base=settings["cli_backoff_base"], cap=max(300.0, settings["cli_backoff_base"]))
-            task = TaskKind(tool, options.served)
-            policy = Policy(max_retries=settings["cli_max_attempts"] - 1, backoff=backoff, task=task)
-            self.registry.add(Handler(TaskHandler(tool, options), KIND_PREFIX + tool, policy))
-
-    @property
-    def _adapters(self) -> Mapping[str, Adapter]:
-        """Those that perdure brings, and those of the settings. Raises ConfigError."""
-        return {**ADAPTERS, **described_tools(self.settings["cli_tools"])}
+        self._tools.serve(*tools)
 
     async def probe_account(self, account: Account) -> CliRun:
         """See `BackendHolder.probe_account`."""
-        adapters = {name: adapter_of(name, self._adapters) for name in (account.tool,)}
-        return await probe(account, Path(self.settings["cli_work_dir"]), self._cli_settings, adapters)
-
-    @property
-    def _cli_settings(self) -> CliSettings:
-        settings = self.settings
-        return CliSettings(
-            level=settings["cli_sandbox"],
-            min_level=settings["cli_min_sandbox"],
-            controlled_container=settings["cli_controlled_container"],
-            limits=Limits(processes=settings["cli_processes"], memory_bytes=settings["cli_memory"]),
-            cgroups=settings["cli_cgroups"],
-        )
+        return await self._tools.probe(account)
 
     def check_task(self, task: TaskSpec) -> None:
         """See `BackendHolder.check_task`."""
-        check_task(task, self._adapters)
+        self._tools.check_task(task)
 
     def check_tool(self, tool: str) -> None:
         """See `BackendHolder.check_tool`."""
-        adapter_of(tool, self._adapters)
+        self._tools.check_tool(tool)
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
@@ -344,6 +305,7 @@ class App(Shortcuts):
             raise ConfigError(
                 f"unknown worker options: {', '.join(sorted(unknown))}; known: {', '.join(names)}, chores"
             )
+        given_lease = options.get("lease") is not None
         merged = {**known, **{k: v for k, v in options.items() if v is not None}}
         for name in names:
             try:
@@ -357,7 +319,8 @@ class App(Shortcuts):
         age, ends, keep_logs = (merged[n] for n in names[len(own) :])
         retention = None if age is None else Retention(age, ends, keep_logs)
         options = {name: merged[name] for name in (*own, "chores") if name in merged}
-        worker_options = WorkerOptions(**options, retention=retention)
+        kind_leases = {} if given_lease else self._tools.leases()
+        worker_options = WorkerOptions(**options, retention=retention, kind_leases=kind_leases)
         store, backend = await self.open(), self.backend
         opener = (
             None if self.settings["database_url"].strip() == "memory:" else backend

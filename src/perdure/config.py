@@ -137,6 +137,10 @@ def _max_attempts(value: Any) -> int:
     return number
 
 
+def _variables(value: Any) -> tuple[str, ...]:
+    return () if value in ("", [], ()) else _names(value)
+
+
 def _tools(value: Any) -> tuple[str, ...] | None:
     return None if value is None else _names(value)
 
@@ -157,6 +161,13 @@ def _lease(value: Any) -> float:
     length = seconds(value)
     if length < 1:
         raise ValueError("must be at least 1 second")
+    return length
+
+
+def _beat(value: Any) -> float:
+    length = seconds(value)
+    if length < 0.1:
+        raise ValueError("must be at least 0.1 seconds")
     return length
 
 
@@ -226,6 +237,15 @@ SETTINGS = (
         "accounts that tasks run under, by id or group name; auto: all that are enabled",
     ),
     Setting("cli_work_dir", "/tmp/scheduler-work/", _text, "where the workspaces of running tasks are"),  # noqa: S108  it is made 0700, and refused if another user owns it
+    Setting(
+        "cli_lease_ttl",
+        90.0,
+        _lease,
+        "after this long without its worker a task is taken over; where only lease is set, that counts for tasks too",
+    ),
+    Setting(
+        "cli_heartbeat", 30.0, _beat, "how often the lease of a running task is renewed; at most half of cli_lease_ttl"
+    ),
     Setting("cli_max_attempts", 3, _max_attempts, "attempts of a task that fails"),
     Setting(
         "cli_backoff_base",
@@ -241,6 +261,15 @@ SETTINGS = (
         "where larger files are kept, shared by all machines; next to a SQLite file, or ~/.local/share/perdure/blobs",
     ),
     Setting("cli_files_limit", 1024**3, _size, "bytes of all input files of a task, and of all output files of a run"),
+    Setting(
+        "cli_captured_bytes", 64 * 1024, _size, "bytes kept of the beginning, and of the end, of stdout and of stderr"
+    ),
+    Setting(
+        "cli_task_env",
+        (),
+        _variables,
+        "variables of the worker that tasks may refer to as env:NAME, comma-separated; none by default",
+    ),
     Setting(
         "cli_sandbox",
         "L1",
@@ -370,13 +399,29 @@ def _files(environ: Mapping[str, str], directory: Path) -> list[tuple[Path, dict
         except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}", hint="it is a TOML file: key = value") from None
         if isinstance(table := content.pop("cli", {}), dict):
-            content.update({f"cli_{name}": value for name, value in table.items()})
+            _add_cli_table(path, content, table)
         if unknown := set(content) - set(BY_NAME):
             raise ConfigError(
                 f"{path} has unknown settings: {', '.join(sorted(unknown))}", hint=f"known: {', '.join(BY_NAME)}"
             )
         found.append((path, content))
     return found
+
+
+def _add_cli_table(path: Path, content: dict[str, Any], table: dict[str, Any]) -> None:
+    """Its keys are settings without their `cli_`; `lease.ttl` and `db.url` may be written as the design document has them."""
+    if isinstance(lease := table.get("lease"), dict):
+        table = {**table, **{f"lease_{name}": value for name, value in lease.items()}}
+        del table["lease"]
+    if isinstance(db := table.pop("db", None), dict) and set(db) == {"url"}:
+        if "database_url" in content:
+            raise ConfigError(
+                f"{path} has database_url and, in [cli], db.url", hint="they are one setting: keep one of them"
+            )
+        content["database_url"] = db["url"]
+    elif db is not None:
+        raise ConfigError(f"{path}: db of [cli] has one key, url", hint='db.url = "postgresql://..."')
+    content.update({f"cli_{name}": value for name, value in table.items()})
 
 
 def shown(setting: Setting, value: Any) -> str:

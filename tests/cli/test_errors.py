@@ -78,6 +78,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.SignalTooLate: 5,
     errors.RealJobs: 5,
     errors.AccountExists: 5,
+    errors.AccountDisabled: 5,
     errors.NotPermitted: 4,
     errors.WrongToken: 4,
     errors.NotAssigned: 4,

@@ -7,9 +7,10 @@ import pytest
 from perdure.model.errors import AccountExists, AccountNotFound, InvalidAccount, LeaseLost
 from perdure.model.jobs import Lease
 from perdure.model.tooling import Account
+from perdure.model.workers import WorkerInfo, WorkerState
 from perdure.store.protocol import Store
 from tests.conformance.sql_shell import Shell
-from tests.conformance.support import started
+from tests.conformance.support import claim, enqueue, started
 
 KIND = "cli.codex"
 
@@ -51,6 +52,20 @@ async def test_an_account_changes_and_goes(store: Store) -> None:
     ):
         with pytest.raises(AccountNotFound):
             await call
+
+
+async def test_a_worker_shows_whose_slots_it_takes(store: Store) -> None:
+    now = await store.now()
+    info = WorkerInfo("w", "host", 1, ("default",), (), 9, WorkerState.RUNNING, now, now, alive=True)
+    await store.workers.register_worker(info)
+    for id, number in (("a", 2), ("b", 1)):
+        await store.accounts.add_account(Account(id, "codex", max_concurrency=9))
+        for _ in range(number):
+            lease = (await claim(store, await enqueue(store, kind=KIND), worker_id="w")).lease
+            assert (await store.accounts.take_account(lease, "codex", wanted=id)).account is not None
+    await claim(store, await enqueue(store, kind=KIND), worker_id="w")
+    [worker] = await store.workers.list_workers()
+    assert (worker.held, worker.accounts) == (4, {"a": 2, "b": 1})
 
 
 def test_a_number_of_slots_is_checked() -> None:

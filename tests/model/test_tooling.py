@@ -144,7 +144,7 @@ def test_the_documents_account() -> None:
     ids=str,
 )
 def test_an_invalid_account_is_refused(changes: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(errors.InvalidAccount) as raised:
+    with pytest.raises(errors.InvalidInput) as raised:
         replace(Account(id="a", tool="codex"), **changes)
     assert type(raised.value) is error
     assert "sk-123" not in str(raised.value)

@@ -291,6 +291,11 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.export", errors.JobNotFound, lambda a, c: consumed(export.export_jobs(c, (NO_ID,)))),
     ("tasks.enqueue", errors.UnknownTool, lambda a, c: tasks.enqueue_task(c, TaskSpec("nosuch", "hello"))),
     (
+        "tasks.enqueue",
+        errors.AccountNotFound,
+        lambda a, c: tasks.enqueue_task(c, TaskSpec("codex", "hello", account="nosuch")),
+    ),
+    (
         "tasks.list",
         errors.InvalidInput,
         lambda a, c: tasks.list_tasks(c, JobSelection(status=("gone",)), tools=("codex",)),

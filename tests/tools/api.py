@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import unquote
 
 from tests.tools import vendors
 
@@ -32,7 +33,7 @@ def plan_of(part: str) -> Plan:
     plan = Plan(what)
     for option in options:
         name, _, value = option.partition("=")
-        setattr(plan, name, int(value) if name in ("ra", "ok") else value.replace("~", " ").replace("|", "/"))
+        setattr(plan, name, int(value) if name in ("ra", "ok") else unquote(value).replace("~", " ").replace("|", "/"))
     return plan
 
 

@@ -1,17 +1,21 @@
-"""A run of a real CLI against the API of this machine."""
+"""Runs of a real CLI against the API of this machine, and tasks whose runs a test gives."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from perdure.model.tooling import Account, CliRun, RunStart, TaskSpec
-from perdure.tools import ADAPTERS, CliSettings, run_cli
+from perdure import App
+from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec, Usage
+from perdure.tools import ADAPTERS, CliSettings, run_cli, task_handler
 from tests.tools import clis
 from tests.tools.api import Api
 
@@ -113,3 +117,63 @@ def task(tool: str, **changes: Any) -> TaskSpec:
         "kill_after": 1.0,
     }
     return TaskSpec(**{"tool": tool, **fields, **changes})
+
+
+GOOD = CliRun(RunClass.OK, exit_code=0, final_text="done", session_id="s-1", usage=Usage(100, 20, 30, Decimal("0.5")))
+
+
+class Runs:
+    """Stands for `run_cli`: gives what a test says, writes files, and remembers under which accounts it was called."""
+
+    def __init__(self) -> None:
+        self.ends: list[CliRun] = []
+        self.files = {"results.txt": b"42\n"}
+        self.accounts: list[str] = []
+        self.inputs: dict[str, bytes] = {}
+        self.together = self.most_together = 0
+        self.metrics = CollectorRegistry()
+        self.pause: asyncio.Event | None = None
+        self.announced: RunStart | None = None
+
+    async def __call__(
+        self, task: TaskSpec, account: Account, *, workspace: Path, on_start: Any, on_output: Any, **_: Any
+    ) -> CliRun:
+        self.accounts.append(account.id)
+        if self.announced is not None:
+            await on_start(self.announced)
+        self.inputs = {str(p.relative_to(workspace)): p.read_bytes() for p in workspace.rglob("*") if p.is_file()}
+        self.together += 1
+        self.most_together = max(self.together, self.most_together)
+        await on_output("stdout", b"working\n")
+        await asyncio.sleep(0.02)
+        if self.pause is not None:
+            await self.pause.wait()
+        self.together -= 1
+        for path, content in self.files.items():
+            (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / path).write_bytes(content)
+        return self.ends.pop(0) if self.ends else GOOD
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    runs = Runs()
+    monkeypatch.setattr(task_handler, "run_cli", runs)
+    return runs
+
+
+@pytest.fixture
+async def app(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Runs) -> AsyncIterator[App]:
+    """Serves codex, with an account `a` of four slots; no program is run."""
+    monkeypatch.setenv("PERDURE_CLI_WORK_DIR", str(tmp_path / "work"))
+    monkeypatch.setenv("PERDURE_CLI_FILES_LIMIT", "16MiB")
+    monkeypatch.setenv("PERDURE_CLI_BLOB_DIR", str(tmp_path / "blobs"))
+    monkeypatch.setenv("PERDURE_CLI_BACKOFF_BASE", "0")
+    (tmp_path / "codex").write_text("#!/bin/sh\n")
+    (tmp_path / "codex").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    app = App(store_url, migrate=True, metrics=runs.metrics)
+    app.serve_tools("codex")
+    async with app:
+        await app.accounts.add(Account("a", "codex", max_concurrency=4))
+        yield app

@@ -21,6 +21,8 @@ NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
 
 def command(tool: str, env: dict[str, str] | None = None, dangerous: bool = False, **changes: Any) -> Invocation:
+    if "task_env" in changes:
+        changes["env"] = changes.pop("task_env")
     task = TaskSpec(**{"tool": tool, "prompt": "--help THE PROMPT", "model": "m-1", **changes})
     request = Request(
         task=task,
@@ -31,6 +33,8 @@ def command(tool: str, env: dict[str, str] | None = None, dangerous: bool = Fals
         tmp=Path("/h/tmp"),
         settings=CliSettings(),
         dangerous=dangerous,
+        task_env=task.env,
+        mcp_servers=task.mcp_servers,
     )
     return ADAPTERS[tool].command(request)
 
@@ -66,12 +70,14 @@ def test_keys_are_in_no_argument(tool: str) -> None:
 
 def test_what_codex_gets_as_toml_is_toml() -> None:
     server = {"command": 'a"b\\', "args": ["é", "\x7f\n"], "env": {"A_B": "x"}}
-    args = command("codex", {"OPENAI_BASE_URL": 'http://h/"x'}, mcp_servers={"a-b": server}).args
+    call = command("codex", {"OPENAI_BASE_URL": 'http://h/"x'}, mcp_servers={"a-b": server}, task_env={"STAGE": 'a"\n'})
+    config = tomllib.loads(call.files[".codex/config.toml"])
+    assert config["mcp_servers"] == {"a-b": {**server, "required": True}}
+    assert config["shell_environment_policy"] == {"set": {"STAGE": 'a"\n'}}
+    args = call.args
     options = [
         tomllib.loads(args[n + 1].replace("model_providers.account=", "x=")) for n, a in enumerate(args) if a == "-c"
     ]
-    (servers,) = (option["mcp_servers"] for option in options if "mcp_servers" in option)
-    assert servers == {"a-b": {**server, "required": True}}
     (provider,) = (option["x"] for option in options if "x" in option)
     assert provider["base_url"] == 'http://h/"x'
 

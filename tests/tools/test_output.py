@@ -82,6 +82,21 @@ async def test_a_program_that_prints_its_secrets(place: Bench) -> None:
     assert (place.home / ".secret" / "auth.json").stat().st_mode & 0o777 == 0o400
 
 
+async def test_a_task_refers_to_variables_of_the_worker_that_are_for_tasks(place: Bench) -> None:
+    code = "import os; print(os.environ['API_TOKEN'], os.environ['STAGE'])"
+    place.adapters = tool(place.folder, code)
+    task = replace(TASK, env={"API_TOKEN": "env:TASK_TOKEN", "STAGE": "test"})
+    environ = {"TASK_TOKEN": "tok-0123456789"}
+    with pytest.raises(SecretMissing, match="refers to TASK_TOKEN, which this worker does not let tasks have"):
+        await place.run(task, ACCOUNT, environ=environ)
+    place.settings = replace(place.settings, task_env=("TASK_TOKEN",))
+    with pytest.raises(SecretMissing, match="has no variable TASK_TOKEN"):
+        await place.run(task, ACCOUNT, environ={})
+    assert place.starts == []
+    run = await place.run(task, ACCOUNT, environ=environ)
+    assert run.final_text == "[secret] test"
+
+
 async def test_a_program_that_writes_to_its_credential(place: Bench) -> None:
     credential = place.folder / "auth.json"
     credential.write_text("{}")

@@ -126,6 +126,48 @@ async def test_a_denied_tool_leaves_no_file(tool: str, api: Api, bench: Bench, t
     assert run.final_text == vendors.ANSWER
 
 
+SERVER = r"""
+import { createInterface } from "node:readline";
+const answers = {
+  initialize: ({ protocolVersion }) =>
+    ({ protocolVersion, capabilities: { tools: {} }, serverInfo: { name: "docs", version: "1" } }),
+  "tools/list": () => {
+    const inputSchema = { type: "object", properties: {} };
+    return { tools: [{ name: `lookup_${process.env.STAGE}`, description: "Looks up", inputSchema }] };
+  },
+};
+createInterface({ input: process.stdin }).on("line", (line) => {
+  const { id, method, params } = JSON.parse(line);
+  const result = (answers[method] ?? (() => ({})))(params);
+  if (id !== undefined) console.log(JSON.stringify({ jsonrpc: "2.0", id, result }));
+});
+"""
+"""An MCP server with one tool, whose name has a variable of its environment in it."""
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_the_model_is_offered_the_tools_of_a_further_mcp_server(tool: str, api: Api, bench: Bench) -> None:
+    bench.settings = replace(bench.settings, task_env=("THE_STAGE",))
+    bench.workspace.mkdir()
+    (bench.workspace / "server.mjs").write_text(SERVER)
+    server = {"command": "node", "args": ["server.mjs"], "env": {"STAGE": "env:THE_STAGE"}}
+    url = api.url("write")
+    run = await bench.run(
+        task(tool, mcp_servers={"docs": server}), account(tool, url), {"TEST_KEY": KEY, "THE_STAGE": "stage0123"}
+    )
+    assert run.outcome is OK, run
+    assert "lookup_stage0123" in api.last[url.rpartition("/")[2]]
+    assert "stage0123" not in repr(bench.starts), "a value of the environment is in no argument"
+
+
+async def test_the_environment_of_a_task_reaches_the_shell_of_its_model(api: Api, bench: Bench) -> None:
+    """claude runs no command that reads a variable without asking, and gemini has no shell, where not everything is allowed."""
+    command = "printf $STAGE > results.txt".replace(" ", "~")
+    run = await bench.run(task("codex", env={"STAGE": "test"}), account("codex", api.url(f"write;cmd={command}")))
+    assert run.outcome is OK, run
+    assert (bench.workspace / "results.txt").read_text() == "test"
+
+
 EARLY = {
     "codex": ("429;ra=3600", RATE_LIMITED, 2),
     "claude": ("401", AUTH, 8),

@@ -3,75 +3,34 @@ CLIs are run and read is in the other files here."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
-from perdure import App, FileNotFound, IdempotencyConflict, JobFailed, Status, UnknownTool, UnsafePath
+from perdure import (
+    AccountDisabled,
+    AccountNotFound,
+    App,
+    FileNotFound,
+    IdempotencyConflict,
+    JobFailed,
+    Status,
+    UnknownTool,
+    UnsafePath,
+)
 from perdure.model.explanation import Why
 from perdure.model.task_records import TaskResult
-from perdure.model.tooling import Account, CliRun, RunClass, TaskSpec, Usage
+from perdure.model.tooling import Account, CliRun, RunClass, RunStart, Sandbox, TaskSpec, Usage
 from perdure.observe.metrics import Metrics
 from perdure.tools import task_handler
+from tests.tools.conftest import Runs
 
-GOOD = CliRun(RunClass.OK, exit_code=0, final_text="done", session_id="s-1", usage=Usage(100, 20, 30, Decimal("0.5")))
 TASK = TaskSpec("codex", "write results.txt", output_spec=("results.txt",))
-
-
-class Runs:
-    """Stands for `run_cli`: gives what a test says, writes files, and remembers under which accounts it was called."""
-
-    def __init__(self) -> None:
-        self.ends: list[CliRun] = []
-        self.files = {"results.txt": b"42\n"}
-        self.accounts: list[str] = []
-        self.inputs: dict[str, bytes] = {}
-        self.together = self.most_together = 0
-        self.metrics = CollectorRegistry()
-        self.pause: asyncio.Event | None = None
-
-    async def __call__(self, task: TaskSpec, account: Account, *, workspace: Path, on_output: Any, **_: Any) -> CliRun:
-        self.accounts.append(account.id)
-        self.inputs = {str(p.relative_to(workspace)): p.read_bytes() for p in workspace.rglob("*") if p.is_file()}
-        self.together += 1
-        self.most_together = max(self.together, self.most_together)
-        await on_output("stdout", b"working\n")
-        await asyncio.sleep(0.02)
-        if self.pause is not None:
-            await self.pause.wait()
-        self.together -= 1
-        for path, content in self.files.items():
-            (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-            (workspace / path).write_bytes(content)
-        return self.ends.pop(0) if self.ends else GOOD
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    runs = Runs()
-    monkeypatch.setattr(task_handler, "run_cli", runs)
-    return runs
-
-
-@pytest.fixture
-async def app(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Runs) -> AsyncIterator[App]:
-    monkeypatch.setenv("PERDURE_CLI_WORK_DIR", str(tmp_path / "work"))
-    monkeypatch.setenv("PERDURE_CLI_FILES_LIMIT", "16MiB")
-    monkeypatch.setenv("PERDURE_CLI_BLOB_DIR", str(tmp_path / "blobs"))
-    monkeypatch.setenv("PERDURE_CLI_BACKOFF_BASE", "0")
-    (tmp_path / "codex").write_text("#!/bin/sh\n")
-    (tmp_path / "codex").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    app = App(store_url, migrate=True, metrics=runs.metrics)
-    app.serve_tools("codex")
-    async with app:
-        await app.accounts.add(Account("a", "codex", max_concurrency=4))
-        yield app
 
 
 async def worked(app: App, until: Callable[[], Any]) -> None:
@@ -238,9 +197,69 @@ async def test_a_disabled_account_runs_nothing(app: App, runs: Runs) -> None:
     handle = await app.tasks.enqueue(TASK)
     await app.work(once=True)
     assert (await handle.status(), runs.accounts) == (Status.PENDING, [])
-    missing = await app.tasks.enqueue(replace(TASK, account="nobody"))
+    with pytest.raises(AccountDisabled, match="account 'a' is disabled"):
+        await app.tasks.enqueue(replace(TASK, account="a"))
+    with pytest.raises(AccountNotFound):
+        await app.tasks.enqueue(replace(TASK, account="nosuch"))
+    assert await app.jobs.count() == {"PENDING": 1}, "nothing was written"
+    await app.accounts.add(Account("b", "codex"))
+    removed = await app.tasks.enqueue(replace(TASK, account="b"))
+    await app.accounts.remove("b")
     await app.work(once=True)
-    assert (await missing.status(), (await missing.get()).error_kind) == (Status.FAILED, "account")
+    assert (await removed.status(), (await removed.get()).error_kind) == (Status.FAILED, "account")
+
+
+async def test_accounts_are_noticed_while_a_worker_runs(app: App, runs: Runs) -> None:
+    """Added, enabled or disabled: within the time of a heartbeat, which is 30 seconds by default."""
+    beat = app.settings["cli_heartbeat"]
+    await app.accounts.disable("a")
+    worker = asyncio.create_task(app.work())
+    try:
+        first = await app.tasks.enqueue(TASK)
+        await asyncio.sleep(0.3)
+        assert await first.status() is Status.PENDING
+        await app.accounts.add(Account("b", "codex"))
+        assert (await first.result(timeout=beat)).account == "b"
+        await app.accounts.disable("b")
+        second = await app.tasks.enqueue(TASK)
+        await asyncio.sleep(0.3)
+        assert await second.status() is Status.PENDING
+        await app.accounts.enable("a")
+        assert (await second.result(timeout=beat)).account == "a"
+        assert runs.accounts == ["b", "a"]
+    finally:
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+
+async def test_a_run_is_announced_before_its_program_starts(app: App, runs: Runs) -> None:
+    runs.announced = RunStart("codex", "1.2.3", ("codex", "--x"), Sandbox(), ("--x",), ("/w", "/h"), (443,))
+    handle = await app.tasks.enqueue(TASK, idempotency_key="k")
+    await app.work(once=True)
+    [said] = [event.payload for event in await handle.events() if event.type == "tool_run_started"]
+    assert (said["args"], said["dangerous"], said["writable"], said["ports"]) == (
+        ["codex", "--x"],
+        ["--x"],
+        ["/w", "/h"],
+        [443],
+    )
+    assert said["idempotency_key"] == "k"
+    assert said["workspace"].endswith("/workspace")
+    assert (said["account"], said["sandbox"]["effective"]) == ("a", "L0")
+
+
+async def test_log_lines_name_the_task_its_account_and_what_came_of_it(app: App, runs: Runs) -> None:
+    runs.announced = RunStart("codex", "1.2.3", (), Sandbox())
+    runs.ends = [CliRun(RunClass.UNKNOWN, "why", "it did not work", 7, seconds=1.5, usage=Usage(100, 20))]
+    handle = await app.tasks.enqueue(TASK, max_attempts=1)
+    with capture_logs() as lines:
+        await app.work(once=True)
+    started, ended = (next(x for x in lines if x["event"] == event) for event in ("run started", "run ended"))
+    for line in (started, ended):
+        assert (line["job_id"], line["kind"], line["attempt"]) == (str(handle.id), "cli.codex", 1)
+        assert (line["account"], line["tool"]) == ("a", "codex")
+    assert started["version"] == "1.2.3"
+    assert (ended["class"], ended["exit_code"], ended["tokens"], ended["latency_ms"]) == ("unknown", 7, 120, 1500)
 
 
 async def test_a_rerun_has_the_same_files(app: App, runs: Runs) -> None:
@@ -283,7 +302,7 @@ async def test_runs_and_slots_are_measured(app: App, runs: Runs) -> None:
     def value(name: str, **labels: str) -> float | None:
         return runs.metrics.get_sample_value(name, labels)
 
-    runs.ends = [CliRun(RunClass.RATE_LIMITED, "api", "slow down", 1, retry_after=60.0)]
+    runs.ends = [CliRun(RunClass.RATE_LIMITED, "api", "slow down", 1, retry_after=60.0, seconds=2.5)]
     await app.tasks.enqueue(TASK)
     await app.work(once=True)
     assert value("perdure_cli_runs_total", tool="codex", **{"class": "rate_limited"}) == 1
@@ -293,6 +312,7 @@ async def test_runs_and_slots_are_measured(app: App, runs: Runs) -> None:
     assert isinstance(observer, Metrics)
     await observer.snapshot.refresh(await app.open())
     assert (value("perdure_account_slots_used", account="a"), value("perdure_account_slots_max", account="a")) == (0, 4)
+    assert value("perdure_cli_run_duration_seconds_sum", tool="codex") == 2.5
 
 
 async def test_slots_in_use_are_shown(app: App, runs: Runs) -> None:
@@ -302,6 +322,11 @@ async def test_slots_in_use_are_shown(app: App, runs: Runs) -> None:
     while (await app.accounts.get("a")).used == 0:
         await asyncio.sleep(0.01)
     assert [(info.account.id, info.used) for info in await app.accounts.list()] == [("a", 1)]
+    assert [worker.accounts for worker in await app.workers.list()] == [{"a": 1}]
+    observer = app.backend.observer
+    assert isinstance(observer, Metrics)
+    await observer.snapshot.refresh(await app.open())
+    assert runs.metrics.get_sample_value("perdure_account_slots_used", {"account": "a"}) == 1
     runs.pause.set()
     await worker
     assert (await app.accounts.get("a")).used == 0

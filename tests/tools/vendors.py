@@ -89,6 +89,22 @@ def _retry_after(ra: int | None) -> dict[str, str]:
     return {} if ra is None else {"Retry-After": str(ra)}
 
 
+def _function_call(name: str, arguments: dict[str, Any]) -> Event:
+    return {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": name,
+        "arguments": json.dumps(arguments),
+    }
+
+
+def _code_call(cmd: str) -> Event:
+    """The newest models of OpenAI call tools by JavaScript, and get their list in a message."""
+    code = f"text(await tools.exec_command({json.dumps({'cmd': cmd or COMMAND})}))"
+    return {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "exec", "input": code}
+
+
 class OpenAi(Vendor):
     """Responses."""
 
@@ -120,14 +136,7 @@ class OpenAi(Vendor):
             yield {"type": "response.failed", "response": {**response, "status": "failed", "error": error}}
             return
         if what == "write" and not used:
-            name, arguments = call_of(tools, cmd, folder_in(request))
-            item: Event = {
-                "type": "function_call",
-                "id": "fc_1",
-                "call_id": "call_1",
-                "name": name,
-                "arguments": json.dumps(arguments),
-            }
+            item: Event = _code_call(cmd) if not tools else _function_call(*call_of(tools, cmd, folder_in(request)))
         else:
             content = [{"type": "output_text", "text": ANSWER, "annotations": []}]
             item = {"type": "message", "id": "msg_1", "role": "assistant", "content": content}

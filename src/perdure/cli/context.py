@@ -163,6 +163,13 @@ class Cli:
             )
             self.use("memory:")
 
+    def use_tenant(self, tenant: str) -> None:
+        """Act for the tenant that a file names. Raises Usage if --tenant names another."""
+        if self.flags.tenant not in (None, tenant):
+            raise Usage(f"--tenant is '{self.flags.tenant}', and the file's tenant_id is '{tenant}'")
+        self.flags = replace(self.flags, tenant=tenant)
+        self._settings = None
+
     def use(self, url: str) -> None:
         """Continue with another database."""
         self._settings = replace(self.settings, values={**self.settings.values, "database_url": url})

@@ -15,7 +15,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from uuid import UUID
 import perdure
 from perdure import App
 from perdure.cli.demo_view import View
+from perdure.cli.demo_workers import DemoWorkers
 from perdure.cli.errors import DemoFailed, format_error
 from perdure.config import load_settings
 from perdure.model.errors import Fail, PerdureError
@@ -78,7 +78,7 @@ def run_demo(repository: str | None, *, directory: str | None, auto_approve: boo
     view = View()
     try:
         files = _set_up(repository, directory)
-        return asyncio.run(_run(files, view, asking=not auto_approve and _attended()))
+        return asyncio.run(_run(files, view, asking=not auto_approve and attended()))
     except PerdureError as error:
         view.close()
         print(format_error(error.message, error.hint, error.code), file=sys.stderr)
@@ -89,7 +89,7 @@ def run_demo(repository: str | None, *, directory: str | None, auto_approve: boo
         return 130
 
 
-def _attended() -> bool:
+def attended() -> bool:
     """True where a person can answer."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
@@ -175,7 +175,11 @@ class Run:
         self._view = view
         self._client = app.acting(via="demo")
         self._asking = asking
-        self._workers: list[subprocess.Popen[bytes]] = []
+        settings = {"database_url": files.url, "app": "release_notes:app", "lease": f"{LEASE}s", "tenant": "default"}
+        settings |= {"queues": "default", "concurrency": "4", "log_format": "text", "log_level": "info"}
+        environment = {"RELEASE_NOTES_WITNESS": str(files.executions), "RELEASE_NOTES_PACE": str(PACE)}
+        paths = [Path(files.example.__file__).parent]
+        self._workers = DemoWorkers(files.directory, view, settings, environment, paths)
         self._job = UUID(int=0)
         self._approval = ""
         self._total = 0
@@ -226,11 +230,8 @@ class Run:
                         return
                     yield event
                     coming = asyncio.ensure_future(anext(events, None))
-                elif self._workers[-1].poll() is not None:
-                    log = self._log_of(len(self._workers)).read_text(encoding="utf-8", errors="replace").strip()
-                    raise DemoFailed(
-                        f"the worker ended by itself (exit {self._workers[-1].returncode}):\n{log[-2000:]}"
-                    )
+                else:
+                    self._workers.check()
         finally:
             coming.cancel()
             await asyncio.gather(coming, return_exceptions=True)
@@ -282,55 +283,19 @@ class Run:
             raise DemoFailed("you denied it: the job is FAILED, as it asked for, and nothing was written")
         await self._client.approve(approval.id, comment="approved in the demo")
 
-    # -- workers -----------------------------------------------------------------------------------------------------------
-
     def _start_worker(self) -> None:
-        files = self._files
-        settings = {"database_url": files.url, "app": "release_notes:app", "lease": f"{LEASE}s", "tenant": "default"}
-        settings |= {"queues": "default", "concurrency": "4", "log_format": "text", "log_level": "info"}
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PERDURE_")}
-        environment |= {f"PERDURE_{name.upper()}": value for name, value in settings.items()}
-        paths = [str(Path(files.example.__file__).parent), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-        environment |= {"RELEASE_NOTES_WITNESS": str(files.executions), "RELEASE_NOTES_PACE": str(PACE)}
-        with self._log_of(len(self._workers) + 1).open("wb") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "worker", "start", "--supervised"],
-                stdin=subprocess.PIPE,  # it stops when we are gone, however we went
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=files.directory,
-                start_new_session=True,  # Ctrl-C is ours: we stop the workers
-            )
-        self._workers.append(worker)
-        self._view.say(f"started a worker: perdure worker start --app release_notes:app (pid {worker.pid})", "cyan")
-
-    def _log_of(self, number: int) -> Path:
-        return self._files.directory / f"worker-{number}.log"
+        self._workers.start("perdure worker start --app release_notes:app")
 
     def _kill(self) -> None:
-        worker = self._workers[-1]
-        worker.kill()
-        worker.wait()
+        pid = self._workers.kill()
         self._killed_at = time.monotonic()
         self._safe = set(self._recorded)
         of = f"{len(self._recorded)} of {self._total} steps recorded"
-        self._view.say(f"\nkill -9 {worker.pid}, with {of}", "bold red")
+        self._view.say(f"\nkill -9 {pid}, with {of}", "bold red")
 
     def stop_workers(self) -> None:
         """Gracefully, then not."""
-        for worker in self._workers:
-            if worker.poll() is None:
-                worker.terminate()
-        for worker in self._workers:
-            try:
-                worker.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-            if worker.stdin is not None:
-                worker.stdin.close()
+        self._workers.stop()
 
     # -- the checks ---------------------------------------------------------------------------------------------------------
 
@@ -353,7 +318,7 @@ class Run:
             ran_text += f": {cut_off} was cut off by the kill before it was recorded, and ran again"
         checks = [
             (
-                self._workers[0].returncode == -signal.SIGKILL and self._taken_over,
+                self._workers.started[0].returncode == -signal.SIGKILL and self._taken_over,
                 "1 worker killed, its job taken over",
             ),
             (len(keys) == len(set(keys)) == self._total, f"{len(keys)} of {self._total} steps recorded, each once"),
@@ -375,11 +340,11 @@ class Run:
         say("\nMore commands:", "bold")
         looks = (f"jobs get {short_id}", f"jobs events {short_id}", f"jobs steps {short_id}")
         for command in (*looks, f"approvals get {self._approval}"):
-            say(f"  {_program()} {command} {db}")
+            say(f"  {program_name()} {command} {db}")
         say(f"\nEverything it wrote is in {self._files.directory}; delete it when you are done.")
 
 
-def _program() -> str:
+def program_name() -> str:
     """How this shell calls us: by name, or by path where the virtual environment is not active (make demo)."""
     program, here = Path(sys.argv[0]), Path.cwd()
     if shutil.which("perdure") or program.name != "perdure":

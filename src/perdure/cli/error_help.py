@@ -49,6 +49,7 @@ ADVICE: dict[str, str] = {
     "approval-not-found": "`perdure approvals ls` shows those that are pending.",
     "account-not-found": "`perdure accounts ls` shows the ids and group names.",
     "account-exists": "Give another id or group name, or `perdure accounts rm` the other one first.",
+    "account-disabled": "`perdure accounts enable ID` lets tasks run under it; or name another account, or none.",
     "file-not-found": "`perdure tasks artifacts ls ID` shows the files.",
     "content-missing": "The message names the machine and the path. Where several machines work on one database, set "
     "`cli_blob_dir` on all of them to one shared directory; if files were deleted, put them back from a backup.",

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import inputs
+from perdure.cli import inputs, task_inputs
 from perdure.cli.context import Cli
 from perdure.cli.format import bare, duration, moment
 from perdure.cli.job_start import follow_to_end
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode
-from perdure.cli.usage_error import Usage
-from perdure.model.tooling import TaskSpec
 from perdure.operations.tasks import enqueue_task, get_task
 
 app = group("Start a task.", "perdure enqueue --tool codex --prompt @task.md")
@@ -27,16 +24,33 @@ app = group("Start a task.", "perdure enqueue --tool codex --prompt @task.md")
     example="""\
 perdure enqueue --tool codex --prompt @task.md --output-spec '*.patch'
 perdure enqueue --tool claude --prompt 'write the tests' --file src/app.py --output-spec 'tests/**' --wait
-git diff | perdure enqueue --tool gemini --prompt - --account gemini-main""",
+git diff | perdure enqueue --tool gemini --prompt - --account gemini-main
+perdure enqueue --from-file task.json --priority 9""",
 )
 async def enqueue(
     cli: Cli,
-    tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="codex, claude, gemini, or one of the settings")],
-    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Text, @file, or - for stdin")],
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="TOOL", help="codex, claude, gemini, or one of the settings")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text, @file, or - for stdin")] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option("--from-file", metavar="FILE", help="A task as JSON, or - for stdin; options go before its keys"),
+    ] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Default: the tool's own")] = None,
     file: Annotated[
         list[str] | None,
         typer.Option("--file", metavar="[PATH=]FILE", help="A file to put into the workspace, there under PATH"),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", metavar="NAME[=VALUE]", help="Environment of the tool; a secret as NAME=env:VARIABLE of the worker"
+        ),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option("--mcp", metavar="NAME=COMMAND", help="A further MCP server; @file.json has several"),
     ] = None,
     output_spec: Annotated[
         list[str] | None,
@@ -96,36 +110,34 @@ async def enqueue(
 ) -> None:
     """Start a task: one run of a coding CLI in a workspace of its own. Prints its id; once that is printed, it is never lost."""
     times = {"timeout": timeout, "kill_after": kill_after, "no_output_timeout": no_output_timeout}
-    given: dict[str, Any] = {
+    flags: dict[str, Any] = {
         name: duration(text, f"--{name.replace('_', '-')}") for name, text in times.items() if text is not None
     }
-    ends = None if deadline is None else moment(deadline, "--deadline", past=False)
+    flags |= {
+        "tool": tool,
+        "prompt": None if prompt is None else inputs.read_text(prompt, "--prompt"),
+        "model": model,
+        "output_spec": output_spec,
+        "account": account,
+        "session": session,
+        "repo": repo and absolute(repo),
+        "ref": ref,
+        "keep_workspace": keep_workspace or None,
+        "env": task_inputs.environment(env or []) or None,
+        "mcp_servers": task_inputs.mcp_servers(mcp or []) or None,
+        "priority": priority,
+        "max_attempts": max_attempts,
+        "idempotency_key": key,
+        "delay": None if delay is None else duration(delay, "--delay"),
+        "deadline": None if deadline is None else moment(deadline, "--deadline", past=False).isoformat(),
+    }
     limit = duration(wait, "--wait") if wait else None
-    files = dict(map(_input_file, file or []))
-    spec = TaskSpec(
-        tool,
-        inputs.read_text(prompt, "--prompt"),
-        model=model,
-        input_files=tuple(files),
-        output_spec=tuple(output_spec or ()),
-        account=account,
-        session=session,
-        repo=repo and absolute(repo),
-        ref=ref,
-        keep_workspace=keep_workspace,
-        **given,
-    )
+    here = task_inputs.files(file or [])
+    new = task_inputs.described(from_file, flags, here)
+    if new.tenant is not None:
+        cli.use_tenant(new.tenant)
     async with cli.client(creates=True) as client:
-        task = await enqueue_task(
-            client,
-            spec,
-            on_files=lambda: files,
-            priority=priority,
-            max_attempts=max_attempts,
-            delay=delay,
-            deadline=ends,
-            idempotency_key=key,
-        )
+        task = await enqueue_task(client, new.task, files=new.files, on_files=lambda: here, **new.options)
         if cli.out.for_people or cli.out.mode is Mode.ID:
             print(task.id, flush=True)
         if not task.created:
@@ -137,16 +149,6 @@ async def enqueue(
             cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)
         elif cli.out.for_people:
             cli.out.note(f"watch it: {cli.next(f'tasks watch {bare(task.id)}')}")
-
-
-def _input_file(text: str) -> tuple[str, Path]:
-    """`PATH=FILE` or `FILE`: the path in the workspace, and the file. Raises Usage where it cannot be read."""
-    path, equals, file = text.partition("=")
-    source = Path(file if equals else path)
-    if source.is_dir() or not os.access(source, os.R_OK):
-        why = "it is a directory" if source.is_dir() else "no permission" if source.exists() else "no such file"
-        raise Usage(f"--file: cannot read '{source}': {why}")
-    return (path if equals else source.name if source.is_absolute() else str(source)), source
 
 
 def absolute(path: str) -> str:

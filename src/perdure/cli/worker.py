@@ -215,6 +215,9 @@ def columns(times: Times) -> list[Column[WorkerInfo]]:
         Column("state", lambda w: HEALTH[health_of(w)]),
         Column("worker", lambda w: w.id, least=12),
         Column("held", lambda w: f"{w.held}/{w.concurrency}", right=True),
+        Column(
+            "slots", lambda w: " ".join(f"{account}:{n}" for account, n in sorted(w.accounts.items())), flexible=True
+        ),
         Column("hung", lambda w: str(w.hung), right=True),
         Column("blocked", lambda w: str(w.blocked), right=True),
         Column("heartbeat", lambda w: times.show(w.heartbeat_at), right=True),
@@ -232,7 +235,7 @@ async def status(
     cli: Cli,
     stopped: Annotated[bool, typer.Option("--stopped", help="Also those that have stopped")] = False,
 ) -> None:
-    """List the workers on this database: whether they are alive, and how many jobs they hold."""
+    """List the workers on this database: whether they are alive, how many jobs they hold, under which accounts of coding CLIs."""
     async with cli.client() as client:
         found = await list_workers(client, include_stopped=stopped)
     cli.out.rows(found, columns(cli.out.times), id=lambda w: w.id)

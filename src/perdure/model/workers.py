@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -47,6 +48,8 @@ class WorkerInfo:
     alive: bool
     held: int = 0
     """Jobs it holds a live lease on, counted from the leases."""
+    accounts: Mapping[str, int] = field(default_factory=dict)
+    """How many of these take a slot of an account of a coding CLI, by account."""
     command: WorkerCommand | None = None
     hung: int = 0
     blocked: int = 0

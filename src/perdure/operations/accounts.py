@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from perdure.model.errors import AccountExists, AccountNotFound, InvalidAccount, ToolRefused, UnknownTool
+from perdure.model.errors import (
+    AccountExists,
+    AccountNotFound,
+    InvalidAccount,
+    SecretByValue,
+    ToolRefused,
+    UnknownTool,
+)
 from perdure.model.task_records import AccountInfo
 from perdure.model.tooling import Account, CliRun
 from perdure.operations.registry import Role, operation
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
     from perdure import Client
 
 
-@operation("accounts.add", role=Role.ADMIN, errors=(InvalidAccount, UnknownTool, AccountExists))
+@operation("accounts.add", role=Role.ADMIN, errors=(InvalidAccount, SecretByValue, UnknownTool, AccountExists))
 async def add_account(
     client: Client,
     id: str,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from perdure.model.errors import (
+    AccountDisabled,
+    AccountNotFound,
     ContentDamaged,
     FileNotFound,
     IdempotencyConflict,
@@ -49,7 +51,9 @@ class TaskRecord:
         return self.record.job
 
 
-@operation("tasks.enqueue", role=Role.OPERATOR, errors=(InvalidInput, IdempotencyConflict))
+@operation(
+    "tasks.enqueue", role=Role.OPERATOR, errors=(InvalidInput, AccountNotFound, AccountDisabled, IdempotencyConflict)
+)
 async def enqueue_task(
     client: Client,
     task: TaskSpec,
@@ -177,8 +181,13 @@ async def list_tasks(
     limit: int = 50,
     cursor: str | None = None,
 ) -> JobPage:
-    """Tasks that match, newest first. tools: of these tools alone. cursor: of the last page."""
-    kinds = [KIND_PREFIX + tool for tool in tools] or await client.tasks.kinds()
-    if not kinds:
-        return JobPage((), None)
-    return await list_jobs(client, replace(which, kind=tuple(kinds)), limit=limit, cursor=cursor)
+    """Tasks that match, newest first. tools: of these tools alone. cursor: of the last page.
+
+    Each kind is read by its own index, so that the history of other jobs is not.
+    """
+    kinds = dict.fromkeys(KIND_PREFIX + tool for tool in tools) or await client.tasks.kinds()
+    pages = [await list_jobs(client, replace(which, kind=(kind,)), limit=limit, cursor=cursor) for kind in kinds]
+    found = sorted((job for page in pages for job in page.items), key=lambda job: job.id, reverse=True)
+    shown = tuple(found[:limit])
+    more = len(found) > limit or any(page.next_cursor is not None for page in pages)
+    return JobPage(shown, str(shown[-1].id) if shown and more else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,6 +13,7 @@ import structlog
 from perdure.model.errors import PerdureError
 from perdure.model.jobs import ClaimedJob, Lease, Outcome
 from perdure.model.states import Status
+from perdure.runtime.lease_times import LeaseLength
 from perdure.runtime.run import Run
 from perdure.store.protocol import Store
 
@@ -34,12 +35,16 @@ class LeasedJob:
     claimed_at: float
     """When its claim was answered, by the store's clock. Database time is computed from it and `claimed.claimed_at`: a little
     late, so that no deadline comes early."""
+    ttl: float
+    """Seconds to which a write renews the lease: as long as the last renewal that the database has confirmed."""
     seconds_buffered: float = 0.0
     """Seconds it waited in the buffer before its start."""
     run: Run | None = None
     stopped_at: float | None = None
     ends_at: float | None = None
     """When the lease ends for good and is renewed no more, by the store's clock: set where the attempt has a limit."""
+    renew_at: float = 0.0
+    """When the next heartbeat is due, by the store's clock: for kinds with a lease of their own."""
 
     def renewed(self, asked_at: float, ttl: float) -> None:
         """The database has renewed the lease to `ttl` seconds from now; it was asked at `asked_at`, by the store's clock."""
@@ -52,14 +57,28 @@ class LeasedJob:
 
 
 class LeaseManager:
-    """Renews each lease every third of its length. A lease that was not renewed in time is given up before it expires."""
+    """Renews each lease every third of its length. A lease that was not renewed in time is given up before it expires.
 
-    def __init__(self, store: Store, worker_id: str, ttl: float, cancel_buffered: Callable[[LeasedJob], None]) -> None:
+    ttl: seconds, of every lease at first. kinds: those whose leases are renewed to another length, and how often.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        ttl: float,
+        cancel_buffered: Callable[[LeasedJob], None],
+        *,
+        kinds: Mapping[str, LeaseLength],
+    ) -> None:
         self._cancel_buffered = cancel_buffered
         self._store = store
         self._clock = store.clock
         self._worker_id = worker_id
         self._ttl = ttl
+        self._kinds = kinds
+        self._usual = LeaseLength(ttl, 0.0)  # renewed in every round
+        self._round = min([ttl / 3, *(length.every for length in kinds.values())])
         self.jobs: dict[UUID, LeasedJob] = {}
         self.slot_freed = asyncio.Event()
         """Whether a lease that held a slot of a concurrency key or of an account has ended here."""
@@ -74,7 +93,7 @@ class LeaseManager:
             before = jobs.get(id)
             if before is not None:  # claimed again by this worker, which lost it: the former attempt must not go on
                 self._lost(before)
-            leased = jobs[id] = LeasedJob(job, valid_until, since, now)
+            leased = jobs[id] = LeasedJob(job, valid_until, since, now, self._ttl)
             added.append(leased)
         return added
 
@@ -94,8 +113,6 @@ class LeaseManager:
         """Renew these now, and mark them started if they are about to start; return those whose lease is live."""
         asked_at = self._clock.monotonic()
         live = await self._heartbeat(self._store, some, asked_at, starting=starting)
-        for leased in live:
-            leased.renewed(asked_at, self._ttl)
         if len(live) < len(some):
             kept = {leased.claimed.id for leased in live}
             for leased in some:
@@ -106,28 +123,48 @@ class LeaseManager:
     async def _heartbeat(
         self, store: Store, some: list[LeasedJob], asked_at: float, *, starting: bool = False
     ) -> list[LeasedJob]:
-        """Those whose lease the store has renewed."""
+        """Those whose lease the store has renewed, each to the length of its kind."""
+        if not self._kinds:
+            return await self._renew_to(self._usual, store, some, asked_at, starting=starting)
+        live = []
+        for length in {self._length(h) for h in some}:
+            of_length = [h for h in some if self._length(h) == length]
+            live += await self._renew_to(length, store, of_length, asked_at, starting=starting)
+        return live
+
+    def _length(self, leased: LeasedJob) -> LeaseLength:
+        return self._kinds.get(leased.claimed.kind, self._usual)
+
+    async def _renew_to(
+        self, length: LeaseLength, store: Store, some: list[LeasedJob], asked_at: float, *, starting: bool
+    ) -> list[LeasedJob]:
         leases = [h.claimed.lease for h in some]
         started = [h.claimed.id for h in some if starting or (h.run is not None and h.run.began)]
         ends = {h.claimed.id: max(0.0, h.ends_at - asked_at) for h in some if h.ends_at is not None}
-        kept = await store.leases.heartbeat(leases, ttl=self._ttl, started=started, ends=ends)
-        return [leased for leased in some if leased.claimed.id in kept]
+        for leased in some:
+            leased.ttl = min(leased.ttl, length.ttl)  # a write that is answered before this one may meet either
+        kept = await store.leases.heartbeat(leases, ttl=length.ttl, started=started, ends=ends)
+        live = [leased for leased in some if leased.claimed.id in kept]
+        for leased in live:
+            leased.ttl, leased.renew_at = length.ttl, asked_at + length.every
+            leased.renewed(asked_at, length.ttl)
+        return live
 
     async def renew_from_outside(self, store: Store) -> None:
         """Renew all by another store, from another thread, while the event loop is blocked. What is lost it finds out itself."""
         some = list(self.jobs.values())
-        asked_at = self._clock.monotonic()
-        for leased in await self._heartbeat(store, some, asked_at):
-            leased.renewed(asked_at, self._ttl)
+        await self._heartbeat(store, some, self._clock.monotonic())
 
     async def renew_forever(self) -> None:
         """The heartbeat: runs until cancelled; a database that does not answer is logged."""
         while True:
-            await self._clock.sleep(self._ttl / 3)
+            await self._clock.sleep(self._round)
+            now = self._clock.monotonic()
+            due = [leased for leased in self.jobs.values() if leased.renew_at <= now]
             try:
-                if self.jobs:
+                if due:
                     async with asyncio.timeout(self._ttl / 2):
-                        await self.renew(list(self.jobs.values()))
+                        await self.renew(due)
             except (PerdureError, TimeoutError) as error:
                 log.warning("heartbeat failed", worker=self._worker_id, error=str(error) or "no answer")
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from perdure.model.jobs import ClaimedJob
+
+
+class LeaseLength(NamedTuple):
+    """ttl: seconds until an unrenewed job is taken over. every: seconds between two renewals."""
+
+    ttl: float
+    every: float
 
 
 class LeaseTimes(Protocol):
@@ -15,6 +22,8 @@ class LeaseTimes(Protocol):
     """Another worker may have the job from then on."""
     claimed_at: float
     """When its claim was answered."""
+    ttl: float
+    """Seconds from now to which a write renews it."""
     ends_at: float | None
     """When the lease ends for good and is renewed no more; None where the attempt has no limit."""
 

@@ -61,7 +61,6 @@ class Run:
         threads: Executor,
         handler_threads: Executor,
         linger: float,
-        ttl: float,
         grace: float,
         observer: Observer | None = None,
         version: str = UNKNOWN,
@@ -78,7 +77,6 @@ class Run:
         self._handler_threads = handler_threads
         self._invoke = invoke
         self._linger = linger
-        self._ttl = ttl
         self._grace = grace
 
     # How every attempt begins: what most of them never change costs them nothing.
@@ -420,7 +418,7 @@ class Run:
             if self.pending is not None:
                 self.pending.give_back(written[0])
             raise
-        self._leased.renewed(asked_at, self._ttl)
+        self._leased.renewed(asked_at, self._leased.ttl)
         return version
 
     def announce_steps(self, now: float) -> None:

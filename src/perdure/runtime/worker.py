@@ -86,7 +86,9 @@ class Worker:
         """What the log calls it."""
         self._observer = observer
         self._invoke = invoke
-        self._leases = LeaseManager(store, self.id, self.options.lease, self._cancel_buffered)
+        self._leases = LeaseManager(
+            store, self.id, self.options.lease, self._cancel_buffered, kinds=self.options.kind_leases
+        )
         self._prefetch = Prefetch(self.options.concurrency)
         size = max(8, self.options.concurrency)
         self._threads = DaemonThreads(size, "perdure-step")
@@ -365,7 +367,6 @@ class Worker:
                 threads=self._threads,
                 handler_threads=self._handler_threads,
                 linger=self.options.linger,
-                ttl=self.options.lease,
                 grace=self.options.grace,
                 observer=self._observer,
                 version=self.version,

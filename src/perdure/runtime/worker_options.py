@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perdure.model.jobs import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS, DEFAULT_QUEUE
 from perdure.runtime.chores import INTERVAL
+from perdure.runtime.lease_times import LeaseLength
 from perdure.runtime.retention import Retention
 
 MOST_LEASES = 10
@@ -19,7 +21,8 @@ class WorkerOptions:
     grace: seconds a handler may take to stop after a cancel or its timeout. max_hung: calls that do not stop, at which the
     process is to be replaced; None for half of concurrency, at least 8. max_blocked: seconds without a turn of the event loop, at
     which it is; None for ten times the lease. retention: which finished jobs it prunes, None for none.
-    chores: seconds between two checks for jobs of crashed workers and for deadlines."""
+    chores: seconds between two checks for jobs of crashed workers and for deadlines. kind_leases: of kinds that have a lease
+    of another length."""
 
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
     concurrency: int = 100
@@ -31,6 +34,7 @@ class WorkerOptions:
     max_blocked: float | None = None
     retention: Retention | None = None
     chores: float = INTERVAL
+    kind_leases: Mapping[str, LeaseLength] = field(default_factory=dict)
 
     @property
     def most_blocked(self) -> float:

@@ -255,6 +255,7 @@ def worker_of(row: Row, codec: Codec) -> WorkerInfo:
         heartbeat_at=codec.time(row["heartbeat_at"]),
         alive=bool(row["alive"]),
         held=row["held"],
+        accounts=json.loads(row["accounts"]),
         command=None if row["command"] is None else WorkerCommand(row["command"]),
         hung=row["hung"],
         blocked=row["blocked"],

@@ -3,7 +3,6 @@
 from perdure.tools.adapters.base import Adapter
 from perdure.tools.adapters.generic import described_tools
 from perdure.tools.outputs import OutputFile, create_input, find_outputs, missing_outputs, open_output
-from perdure.tools.programs import is_there, missing
 from perdure.tools.registry import ADAPTERS, adapter_of, check_task
 from perdure.tools.run import run_cli
 from perdure.tools.settings import CliSettings, Limits
@@ -19,8 +18,6 @@ __all__ = [
     "create_input",
     "described_tools",
     "find_outputs",
-    "is_there",
-    "missing",
     "missing_outputs",
     "open_output",
     "run_cli",

@@ -17,7 +17,7 @@ from perdure.tools.cgroups import Delegated
 from perdure.tools.process import Order
 from perdure.tools.programs import installed, search_path
 from perdure.tools.sandbox import Confinement, Needs, confinement, devices, in_container, machine, readable
-from perdure.tools.secrets import Masker, credential_of, read_credential, resolve
+from perdure.tools.secrets import Masker, credential_of, read_credential, resolve, resolve_task
 from perdure.tools.sessions import saved
 from perdure.tools.settings import CliSettings, Limits
 
@@ -50,6 +50,8 @@ async def prepare(
     workspace, home = _resolved(workspace), _resolved(home)
     program, version = await installed(adapter, settings)
     values, secrets = resolve(account, environ)
+    own = resolve_task(task, settings.task_env, environ)
+    secrets += own.secrets
     source = credential_of(account, values, adapter.credential, adapter.own_home)
     here = await machine(adapter.bundled_bwrap(program))
     tmp = home / "tmp"
@@ -73,6 +75,8 @@ async def prepare(
         settings=settings,
         credential=source is not None,
         dangerous=account.dangerous,
+        task_env=own.env,
+        mcp_servers=own.servers,
     )
     call = adapter.command(request)
     files = dict(call.files)
@@ -90,7 +94,7 @@ async def prepare(
     limits = _limits(adapter, settings, groups)
     sandbox = _with_limits(confined.sandbox, limits, groups)
     argv = (*confined.prefix, *program.argv, *call.args)
-    env = {**_common(settings, home, tmp), **task.env, **call.env}
+    env = {**_common(settings, home, tmp), **own.env, **call.env}
     masker = Masker(secrets)
     start = RunStart(
         tool=adapter.name,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.model.errors import SecretMissing
-from perdure.model.tooling import Account, reference_of
-from perdure.model.tooling.environment import names_a_secret
+from perdure.model.tooling import Account, TaskSpec, reference_of
+from perdure.model.tooling.environment import names_a_secret, referred_variable
 
 SHORTEST = 6
 """Characters; a shorter text occurs in output by chance."""
@@ -18,6 +18,14 @@ LINE = 16
 """Characters; a line of a secret that has several is one as well, if it is as long as this."""
 LARGEST_FILE = 1024 * 1024
 MASK = b"[secret]"
+
+
+class ResolvedTask(NamedTuple):
+    """What a task adds to a run. env: environment; servers: MCP servers; secrets: among the values."""
+
+    env: dict[str, str]
+    servers: dict[str, dict[str, Any]]
+    secrets: list[str]
 
 
 def resolve(account: Account, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -40,6 +48,37 @@ def resolve(account: Account, environ: Mapping[str, str]) -> tuple[dict[str, str
         secrets.append(values[name])
     secrets += [value for name, value in values.items() if names_a_secret(name)]
     return values, secrets
+
+
+def resolve_task(task: TaskSpec, permitted: Collection[str], environ: Mapping[str, str]) -> ResolvedTask:
+    """The environment of a task and its MCP servers with their references read, and the secrets among the values.
+
+    permitted: the variables of the worker that a task may refer to. Raises SecretMissing.
+    """
+    secrets: list[str] = []
+
+    def read(values: Mapping[str, str]) -> dict[str, str]:
+        return {name: _task_value(name, value, permitted, environ, secrets) for name, value in values.items()}
+
+    servers = {name: {**server, "env": read(server.get("env", {}))} for name, server in task.mcp_servers.items()}
+    return ResolvedTask(read(task.env), servers, secrets)
+
+
+def _task_value(
+    name: str, value: str, permitted: Collection[str], environ: Mapping[str, str], secrets: list[str]
+) -> str:
+    variable = referred_variable(value)
+    if variable is None:
+        return value
+    if variable not in permitted:
+        raise SecretMissing(
+            f"{name} of the task refers to {variable}, which this worker does not let tasks have",
+            hint=f"cli_task_env of the worker names the variables that it does: PERDURE_CLI_TASK_ENV={variable}",
+        )
+    if variable not in environ:
+        raise SecretMissing(f"this worker has no variable {variable}, which {name} of the task refers to")
+    secrets.append(environ[variable])
+    return environ[variable]
 
 
 def credential_of(account: Account, env: Mapping[str, str], file: str, own_home: str) -> Path | None:

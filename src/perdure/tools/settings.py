@@ -37,7 +37,7 @@ class CliSettings:
     worker. ports: TCP ports that a confined run may connect to, besides those in the URLs of its account.
     controlled_container: this worker runs in a container that is made for dangerous flags. sessions: the folder where sessions
     are kept so that a later run can continue them; None = none are kept. cgroups: folders below which cgroups are made; none
-    given: those that were delegated to this process.
+    given: those that were delegated to this process. task_env: variables of the worker that tasks may refer to.
     """
 
     level: str = "L1"
@@ -53,3 +53,4 @@ class CliSettings:
     controlled_container: bool = False
     sessions: Path | None = None
     cgroups: tuple[str, ...] = ()
+    task_env: tuple[str, ...] = ()

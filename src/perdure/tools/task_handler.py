@@ -121,13 +121,14 @@ class TaskHandler:
             await _put_inputs(store.files, lease.job_id, place)
             masker = Masker(())
             started = attempt.database_now()
+            idempotency_key = (await store.jobs.get_job(lease.job_id)).idempotency_key
 
             def hide(secrets: Masker) -> None:
                 nonlocal masker
                 masker = secrets
 
             async def announce(start: RunStart) -> None:
-                await attempt.record([_started(start, account)])
+                await attempt.record([_started(start, account, place, idempotency_key)])
                 log.info("run started", **attempt_ids(), tool=self._tool, account=account.id, version=start.version)
 
             async with LiveOutput(store, lease, more) as output:
@@ -174,10 +175,10 @@ class TaskHandler:
             **attempt_ids(),
             tool=self._tool,
             account=account.id,
-            run_class=run.outcome.value,
             exit_code=run.exit_code,
             tokens=run.usage.tokens,
             latency_ms=round(run.seconds * 1000),
+            **{"class": run.outcome.value},
         )
         return ended
 
@@ -249,14 +250,17 @@ def _result(ended: ToolRun) -> TaskResult:
     )
 
 
-def _started(start: RunStart, account: Account) -> NewEvent:
-    """Announces the run before its program starts: what it is called with, and what it may reach."""
+def _started(start: RunStart, account: Account, place: Workspace, idempotency_key: str | None) -> NewEvent:
+    """Announces the run before its program starts: what it is called with, where, what it may reach, and what keeps it from being
+    enqueued twice."""
     payload = {
         "tool": start.tool,
         "version": start.version,
         "account": account.id,
         "args": start.args,
         "dangerous": start.dangerous,
+        "workspace": str(place.files),
+        "idempotency_key": idempotency_key,
         "writable": start.writable,
         "ports": start.ports,
         "sandbox": asdict(start.sandbox),

@@ -31,8 +31,8 @@ PerdureError
 │   │   ├── UnsafePath           unsafe-path
 │   │   ├── InvalidOutputSpec    invalid-output-spec
 │   │   └── FilesTooLarge        files-too-large
-│   └── InvalidAccount           invalid-account
-│       └── SecretByValue        secret-by-value
+│   ├── InvalidAccount           invalid-account
+│   └── SecretByValue            secret-by-value
 ├── NotFound (LookupError)
 │   ├── JobNotFound              job-not-found
 │   ├── ApprovalNotFound         approval-not-found
@@ -54,6 +54,7 @@ PerdureError
 │   ├── SignalConflict           signal-conflict
 │   ├── SignalTooLate            signal-too-late
 │   ├── AccountExists            account-exists
+│   ├── AccountDisabled          account-disabled
 │   └── RealJobs                 real-jobs
 ├── NotPermitted
 │   ├── WrongToken               wrong-token
@@ -131,6 +132,7 @@ from perdure.model.errors.signals import SignalConflict, SignalTooLate
 from perdure.model.errors.steps import RecordedFailure, StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
 from perdure.model.errors.tooling import (
+    AccountDisabled,
     AccountExists,
     AccountNotFound,
     BlobDirUnusable,
@@ -162,6 +164,7 @@ from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
     "RepositoryRefused",
+    "AccountDisabled",
     "AccountExists",
     "AccountNotFound",
     "FileNotFound",

@@ -54,8 +54,8 @@ class InvalidAccount(InvalidInput):
     code = "invalid-account"
 
 
-class SecretByValue(InvalidAccount):
-    """An account holds a secret itself; it may only say where the secret is."""
+class SecretByValue(InvalidInput):
+    """An account or a task holds a secret itself; it may only say where the secret is."""
 
     code = "secret-by-value"
 
@@ -70,6 +70,12 @@ class AccountExists(Conflict):
     """An account has this id or group name already."""
 
     code = "account-exists"
+
+
+class AccountDisabled(Conflict):
+    """A task names an account that is disabled."""
+
+    code = "account-disabled"
 
 
 class FileNotFound(NotFound):
@@ -121,7 +127,7 @@ class ToolUnsupported(ToolRefused):
 
 
 class SecretMissing(ToolRefused):
-    """A secret that an account refers to cannot be read on this machine."""
+    """A secret that an account or a task refers to cannot be read on this machine, or is not for tasks."""
 
     code = "secret-missing"
 

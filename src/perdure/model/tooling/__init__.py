@@ -1,6 +1,7 @@
 """Coding CLIs: what a task asks for, the account it runs under, and what came of a run. Records and pure rules."""
 
 from perdure.model.tooling.account import Account, SecretReference, reference_of
+from perdure.model.tooling.new_task import NewTask, task_of_json
 from perdure.model.tooling.paths import check_path, check_pattern, matches
 from perdure.model.tooling.run import Captured, CliRun, RunClass, RunStart, Sandbox, Usage
 from perdure.model.tooling.task import AUTO, TaskSpec, is_session
@@ -10,6 +11,7 @@ __all__ = [
     "Account",
     "Captured",
     "CliRun",
+    "NewTask",
     "RunClass",
     "RunStart",
     "Sandbox",
@@ -21,4 +23,5 @@ __all__ = [
     "is_session",
     "matches",
     "reference_of",
+    "task_of_json",
 ]

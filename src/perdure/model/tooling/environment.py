@@ -33,6 +33,12 @@ def task_problem(name: object) -> str | None:
     return problem
 
 
+def referred_variable(value: str) -> str | None:
+    """The variable of the worker that a value of a task's environment refers to as `env:NAME`; None if it is the value itself."""
+    name = value.removeprefix("env:")
+    return name if name != value and _NAME.fullmatch(name) else None
+
+
 def names_a_secret(name: str) -> bool:
     """Whether a variable holds a secret by its name."""
     return _SECRET.search(name) is not None

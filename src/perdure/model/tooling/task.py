@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.model.errors import EmptyPrompt, InvalidModel, InvalidOutputSpec, InvalidTask
-from perdure.model.tooling.environment import task_problem
+from perdure.model.errors import EmptyPrompt, InvalidModel, InvalidOutputSpec, InvalidTask, SecretByValue
+from perdure.model.tooling.environment import names_a_secret, referred_variable, task_problem
 from perdure.model.tooling.paths import check_path, check_pattern
 
 AUTO = "auto"
@@ -38,10 +38,11 @@ class TaskSpec:
     worker's machine; ref: what is checked out of it. timeout: seconds until the CLI is asked to end; kill_after: seconds from
     then until it is killed. no_output_timeout: seconds without any output after which it is ended. session: the id of a session
     to continue. mcp_servers: further MCP servers, name to command, args and env. env: environment for the CLI and what it
-    starts. keep_workspace: leave the workspace where it is.
+    starts; a secret is given as `env:NAME`, a variable of the worker that its setting `cli_task_env` names. keep_workspace: leave
+    the workspace where it is.
 
-    Raises the subclass of InvalidTask that fits: EmptyPrompt, InvalidModel, UnsafePath, InvalidOutputSpec. That the tool exists,
-    and reads a prompt of this length, is checked by `perdure.tools.check_task`.
+    Raises the subclass of InvalidTask that fits: EmptyPrompt, InvalidModel, UnsafePath, InvalidOutputSpec; or SecretByValue. That
+    the tool exists, and reads a prompt of this length, is checked by `perdure.tools.check_task`.
     """
 
     tool: str
@@ -154,6 +155,16 @@ def _check_variable(name: Any, value: Any) -> None:
         raise InvalidTask(f"the variable {name!r:.120} {problem}")
     if not isinstance(value, str) or "\0" in value or not _is_unicode(value):
         raise InvalidTask(f"the value of {name} is text without NUL")
+    if value.startswith(("env:", "file:")) and referred_variable(value) is None:
+        raise InvalidTask(
+            f"the value of {name} refers to '{value:.120}'; a task can refer to a variable of the worker alone",
+            hint=f"write {name}=env:NAME",
+        )
+    if names_a_secret(name) and referred_variable(value) is None and not value.startswith("/"):
+        raise SecretByValue(
+            f"{name} holds a secret and not where it is",
+            hint=f"put it into a variable of the worker, name that in its setting cli_task_env, and give {name}=env:NAME",
+        )
 
 
 def _is_unicode(text: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from perdure.model.errors import FileNotFound, InvalidTask
+from perdure.model.errors import AccountDisabled, FileNotFound, InvalidTask
 from perdure.model.ids import uuid7
 from perdure.model.task_payload import KIND_PREFIX, payload_of_task
 from perdure.model.task_records import JobFile, NewFile, OutputChunk, TaskResult, ToolRun
@@ -23,6 +23,7 @@ from perdure.runtime.handle import Handle
 from perdure.store.protocol import FileStore
 from perdure.store.protocol.blobs import Writable
 
+MAX_ATTEMPTS = 101
 _PAGE = 100
 
 
@@ -51,11 +52,16 @@ class Tasks(ClientPart):
 
         files: contents, or files of this machine that have them, by path in the workspace; `task.input_files` may be left out
         then. max_attempts: 3 unless given. idempotency_key: unique for its tool; the same key and the same task is one job.
-        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, BlobDirUnusable, InvalidPriority,
-        IdempotencyConflict, StoreUnreachable, OSError for a file that cannot be read. If it raises, nothing was enqueued.
+        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, BlobDirUnusable, AccountNotFound,
+        AccountDisabled, InvalidPriority, IdempotencyConflict, StoreUnreachable, OSError for a file that cannot be read. If it
+        raises, nothing was enqueued.
         """
         self._scope.holder.check_task(task)
+        if max_attempts is not None and not 1 <= max_attempts <= MAX_ATTEMPTS:
+            raise InvalidTask(f"max_attempts must be from 1 to {MAX_ATTEMPTS}, got {max_attempts}")
         _check_inputs(task, files or {})
+        if not task.any_account:
+            await self._check_account(task, idempotency_key)
         options: dict[str, Any] = {
             "priority": priority,
             "max_retries": None if max_attempts is None else max_attempts - 1,
@@ -82,6 +88,22 @@ class Tasks(ClientPart):
         if inputs and not stored.created:
             await store.files.drop_inputs(new.id)
         return Handle(self._jobs, stored.id, TaskResult, created=stored.created)
+
+    async def _check_account(self, task: TaskSpec, key: str | None) -> None:
+        """Raises AccountNotFound; InvalidTask if it is of another tool; AccountDisabled, unless the key has a task already."""
+        account = (await (await self._store()).accounts.get_account(task.account or "")).account
+        if account.tool != task.tool:
+            raise InvalidTask(
+                f"account '{task.account}' is one of {account.tool}, and the task is for {task.tool}",
+                hint=f"name an account of {task.tool}, or none",
+            )
+        if account.enabled:
+            return
+        if key is None or not (await self._jobs.list(kind=KIND_PREFIX + task.tool, idempotency_key=key, limit=1)).items:
+            raise AccountDisabled(
+                f"account '{task.account}' is disabled",
+                hint=f"perdure accounts enable {account.id}, or name another one",
+            )
 
     async def runs(self, task_id: JobId) -> list[ToolRun]:
         """The runs of a task that have ended, by attempt. Raises JobNotFound, AmbiguousId."""

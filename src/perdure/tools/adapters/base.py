@@ -29,7 +29,8 @@ class Program:
 class Request:
     """What a command line is made of.
 
-    env: the environment of the account, its references already read. credential: whether the account has a file that is put at
+    env: the environment of the account, task_env that of the task, and mcp_servers those of the task, references already read.
+    credential: whether the account has a file that is put at
     `Adapter.credential` in HOME. dangerous: whether all conditions of
     dangerous flags are met.
     """
@@ -43,6 +44,8 @@ class Request:
     settings: CliSettings
     credential: bool = False
     dangerous: bool = False
+    task_env: Mapping[str, str] = field(default_factory=dict)
+    mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,11 +144,11 @@ class Claude(Adapter):
             args += ["--resume", task.session]
         if task.model is not None:
             args += ["--model", task.model]
-        if task.mcp_servers:
-            files["mcp.json"] = json.dumps({"mcpServers": {name: dict(s) for name, s in task.mcp_servers.items()}})
+        if request.mcp_servers:
+            files["mcp.json"] = json.dumps({"mcpServers": {name: dict(s) for name, s in request.mcp_servers.items()}})
             args += ["--mcp-config", str(request.home / "mcp.json")]
             if not request.dangerous:
-                args += ["--allowedTools", ",".join(f"mcp__{name}" for name in task.mcp_servers)]
+                args += ["--allowedTools", ",".join(f"mcp__{name}" for name in request.mcp_servers)]
         return Invocation(tuple(args), env, task.prompt, files)
 
     def session_files(self, name: str, text: str, workspace: Path) -> Mapping[str, str]:

@@ -123,8 +123,9 @@ class Codex(Adapter):
             "shell_environment_policy.inherit": "core",
             "sandbox_workspace_write.exclude_slash_tmp": True,
         }
-        for name, server in task.mcp_servers.items():
-            options[f"mcp_servers.{name}"] = {**server, "required": True}
+        config = {f"mcp_servers.{name}": {**s, "required": True} for name, s in request.mcp_servers.items()}
+        if request.task_env:
+            config["shell_environment_policy.set"] = dict(request.task_env)
         args = ["-a", "never", "exec", "--json", "--color", "never", "--skip-git-repo-check", "--ignore-rules"]
         if task.session is None and settings.sessions is None:
             args.append("--ephemeral")
@@ -137,7 +138,9 @@ class Codex(Adapter):
             args += ["-c", f"{name}={_toml(value)}"]
         if task.session is not None:
             args += ["resume", task.session]
-        return Invocation((*args, "-"), env, task.prompt, {".codex/.keep": ""})
+        # values of the environment may be secret: they are in a file and in no argument, which other users can read
+        text = "".join(f"{name} = {_toml(value)}\n" for name, value in config.items())
+        return Invocation((*args, "-"), env, task.prompt, {".codex/config.toml": text})
 
     def session_files(self, name: str, text: str, workspace: Path) -> Mapping[str, str]:  # noqa: ARG002  it works in any
         """See Adapter."""

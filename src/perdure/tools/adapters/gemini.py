@@ -130,8 +130,8 @@ class Gemini(Adapter):
                 "retryFetchErrors": settings.retries > 0,
             },
         }
-        if task.mcp_servers:
-            options["mcpServers"] = {name: {**server, "trust": True} for name, server in task.mcp_servers.items()}
+        if request.mcp_servers:
+            options["mcpServers"] = {name: {**server, "trust": True} for name, server in request.mcp_servers.items()}
         args = ["--approval-mode", "yolo" if request.dangerous else "auto_edit", "-o", "stream-json"]
         if task.model is not None:
             args += ["-m", task.model]

@@ -14,9 +14,11 @@ where id = :worker_id and tenant_id = :tenant_id returning command
 
 -- name: list_workers
 select w.*, w.state <> 'STOPPED' and w.heartbeat_at > perdure.db_now() - interval '15 seconds' as alive,
-  coalesce(k.held, 0) as held
+  coalesce(k.held, 0)::int as held, coalesce(k.accounts, '{}')::text as accounts
 from perdure.workers w left join (
-  select worker_id, count(*) as held from perdure.job_claims where expires_at > perdure.db_now() group by 1) k
+  select worker_id, sum(n) as held, json_object_agg(account_id, n) filter (where account_id is not null) as accounts
+  from (select worker_id, account_id, count(*) as n from perdure.job_claims where expires_at > perdure.db_now() group by 1, 2) c
+  group by 1) k
   on k.worker_id = w.id
 where w.tenant_id = :tenant_id and (:include_stopped or w.state <> 'STOPPED') order by w.started_at desc, w.id desc
 

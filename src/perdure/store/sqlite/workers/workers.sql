@@ -14,9 +14,11 @@ update workers set heartbeat_at = :now, state = :state, hung = :hung, blocked = 
 
 -- name: list_workers
 select w.*, w.state <> 'STOPPED' and w.heartbeat_at > (select now from clock) - 15000000 as alive,
-  coalesce(k.held, 0) as held
+  coalesce(k.held, 0) as held, coalesce(k.accounts, '{}') as accounts
 from workers w left join (
-  select worker_id, count(*) as held from job_claims where expires_at > (select now from clock) group by 1) k
+  select worker_id, sum(n) as held, json_group_object(account_id, n) filter (where account_id is not null) as accounts
+  from (select worker_id, account_id, count(*) as n from job_claims where expires_at > (select now from clock) group by 1, 2)
+  group by 1) k
   on k.worker_id = w.id
 where w.tenant_id = :tenant_id and (:include_stopped or w.state <> 'STOPPED') order by w.started_at desc, w.id desc
 
