@@ -197,7 +197,9 @@ OF_THE_LANE = [
     ),
 ]
 OF_THE_CLAIM = [
-    Harm(each("claim-missing", "running", "waiting"), "delete from job_claims"),
+    Harm(
+        each("claim-missing", "running", "waiting", "slot", "coding") | {"slot-unseen held"}, "delete from job_claims"
+    ),
     Harm(each("claim-stale", "parked", "completed"), f"{claimed('parked', 'ahead')}; {claimed('completed', 'ago')}"),
     Harm(
         each("claim-differs", "running", "waiting"),
@@ -207,6 +209,10 @@ OF_THE_CLAIM = [
     Harm({"claim-differs running"}, "update job_claims set expires_at = {ahead} where job_id = {running}"),
     Harm({"claim-differs running"}, "update job_claims set expires_at = {beyond} where job_id = {running}"),
     Harm({"claim-differs running"}, "update job_claims set attempt = attempt + 1 where job_id = {running}"),
+    Harm(
+        {"claim-differs slot", "slot-unseen held"}, "update job_claims set concurrency_key = null where job_id = {slot}"
+    ),
+    Harm({"claim-differs coding"}, "update job_claims set account_id = 'y' where job_id = {coding}"),
     Harm({"lease-overdue running"}, "update job_claims set expires_at = {ago} where job_id = {running}", fixed=False),
 ]
 OF_THE_WAITS = [
@@ -266,9 +272,8 @@ OF_THE_SIGNALS = [
 ]
 OF_THE_QUEUE = [
     Harm(
-        each(
-            "queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided", "heard"
-        ),
+        each("queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided")
+        | each("queue-missing", "held", "keyed", "task", "heard"),
         "delete from job_queue",
     ),
     Harm(
@@ -285,6 +290,19 @@ OF_THE_QUEUE = [
         "update job_queue set run_at = {before} where job_id in ({parked}, {decided})",
     ),
     Harm({"queue-differs delayed"}, "update job_queue set run_at = {ago} where job_id = {delayed}"),
+    Harm(
+        each("queue-differs", "held", "keyed"),
+        "update job_queue set concurrency_key = 'x' where job_id = {held};"
+        "update job_queue set concurrency_key = null, tenant_id = null where job_id = {keyed}",
+    ),
+    Harm({"queue-differs pending"}, "update job_queue set held = not held where job_id = {pending}"),
+    Harm({"queue-differs keyed"}, "update job_queue set tenant_id = 'x' where job_id = {keyed}"),
+    Harm(
+        each("queue-differs", "task", "pending"),
+        "update job_queue set wanted_account = 'y' where job_id in ({task}, {pending})",
+    ),
+    Harm({"queue-differs task"}, "update job_queue set wanted_account = null where job_id = {task}"),
+    Harm({"slot-unseen keyed"}, "update job_queue set held = not held where job_id = {keyed}"),
     Harm({"queue-differs retrying"}, "update job_queue set status = 'PENDING' where job_id = {retrying}"),
     Harm(
         each("queue-stale", "running", "waiting", "completed", "dead"),

@@ -1,20 +1,24 @@
 """A database with a job of every kind in every state, without damage, and changes of it with its triggers switched off."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
 from perdure import App, Backoff, Fail, JobContext, Snooze, Status
+from perdure.model.account_choice import TaskKind
 from perdure.model.effects import open_wait, patch_state
 from perdure.model.events import NewEvent
 from perdure.model.fsck_faults import Finding
 from perdure.model.jobs import Wait
+from perdure.model.tooling import Account
 from perdure.runtime.client.fsck import Fsck
 from perdure.store.protocol import Store
+from perdure.store.protocol.leases import KindLimit
 from tests.conformance.sql_shell import PostgresShell, Shell, SqliteShell
-from tests.conformance.support import HOUR, NOTE, S, enqueue, later, run_out, run_to, started
+from tests.conformance.support import HOUR, NOTE, S, enqueue, later, own_queue, run_out, run_to, started
 
 PATIENCE = 30.0
 
@@ -43,6 +47,11 @@ S_OF = {
     "decided": S.WAITING_FOR_APPROVAL,
     "taken": S.RETRY,
     "late": S.FAILED,
+    "slot": S.RUNNING,
+    "held": S.PENDING,
+    "keyed": S.PENDING,
+    "task": S.PENDING,
+    "coding": S.RUNNING,
 }
 """Every job of a healthy database by its name, and the state it is in."""
 
@@ -172,7 +181,7 @@ async def _by_hand(store: Store) -> dict[str, UUID]:
     delayed = await enqueue(store, delay=HOUR, priority=9, deadline=await later(store, 2 * HOUR))
     never = await enqueue(store)
     await store.jobs.cancel(never, note=NOTE)
-    return {
+    return await _with_slots(store) | {
         "running": running.job_id,
         "waiting": waiting.job_id,
         "taken": taken.job_id,
@@ -181,6 +190,25 @@ async def _by_hand(store: Store) -> dict[str, UUID]:
         "delayed": delayed,
         "never": never,
     }
+
+
+async def _with_slots(store: Store) -> dict[str, UUID]:
+    """Jobs with a concurrency key, and tasks: each as it runs and as it waits."""
+    queue, key = own_queue(), {"concurrency_key": "k", "max_concurrent": 1}
+    ids = {name: await enqueue(store, queue=queue, **key) for name in ("slot", "held")}
+    ids["keyed"] = await enqueue(store, queue=own_queue(), concurrency_key="other", max_concurrent=5)
+    for id, tool in (("x", "codex"), ("y", "claude")):
+        await store.accounts.add_account(Account(id, tool))
+    for name, account in (("coding", None), ("task", "x")):
+        payload = json.dumps({"prompt": "do it"} | ({"account": account} if account else {}))
+        ids[name] = await enqueue(store, queue=queue, kind="cli.codex", payload=payload)
+    limits = {"cli.codex": KindLimit(task=TaskKind("codex"))}
+    got = await store.leases.claim(
+        worker_id="w", queue=queue, kinds={"echo": 3, "cli.codex": 3}, limit=9, ttl=HOUR, limits=limits
+    )
+    assert {job.id for job in got} == {ids["slot"], ids["coding"]}
+    assert (await store.jobs.get_job(ids["held"])).held
+    return ids
 
 
 async def _reached(app: App, id: UUID, status: Status) -> None:

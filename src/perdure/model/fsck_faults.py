@@ -85,7 +85,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         ),
         "claim-stale": FaultKind("a lease on a job that is not RUNNING or WAITING", "the lease is deleted"),
         "claim-differs": FaultKind(
-            "a lease of another attempt, version or tenant than the job's, or that lasts too long",
+            "a lease of another attempt, version or tenant than the job's, that lasts too long, that holds no slot of the job's "
+            "concurrency key, or one of an account of another tool",
             "the lease follows the job and its log"
         ),
         "lease-overdue": FaultKind(
@@ -122,7 +123,12 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "signal-unbound": FaultKind("a wait for a signal is open while such a signal is pending", "the wait takes the signal"),
         "queue-missing": FaultKind("the job is due at some time and not in the queue: it would never start", "it is put there"),
         "queue-differs": FaultKind(
-            "another lane, kind, priority, deadline, time or status in the queue than on the job", "the queue follows the job"
+            "another lane, kind, priority, deadline, time, status, concurrency key or account in the queue than on the job",
+            "the queue follows the job"
+        ),
+        "slot-unseen": FaultKind(
+            "a job waits for a slot of its concurrency key, one is free, and nothing has seen that: it would wait up to a minute",
+            "the next look at free slots finds the key"
         ),
         "queue-stale": FaultKind("a queue row of a job that is running or has ended", "the row is deleted"),
         "failure-missing": FaultKind("a FAILED, DEADLETTER or CANCELLED job that is not in the list of failures", "it is listed"),

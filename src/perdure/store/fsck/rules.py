@@ -151,6 +151,11 @@ def _of_the_claim(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         )
     elif claim["endless"]:
         yield Fault("claim-differs", f"the lease of {claim['worker_id']} lasts for longer than it may", follows)
+    elif claim["concurrency_key"] is None and job["concurrency_key"] is not None:
+        yield Fault("claim-differs", f"the lease holds no slot of the job's key '{job['concurrency_key']}'", follows)
+    elif claim["foreign_account"] is not None:
+        text = f"the lease holds a slot of account '{claim['foreign_account']}', which is of another tool"
+        yield Fault("claim-differs", text, follows)
     expires = case.time(claim, "expires_at")
     if expires is not None and expires < case.now - OVERDUE:
         yield Fault("lease-overdue", f"the lease of {claim['worker_id']} ran out {expires:%Y-%m-%d %H:%M:%S} UTC")
@@ -266,6 +271,14 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
             yield Fault("queue-missing", f"it is {status} and not in the queue: {why}", Repair("put_queue", place))
         return
     wrong = [name for name in ("lane", "kind", "priority", "deadline", "status") if row[name] != job[name]]
+    key, placed = job["concurrency_key"], (row["tenant_id"], row["concurrency_key"])
+    # without a key of its own it may have that of its handler
+    if placed != (job["tenant_id"], key) and (key is not None or placed[0] not in (None, job["tenant_id"])):
+        wrong.append("concurrency key")
+    elif row["held"] and placed[1] is None:
+        wrong.append("hold, without a key")
+    if row["another_account"]:
+        wrong.append("account")
     run_at = case.time(row, "run_at")
     exact = status in (Status.PENDING, Status.RETRY)
     if run_at is None:
@@ -280,6 +293,9 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         yield Fault(
             "queue-differs", f"it is in the queue with another {' and '.join(wrong)}", Repair("put_queue", place)
         )
+    elif row["forgotten"]:
+        text = f"it waits for a slot of '{row['concurrency_key']}', one is free, and nothing has seen that"
+        yield Fault("slot-unseen", text, Repair("look_again", {"job_id": case.key}))
 
 
 def _place(case: Case, job: Row, due: datetime | None) -> dict[str, Any]:

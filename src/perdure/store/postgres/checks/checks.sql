@@ -30,7 +30,7 @@ select distinct job_id from (
 
 -- name: check_jobs
 select id as job_id, tenant_id, status::text, version, attempt, retry_count, max_retries, kind, queue, lane, priority,
-  origin_kind, odd,
+  origin_kind, odd, concurrency_key,
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
@@ -41,16 +41,31 @@ from (select *, least(run_at, next_retry_at, deadline, created_at, finished_at, 
   from perdure.jobs where id = any (:ids::uuid[])) j
 
 -- name: check_queue
+-- `another_account`: it is a task and stands among those for another account, or the reverse; which account a session has may have
+-- changed. `forgotten`: it is the first of those that wait for a slot of its key, one is free, and nothing will look at the key.
 select job_id, lane, kind, priority, status::text, odd, case when not odd then run_at end as run_at,
-  case when not odd then deadline end as deadline
+  case when not odd then deadline end as deadline, tenant_id, concurrency_key, held,
+  q.wanted_account is distinct from (select case when j.kind not like 'cli.%' then null
+    when j.payload::text like '%"session"%' then coalesce(q.wanted_account, '') else perdure.wanted_account(j.id) end
+    from perdure.jobs j where j.id = q.job_id) as another_account,
+  q.held and not exists (select from perdure.freed_slots f where f.tenant_id = q.tenant_id and f.key = q.concurrency_key)
+    and not exists (select from perdure.job_queue e where e.tenant_id = q.tenant_id and e.concurrency_key = q.concurrency_key and e.held
+      and e.lane = q.lane and e.kind = q.kind and (-e.priority, e.run_at, e.job_id) < (-q.priority, q.run_at, q.job_id))
+    and coalesce((select count(*) from perdure.job_claims k where k.tenant_id = q.tenant_id and k.concurrency_key = q.concurrency_key)
+      + (select count(*) from perdure.job_queue e where e.tenant_id = q.tenant_id and e.concurrency_key = q.concurrency_key
+        and not e.held and e.lane = q.lane and e.kind = q.kind and e.run_at <= perdure.db_now())
+      < coalesce((select l.max from perdure.limits l where l.tenant_id = q.tenant_id and l.key = q.concurrency_key),
+        q.max_concurrent), true) as forgotten
 from (select *, least(run_at, deadline) < '0002-01-01 UTC' or greatest(run_at, deadline) > '9999-01-01 UTC' as odd
   from perdure.job_queue where job_id = any (:ids::uuid[])) q
 
 -- name: check_claims
 -- `endless`: it runs on for longer than any renewal could have made it.
 select job_id, tenant_id, attempt, version, worker_id, expires_at > perdure.db_now() + ttl + interval '1 minute' as endless,
-  case when expires_at between '0002-01-01 UTC' and '9999-01-01 UTC' then expires_at end as expires_at
-from perdure.job_claims where job_id = any (:ids::uuid[])
+  case when expires_at between '0002-01-01 UTC' and '9999-01-01 UTC' then expires_at end as expires_at, concurrency_key,
+  (select a.id from perdure.accounts a join perdure.jobs j on j.id = any (array[k.job_id])
+    where a.tenant_id = k.tenant_id and a.id = k.account_id and 'cli.' || a.tool <> j.kind) as foreign_account
+from perdure.job_claims k where job_id = any (:ids::uuid[])
 
 -- name: check_waits
 select job_id, key, kind, subject_id, odd, case when not odd then until end as until,

@@ -6,13 +6,17 @@ update perdure.jobs set lane = :lane where id = :job_id
 
 -- name: put_claim
 -- A lease that has run out, so that a reaper hands the job on.
-insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started)
-values (:job_id, :tenant_id, :attempt, :version, 'fsck', perdure.db_now(), :started)
+insert into perdure.job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started, concurrency_key, max_concurrent)
+select j.id, :tenant_id::text, :attempt::int, :version::int, 'fsck', perdure.db_now(), :started::bool, j.concurrency_key, j.max_concurrent
+from perdure.jobs j where j.id = :job_id
 
 -- name: repair_claim
-update perdure.job_claims set tenant_id = :tenant_id, attempt = :attempt, version = :version,
-  expires_at = least(expires_at, perdure.db_now() + ttl)
-where job_id = :job_id
+update perdure.job_claims k set tenant_id = :tenant_id, attempt = :attempt, version = :version,
+  expires_at = least(expires_at, perdure.db_now() + ttl), concurrency_key = coalesce(k.concurrency_key, j.concurrency_key),
+  max_concurrent = coalesce(k.max_concurrent, j.max_concurrent),
+  account_id = case when not exists (select from perdure.accounts a
+    where a.tenant_id = :tenant_id and a.id = k.account_id and 'cli.' || a.tool <> j.kind) then k.account_id end
+from perdure.jobs j where k.job_id = :job_id and j.id = k.job_id
 
 -- name: put_wait
 insert into perdure.job_waits (job_id, key, kind, subject_id, until, answered_at)
@@ -39,10 +43,22 @@ update perdure.signals set consumed_by_job_id = job_id, consumed_at = perdure.db
 delete from perdure.signals where job_id = :job_id
 
 -- name: put_queue
-insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status)
-values (:job_id, :lane, :kind, :priority, :run_at, :deadline, :status::text::perdure.job_status)
+-- With the key of the job, not held: the next claim finds it, and holds it again where its key is full.
+insert into perdure.job_queue (job_id, lane, kind, priority, run_at, deadline, status, tenant_id, concurrency_key, max_concurrent,
+  wanted_account)
+select j.id, :lane::text, :kind::text, :priority::smallint, :run_at::timestamptz, :deadline::timestamptz,
+  :status::text::perdure.job_status, case when j.concurrency_key is not null then j.tenant_id end, j.concurrency_key, j.max_concurrent,
+  case when j.kind like 'cli.%' then perdure.wanted_account(j.id) end
+from perdure.jobs j where j.id = :job_id
 on conflict (job_id) do update set lane = excluded.lane, kind = excluded.kind, priority = excluded.priority,
-  run_at = excluded.run_at, deadline = excluded.deadline, status = excluded.status
+  run_at = excluded.run_at, deadline = excluded.deadline, status = excluded.status, tenant_id = excluded.tenant_id,
+  concurrency_key = excluded.concurrency_key, max_concurrent = excluded.max_concurrent, held = false,
+  wanted_account = excluded.wanted_account
+
+-- name: look_again
+-- The next look at freed slots finds its key.
+insert into perdure.freed_slots (tenant_id, key) select q.tenant_id, q.concurrency_key from perdure.job_queue q
+where q.job_id = :job_id and q.held
 
 -- name: drop_queue
 delete from perdure.job_queue where job_id = :job_id

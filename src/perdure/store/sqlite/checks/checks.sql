@@ -30,7 +30,7 @@ select job_id from (
 
 -- name: check_jobs
 select id as job_id, tenant_id, status, version, attempt, retry_count, max_retries, kind, queue, lane, priority,
-  origin_kind, odd,
+  origin_kind, odd, concurrency_key,
   case when not odd then run_at end as run_at, case when not odd then next_retry_at end as next_retry_at,
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
@@ -43,17 +43,33 @@ from (select *, min(run_at, created_at, coalesce(next_retry_at, run_at), coalesc
   from jobs where id = :job_id)
 
 -- name: check_queue
+-- `another_account`: it is a task and stands among those for another account, or the reverse; which account a session has may have
+-- changed. `forgotten`: it is the first of those that wait for a slot of its key, one is free, and nothing will look at the key.
 select job_id, lane, kind, priority, status, odd, case when not odd then run_at end as run_at,
-  case when not odd then deadline end as deadline
+  case when not odd then deadline end as deadline, tenant_id, concurrency_key, held,
+  q.wanted_account is not (select case when j.kind not glob 'cli.*' then null
+    when j.payload like '%"session"%' then coalesce(q.wanted_account, '')
+    else coalesce((select w.account from wanted_accounts w where w.job_id = j.id), '') end
+    from jobs j where j.id = q.job_id) as another_account,
+  q.held and not exists (select 1 from freed_slots f where f.tenant_id = q.tenant_id and f.key = q.concurrency_key)
+    and not exists (select 1 from job_queue e where e.tenant_id = q.tenant_id and e.concurrency_key = q.concurrency_key and e.held = 1
+      and e.lane = q.lane and e.kind = q.kind and (-e.priority, e.run_at, e.job_id) < (-q.priority, q.run_at, q.job_id))
+    and coalesce((select count(*) from job_claims k where k.tenant_id = q.tenant_id and k.concurrency_key = q.concurrency_key)
+      + (select count(*) from job_queue e where e.tenant_id = q.tenant_id and e.concurrency_key = q.concurrency_key
+        and e.held = 0 and e.lane = q.lane and e.kind = q.kind and e.run_at <= (select now from clock))
+      < coalesce((select l.max from limits l where l.tenant_id = q.tenant_id and l.key = q.concurrency_key),
+        q.max_concurrent), 1) as forgotten
 from (select *, min(run_at, coalesce(deadline, run_at)) < -62104060800000000
     or max(run_at, coalesce(deadline, run_at)) > 253370764800000000 as odd
-  from job_queue where job_id = :job_id)
+  from job_queue where job_id = :job_id) q
 
 -- name: check_claims
 -- `endless`: it runs on for longer than any renewal could have made it.
 select job_id, tenant_id, attempt, version, worker_id, expires_at - ttl - 60000000 > (select now from clock) as endless,
-  case when expires_at between -62104060800000000 and 253370764800000000 then expires_at end as expires_at
-from job_claims where job_id = :job_id
+  case when expires_at between -62104060800000000 and 253370764800000000 then expires_at end as expires_at, concurrency_key,
+  (select a.id from accounts a join jobs j on j.id = k.job_id
+    where a.tenant_id = k.tenant_id and a.id = k.account_id and 'cli.' || a.tool <> j.kind) as foreign_account
+from job_claims k where job_id = :job_id
 
 -- name: check_waits
 select job_id, key, kind, subject_id, odd, case when not odd then until end as until,

@@ -6,12 +6,17 @@ update jobs set lane = :lane where id = :job_id
 
 -- name: put_claim
 -- A lease that has expired, so that a reaper hands the job on.
-insert into job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started)
-values (:job_id, :tenant_id, :attempt, :version, 'fsck', (select now from clock), :started)
+insert into job_claims (job_id, tenant_id, attempt, version, worker_id, expires_at, started, concurrency_key, max_concurrent)
+select j.id, :tenant_id, :attempt, :version, 'fsck', (select now from clock), :started, j.concurrency_key, j.max_concurrent
+from jobs j where j.id = :job_id
 
 -- name: repair_claim
-update job_claims set tenant_id = :tenant_id, attempt = :attempt, version = :version,
-  expires_at = min(expires_at, (select now from clock) + ttl) where job_id = :job_id
+update job_claims as k set tenant_id = :tenant_id, attempt = :attempt, version = :version,
+  expires_at = min(k.expires_at, (select now from clock) + k.ttl), concurrency_key = coalesce(k.concurrency_key, j.concurrency_key),
+  max_concurrent = coalesce(k.max_concurrent, j.max_concurrent),
+  account_id = case when not exists (select 1 from accounts a
+    where a.tenant_id = :tenant_id and a.id = k.account_id and 'cli.' || a.tool <> j.kind) then k.account_id end
+from jobs j where k.job_id = :job_id and j.id = k.job_id
 
 -- name: put_wait
 insert into job_waits (job_id, key, kind, subject_id, until, answered_at)
@@ -38,10 +43,21 @@ update signals set consumed_by_job_id = job_id, consumed_at = (select now from c
 delete from signals where job_id = :job_id
 
 -- name: put_queue
-insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status)
-values (:job_id, :lane, :kind, :priority, :run_at, :deadline, :status)
+-- With the key of the job, not held: the next claim finds it, and holds it again where its key is full.
+insert into job_queue (job_id, lane, kind, priority, run_at, deadline, status, tenant_id, concurrency_key, max_concurrent, wanted_account)
+select j.id, :lane, :kind, :priority, :run_at, :deadline, :status, case when j.concurrency_key is not null then j.tenant_id end,
+  j.concurrency_key, j.max_concurrent,
+  case when j.kind glob 'cli.*' then coalesce((select w.account from wanted_accounts w where w.job_id = j.id), '') end
+from jobs j where j.id = :job_id
 on conflict (job_id) do update set lane = excluded.lane, kind = excluded.kind, priority = excluded.priority,
-  run_at = excluded.run_at, deadline = excluded.deadline, status = excluded.status
+  run_at = excluded.run_at, deadline = excluded.deadline, status = excluded.status, tenant_id = excluded.tenant_id,
+  concurrency_key = excluded.concurrency_key, max_concurrent = excluded.max_concurrent, held = 0,
+  wanted_account = excluded.wanted_account
+
+-- name: look_again
+-- The next look at freed slots finds its key.
+insert into freed_slots (tenant_id, key) select q.tenant_id, q.concurrency_key from job_queue q where q.job_id = :job_id and q.held
+on conflict do nothing
 
 -- name: drop_queue
 delete from job_queue where job_id = :job_id
