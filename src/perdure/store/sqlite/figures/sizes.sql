@@ -11,6 +11,7 @@ union all select 'job_state' as name, (select count(*) from (select 1 from job_s
 union all select 'job_incomplete_runs' as name, (select count(*) from (select 1 from job_incomplete_runs limit :bound)) as rows
 union all select 'job_failures' as name, (select count(*) from (select 1 from job_failures limit :bound)) as rows
 union all select 'approvals' as name, (select count(*) from (select 1 from approvals limit :bound)) as rows
+union all select 'signals' as name, (select count(*) from (select 1 from signals limit :bound)) as rows
 union all select 'workers' as name, (select count(*) from (select 1 from workers limit :bound)) as rows
 union all select 'leaders' as name, (select count(*) from (select 1 from leaders limit :bound)) as rows
 union all select 'accounts' as name, (select count(*) from (select 1 from accounts limit :bound)) as rows
