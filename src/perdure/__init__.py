@@ -132,7 +132,7 @@ if TYPE_CHECKING:
     from perdure.runtime.context.children import ChildHandle
     from perdure.runtime.context.context import JobContext
     from perdure.runtime.context.current_call import idempotency_key
-    from perdure.runtime.context.wait_any import First, OnApproval, OnSignal, OnTime
+    from perdure.runtime.context.wait_any import First, OnApproval, OnChild, OnSignal, OnTime
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
     from perdure.runtime.worker import Worker
@@ -211,6 +211,7 @@ __all__ = [
     "NotPermitted",
     "NotifyFailed",
     "OnApproval",
+    "OnChild",
     "OnSignal",
     "OnTime",
     "OtherDatabase",
@@ -303,7 +304,7 @@ _HOMES = {
     "perdure.runtime.context.children": "ChildHandle",
     "perdure.runtime.context.context": "JobContext",
     "perdure.runtime.context.current_call": "idempotency_key",
-    "perdure.runtime.context.wait_any": "First OnApproval OnSignal OnTime",
+    "perdure.runtime.context.wait_any": "First OnApproval OnChild OnSignal OnTime",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",
     "perdure.runtime.worker": "Worker",

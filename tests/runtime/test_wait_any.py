@@ -16,6 +16,7 @@ from perdure import (
     InvalidInput,
     JobContext,
     OnApproval,
+    OnChild,
     OnSignal,
     OnTime,
     SignalTimeout,
@@ -145,6 +146,29 @@ async def test_a_fork_keeps_what_came_first(file_app: App) -> None:
         assert await handle.result(PATIENCE) == "a"
         forked = await file_app.jobs.fork(handle.id, from_step="note")
         assert await forked.result(PATIENCE) == "a"
+
+
+async def test_the_end_of_a_child_comes_first(file_app: App) -> None:
+    @file_app.job
+    async def count(ctx: JobContext, number: int) -> int:
+        return number if number < 5 else await ctx.wait_signal("number", int)
+
+    @file_app.job
+    async def parent(ctx: JobContext) -> Any:
+        quick, slow = await ctx.spawn(count, 3), await ctx.spawn(count, 7)
+        first = await ctx.wait_any(OnChild(slow), OnSignal("stop"), OnChild(quick))
+        second = await ctx.wait_any(OnChild(slow), OnSignal("stop"))
+        return [first.name, first.value, second.name, str(slow.id), await ctx.wait_for(quick)]
+
+    async with working(file_app):
+        handle = await file_app.enqueue(parent)
+        await until(lambda: closed(handle))
+        await handle.signal("stop")
+        *found, slow, again = await handle.result(PATIENCE)
+        assert (found, again) == (["count", 3, "stop"], 3)
+        await file_app.signal(slow, "number", 8)
+        assert await file_app.jobs.result(slow, timeout=PATIENCE) == 8
+    assert [f async for f in file_app.database.fsck()] == []
 
 
 async def test_a_plain_handler_chooses_as_well(file_app: App) -> None:

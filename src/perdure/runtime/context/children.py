@@ -152,6 +152,25 @@ async def wait_for_all(run: Run, options: CallOptions, key: str, ids: Sequence[U
     return states
 
 
+async def begin_wait(run: Run, key: str, id: UUID) -> Wait:
+    """Open a wait for the end of one child under this key, or find the one that an earlier attempt opened. Raises as
+    `wait_for_all`."""
+    subject, row = str(id), run.history.rows.get((CHILD.name, key))
+    known = (CHILD.name, key) in run.history.waits
+    if row is None:
+        await _check_waitable(run, await _read(run, [id]))
+        await _open(run, key, subject, [id], announce=not known)
+    elif row.answered_at is None:
+        await _settle(run, key, [id])  # the attempt that opened it may have ended before it did this
+    return Wait(key, CHILD.name, None, subject)
+
+
+async def ended(run: Run, id: UUID) -> ChildState:
+    """A child whose end was waited for. Raises JobNotFound, JobPruned."""
+    [state] = await _read(run, [id])
+    return state
+
+
 def result_of(child: ChildState, annotation: Any) -> Any:
     """What it returned, typed. Raises ChildFailed, ChildCancelled."""
     if child.status is Status.COMPLETED:

@@ -14,12 +14,13 @@ from perdure.model.errors import InvalidInput, StepChanged, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
 from perdure.model.timing import Duration
-from perdure.model.waits import APPROVAL, SIGNAL, TIMER, WaitKind
+from perdure.model.waits import APPROVAL, CHILD, SIGNAL, TIMER, WaitKind
 from perdure.runtime import codec
-from perdure.runtime.context import approvals, signals
+from perdure.runtime.context import approvals, children, signals
 from perdure.runtime.context.approvals import ApprovalRequest, Question
 from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.changed_code import refuse
+from perdure.runtime.context.children import ChildHandle
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.waits import opened, recorded_answer
 from perdure.runtime.run import Run
@@ -39,7 +40,7 @@ class First:
 
 
 class Awaited(ABC):
-    """A wait that `wait_any` begins: `OnSignal`, `OnTime`, `OnApproval`."""
+    """A wait that `wait_any` begins: `OnSignal`, `OnTime`, `OnApproval`, `OnChild`."""
 
     kind: ClassVar[WaitKind[Store, Any]]
     name: str
@@ -47,6 +48,10 @@ class Awaited(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise InvalidInput for a bad argument."""
+
+    async def enter(self, caller: Caller, options: CallOptions) -> str:
+        """Its key. Raises as `Caller.enter`."""
+        return await caller.enter(self.kind.name, self.name, options)
 
     @abstractmethod
     async def begin(self, run: Run, key: str, options: CallOptions) -> Wait:
@@ -158,13 +163,48 @@ class OnApproval(Awaited):
         return approvals.verdict(run, approval, question)
 
 
+@dataclass(frozen=True, slots=True)
+class OnChild(Awaited):
+    """For `wait_any`: the end of a child; its value is what the child returned. name: if it is not given, the key of its call of
+    `spawn`. If another wait comes first, the child goes on."""
+
+    kind = CHILD
+    child: ChildHandle[Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.child.key)
+
+    def check(self) -> None:
+        """See `Awaited.check`."""
+        children.id_of(self.child)
+
+    async def enter(self, caller: Caller, options: CallOptions) -> str:
+        """See `Awaited.enter`."""
+        del options
+        return await caller.enter_wait(self.name)
+
+    async def begin(self, run: Run, key: str, options: CallOptions) -> Wait:
+        """See `Awaited.begin`."""
+        del options
+        return await children.begin_wait(run, key, self.child.id)
+
+    async def value(self, run: Run, key: str, done: Mapping[str, Any], options: CallOptions) -> Any:
+        """See `Awaited.value`."""
+        del key, done, options
+        return children.result_of(await children.ended(run, self.child.id), self.child.output_type)
+
+
 async def wait_any(run: Run, caller: Caller, options: CallOptions, awaited: Sequence[Awaited]) -> First:
     """See `JobContext.wait_any`."""
     if not 1 <= len(awaited) <= MOST or not all(isinstance(one, Awaited) for one in awaited):
-        raise InvalidInput(f"wait_any takes 1 to {MOST} of OnSignal, OnTime and OnApproval", hint='OnSignal("paid")')
+        raise InvalidInput(
+            f"wait_any takes 1 to {MOST} of OnSignal, OnTime, OnApproval and OnChild", hint='OnSignal("paid")'
+        )
     for one in awaited:
         one.check()
-    keys = [await caller.enter(one.kind.name, one.name, options) for one in awaited]
+    keys = [await one.enter(caller, options) for one in awaited]
     for one, key in zip(awaited, keys, strict=True):
         done = recorded_answer(run, one.kind, key)
         if done is not None and "closed" not in done:
