@@ -6,6 +6,7 @@ from bench.workloads.drain import count_every, drain, drain_2, drain_4
 from bench.workloads.endurance import memory, sustained
 from bench.workloads.enqueue import enqueue_1, enqueue_32, enqueue_bulk, write_4
 from bench.workloads.latency import claim_10, heartbeat_10k, pickup_at
+from bench.workloads.limits import claim_keys
 from bench.workloads.peer_drain import drain_with_graphile
 from bench.workloads.steps import short_steps_of, steps_of
 
@@ -30,6 +31,7 @@ WORKLOADS: dict[str, Workload] = {
     "pickup_100": pickup_at(100),
     "pickup_1000": pickup_at(1000),
     "claim_10": claim_10,
+    "claim_keys": claim_keys,
     "heartbeat_10k": heartbeat_10k,
     "memory": memory,
     "sustained": sustained,
@@ -37,5 +39,5 @@ WORKLOADS: dict[str, Workload] = {
 POSTGRES_ONLY = frozenset({"graphile_1", "graphile_2"})
 SQLITE_ONLY = frozenset({"write_4"})
 """Only a file that several processes share raises the question."""
-ONCE = frozenset({"pickup_1", "claim_10", "heartbeat_10k", "memory", "sustained"})
+ONCE = frozenset({"pickup_1", "claim_10", "claim_keys", "heartbeat_10k", "memory", "sustained"})
 """Too long to be repeated, or many samples in themselves: run in the first round only."""

@@ -13,7 +13,7 @@ from perdure.app import App
 from perdure.chaos.changes import Change
 from perdure.chaos.effects import EffectLog
 from perdure.chaos.harm import Harm
-from perdure.chaos.jobs import ATTEMPT_TIMEOUT, MANY_RETRIES, QUEUE, Action, Failing, Op, OpList, branches
+from perdure.chaos.jobs import ATTEMPT_TIMEOUT, LIMIT, MANY_RETRIES, QUEUE, Action, Failing, Op, OpList, branches
 from perdure.config import load_settings
 from perdure.model.errors import Denied, Fail, Snooze
 from perdure.model.timing import Backoff
@@ -195,5 +195,8 @@ def make_app(url: str, tenant: str, directory: Path, generation: int = 0) -> App
         handlers.run
     )
     app.job(name="chaos.plain", queue=QUEUE, max_retries=MANY_RETRIES, backoff=quick)(handlers.plain)
+    app.job(name="chaos.limited", queue=QUEUE, max_retries=MANY_RETRIES, backoff=quick, max_concurrent=LIMIT)(
+        handlers.run
+    )
     app.job(name="chaos.fails", queue=QUEUE, max_retries=2, backoff=quick)(handlers.fails)
     return app

@@ -13,6 +13,11 @@ QUEUE = "chaos"
 KINDS = "chaos."
 """The prefix of the kinds of the harness."""
 ATTEMPT_TIMEOUT = 0.8
+LIMIT = 3
+"""Jobs of kind `chaos.limited` that run at a time."""
+KEYS = 4
+"""Concurrency keys of other jobs, of each of which `KEY_LIMIT` run at a time."""
+KEY_LIMIT = 2
 MANY_RETRIES = 100
 """Retries of jobs that must be completed, however often their workers are killed."""
 

@@ -41,11 +41,20 @@ async def prove(client: Client, requested: Requested, report: Report, directory:
 
 
 async def check(client: Client, report: Report, when: str = "") -> None:
-    """Run `fsck`; what it finds goes into `report.faults`. It may run at any moment."""
+    """Run `fsck`, and compare the slots of concurrency keys with their maxima; what is wrong goes into `report.faults`.
+
+    It may run at any moment.
+    """
     async for finding in client.database.fsck():
         line = f"fsck {when}{finding.code}: {finding.text}"
         if not finding.note and line not in report.faults:
             report.faults.append(line)
+    for limit in await client.limits.list():
+        report.found["slots in use"] = max(report.found["slots in use"], limit.in_use)
+        if limit.max is not None and limit.in_use > limit.max:
+            report.faults.append(
+                f"limits {when}{limit.in_use} leases hold slots of {limit.key!r}, whose maximum is {limit.max}"
+            )
 
 
 async def _all_jobs(client: Client) -> AsyncIterator[JobData]:

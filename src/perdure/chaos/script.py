@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Literal, TypeVar
 
-from perdure.chaos.jobs import MANY_RETRIES, Answer, Failing, Op, OpList
+from perdure.chaos.jobs import KEY_LIMIT, KEYS, MANY_RETRIES, Answer, Failing, Op, OpList
 from perdure.chaos.worker_config import LEASE
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
@@ -112,8 +112,13 @@ def request(seed: int, number: int) -> Request:
         case 3 | 4:
             ops = [_op(rng, f"op{n}", (*_BUSY, *_HANGING)) for n in range(rng.randint(1, 4))]
             return Request("chaos.timed", OpList(ops), options)
+        case 5 | 6:
+            ops = [_op(rng, f"op{n}", (*_BUSY, "sleep", "snooze")) for n in range(rng.randint(1, 4))]
+            return Request("chaos.limited", OpList(ops), options)
         case _:
             ops = [_op(rng, f"op{n}", (*_BUSY, *_WAITING, *_HARMFUL, *_CHANGING)) for n in range(rng.randint(1, 7))]
+            if rng.random() < 0.25:
+                options |= {"concurrency_key": f"key {rng.randrange(KEYS)}", "max_concurrent": KEY_LIMIT}
             return Request("chaos.ops", OpList(ops), options)
 
 
