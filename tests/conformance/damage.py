@@ -61,6 +61,21 @@ def sent(name: str) -> str:
     )
 
 
+def kept(name: str, attempt: int) -> str:
+    return (
+        "insert into job_files (id, tenant_id, job_id, attempt, is_input, path, hash, size_bytes, created_at) "
+        f"select {{another}}, 'default', {{{name}}}, {attempt}, false, 'x', hash, size_bytes, created_at from job_files "
+        "where path = 'out.txt'"
+    )
+
+
+def written(name: str, attempt: int) -> str:
+    return (
+        "insert into tool_output (job_id, attempt, seq, stream, content, created_at) "
+        f"values ({{{name}}}, {attempt}, 1, 'stdout', 'x', {{ago}})"
+    )
+
+
 def waiting(name: str) -> str:
     return f"insert into job_waits (job_id, key, kind) values ({{{name}}}, 'x', 'timer')"
 
@@ -182,6 +197,8 @@ WITHOUT_A_JOB = [
     ),
     Harm({"orphan ?"}, ran("missing", 1), fixed=False),
     Harm({"orphan ?"}, sent("missing")),
+    Harm({"orphan ?"}, f"{kept('missing', 1)}; {written('missing', 1)}"),
+    Harm({"orphan ?"}, "update tool_runs set job_id = {missing} where job_id = {coded}", fixed=False),
     Harm({"prune-left"}, "insert into prune_batch (job_id) values ({completed})"),
 ]
 OF_THE_LANE = [
@@ -270,6 +287,21 @@ OF_THE_SIGNALS = [
     Harm({"wait-answer heard"}, "update job_waits set answered_at = null where job_id = {heard}"),
     Harm({"wait-answer listening"}, "update job_waits set answered_at = {ago} where job_id = {listening}"),
 ]
+OF_THE_FILES = [
+    Harm(
+        {"content-lost coded"},
+        "delete from file_contents where hash = (select hash from job_files where path = 'out.txt')",
+        fixed=False,
+    ),
+    Harm({"file-differs coded"}, "update file_contents set content = '12345' where size_bytes = 3", fixed=False),
+    Harm({"file-differs coded"}, "update job_files set size_bytes = 9 where path = 'in.txt'", fixed=False),
+    Harm({"file-differs coded"}, "update job_files set tenant_id = 'x' where path = 'same.txt'", fixed=False),
+    Harm({"file-unknown coded"}, kept("coded", 7), fixed=False),
+    Harm({"file-unknown coded"}, "update job_files set attempt = 1 where is_input", fixed=False),
+    Harm({"tool-run-unknown coded"}, "update tool_runs set attempt = 2 where job_id = {coded}", fixed=False),
+    Harm({"tool-run-unknown coded"}, "update tool_runs set tenant_id = 'x' where job_id = {coded}", fixed=False),
+    Harm({"tool-run-unknown coded"}, written("coded", 2), fixed=False),
+]
 OF_THE_QUEUE = [
     Harm(
         each("queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided")
@@ -357,6 +389,7 @@ HARMS = [
     *OF_THE_WAITS,
     *OF_THE_APPROVALS,
     *OF_THE_SIGNALS,
+    *OF_THE_FILES,
     *OF_THE_QUEUE,
     *OF_THE_REST,
 ]

@@ -9,11 +9,12 @@ from uuid import UUID
 
 from perdure import App, Backoff, Fail, JobContext, Snooze, Status
 from perdure.model.account_choice import TaskKind
-from perdure.model.effects import open_wait, patch_state
+from perdure.model.effects import add_tool_run, open_wait, patch_state
 from perdure.model.events import NewEvent
 from perdure.model.fsck_faults import Finding
-from perdure.model.jobs import Wait
-from perdure.model.tooling import Account
+from perdure.model.jobs import Wait, completed
+from perdure.model.task_records import NewFile, OutputChunk, ToolRun
+from perdure.model.tooling import Account, CliRun, RunClass
 from perdure.runtime.client.fsck import Fsck
 from perdure.store.protocol import Store
 from perdure.store.protocol.leases import KindLimit
@@ -52,6 +53,7 @@ S_OF = {
     "keyed": S.PENDING,
     "task": S.PENDING,
     "coding": S.RUNNING,
+    "coded": S.COMPLETED,
 }
 """Every job of a healthy database by its name, and the state it is in."""
 
@@ -181,7 +183,18 @@ async def _by_hand(store: Store) -> dict[str, UUID]:
     delayed = await enqueue(store, delay=HOUR, priority=9, deadline=await later(store, 2 * HOUR))
     never = await enqueue(store)
     await store.jobs.cancel(never, note=NOTE)
+    coded = await started(store, kind="cli.codex")
+    await store.files.add_inputs(coded.job_id, [NewFile.of("in.txt", b"in")])
+    await store.files.add_outputs(coded, [NewFile.of("out.txt", b"out"), NewFile.of("same.txt", b"in")])
+    await store.tool_runs.append_output(coded, [OutputChunk(coded.attempt, 1, "stdout", b"x")])
+    now = await store.now()
+    record = ToolRun(
+        coded.job_id, coded.attempt, "codex", "a", coded.worker_id, now, now, (("out.txt", 3),), CliRun(RunClass.OK)
+    )
+    await store.leases.record(coded, [NewEvent("tool_run_ended", "{}")], effects=[add_tool_run(record)])
+    await store.leases.finish(coded, completed("null", 1.0))
     return await _with_slots(store) | {
+        "coded": coded.job_id,
         "running": running.job_id,
         "waiting": waiting.job_id,
         "taken": taken.job_id,

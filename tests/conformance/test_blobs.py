@@ -6,17 +6,22 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from perdure.model.effects import add_tool_run
 from perdure.model.errors import BlobDirUnusable, ContentDamaged, ContentMissing, FilesTooLarge
 from perdure.model.jobs import completed
+from perdure.model.task_records import OutputChunk, ToolRun
+from perdure.model.tooling import CliRun, RunClass
+from perdure.runtime.client.client import Client
 from perdure.store.blobs.directory import BlobDirectory
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from perdure.store.protocol.blobs import ContentSettings
-from tests.conformance.sql_shell import open_shell
-from tests.conformance.support import new_job, started
+from tests.conformance.sql_shell import Shell, open_shell
+from tests.conformance.support import event, new_job, started
 
 LARGE = bytes(range(256)) * 40
 SETTINGS = {"inline": 1000, "limit": 50_000}
@@ -221,3 +226,75 @@ async def test_a_backup_has_the_blobs_of_the_database(tmp_path: Path) -> None:
     with pytest.raises(ContentMissing):
         await copy.files.read_file(lost.id, "b", is_input=True, attempt=0)
     await copy.close()
+
+
+async def test_fsck_looks_for_blobs_and_reads_them_if_it_is_asked(file_store_url: str, tmp_path: Path) -> None:
+    store = await open_store(file_store_url, contents=ContentSettings(tmp_path / "blobs", **SETTINGS))
+    await store.schema.migrate()
+    jobs = [new_job(kind="cli.codex") for _ in range(3)]
+    for number, job in enumerate(jobs):
+        await store.files.add_inputs(
+            job.id, [await store.files.keep("a", Source(LARGE[number:])), await store.files.keep("b", Source(b"1"))]
+        )
+        await store.jobs.enqueue(job)
+
+    async def faults(*, deep: bool = False) -> set[tuple[str, UUID | None]]:
+        page = await store.checks.check(deep=deep)
+        return {(finding.code, finding.job_id) for finding in page.findings}
+
+    assert await faults() == await faults(deep=True) == set()
+    places = {blob.name: blob for blob in blobs(tmp_path / "blobs")}
+    a, b = [next(f.hash for f in await store.files.list_files(job.id) if f.path == "a") for job in jobs[:2]]
+    places[a].unlink()
+    places[b].write_bytes(b"?")
+    assert await faults() == {("content-missing", jobs[0].id)}
+    assert await faults(deep=True) == {("content-missing", jobs[0].id), ("content-damaged", jobs[1].id)}
+    async with open_shell(file_store_url) as shell:
+        await shell.run(
+            "update file_contents set content = "
+            + ("'2'::bytea" if shell.postgres else "x'32'")
+            + " where size_bytes = 1"
+        )
+    assert {code for code, _ in await faults()} == {"content-missing"}
+    assert ("content-damaged", jobs[2].id) in await faults(deep=True)
+    assert {f.code async for f in Client(store).database.fsck(fix=True)} == {"content-missing"}
+    await store.close()
+
+
+async def test_inputs_of_a_job_that_never_came_go_after_a_day(file_store: Store, shell: Shell) -> None:
+    """The process that stored them died before it stored the job."""
+    stray, kept = new_job(kind="cli.codex"), new_job(kind="cli.codex")
+    await file_store.files.add_inputs(stray.id, [await file_store.files.keep("a", Source(b"1"))])
+    await file_store.files.add_inputs(kept.id, [await file_store.files.keep("a", Source(b"2"))])
+    await file_store.jobs.enqueue(kept)
+    await file_store.files.forget_contents()
+    assert len(await file_store.files.list_files(stray.id)) == 1, "its job may be about to be stored"
+    assert (await file_store.checks.check()).findings == ()
+    for days, faults in ((1.5, []), (3, ["orphan"])):
+        for table in ("job_files", "file_contents"):
+            await shell.run(f"update {table} set created_at = {shell.ago(days * 86_400)}")
+        assert [finding.code for finding in (await file_store.checks.check()).findings] == faults
+    assert await file_store.files.forget_contents() == 1
+    assert await file_store.files.list_files(stray.id) == []
+    assert await file_store.files.read_file(kept.id, "a", is_input=True, attempt=0) == b"2"
+    assert (await file_store.checks.check()).findings == ()
+
+
+async def test_what_pruning_keeps_of_a_task_with_its_log(store: Store, tmp_path: Path) -> None:
+    lease = await started(store, kind="cli.codex")
+    await store.files.add_outputs(lease, [await store.files.keep("a", Source(LARGE))])
+    await store.tool_runs.append_output(lease, [OutputChunk(lease.attempt, 1, "stdout", b"x")])
+    now = await store.now()
+    run = ToolRun(
+        lease.job_id, lease.attempt, "codex", "a", lease.worker_id, now, now, (("a", 9),), CliRun(RunClass.OK)
+    )
+    await store.leases.record(lease, [event("tool_run_ended")], effects=[add_tool_run(run)])
+    await store.leases.finish(lease, completed("null", 1.0))
+    other = await started(store, kind="cli.codex")
+    await store.files.add_outputs(other, [await store.files.keep("a", Source(b"1"))])
+    assert await store.retention.prune([lease.job_id, other.job_id], keep_logs=True) == 1
+    assert await store.files.list_files(lease.job_id) == []
+    assert await store.tool_runs.read_output(lease.job_id, attempt=0) == []
+    [kept] = await store.tool_runs.list_tool_runs(lease.job_id)
+    assert kept.files == (("a", 9),)
+    assert len(await store.files.list_files(other.job_id)) == 1

@@ -53,7 +53,7 @@ ADVICE: dict[str, str] = {
     "file-not-found": "`perdure tasks artifacts ls ID` shows the files.",
     "content-missing": "The message names the machine and the path. Where several machines work on one database, set "
     "`cli_blob_dir` on all of them to one shared directory; if files were deleted, put them back from a backup.",
-    "content-damaged": "Put the file that the message names back from a backup.",
+    "content-damaged": "Put the file that the message names back from a backup. `perdure fsck --deep` finds all such files.",
     "worker-not-found": "`perdure worker status` shows the ids.",
     "step-not-found": "`perdure jobs steps ID` shows the steps; without a step a fork continues where the job ended.",
     "ambiguous-id": "Type more digits, or the full id; of several approvals of a job name one by its own id.",

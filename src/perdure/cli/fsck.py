@@ -31,6 +31,7 @@ perdure fsck -o jsonl | jq -r 'select(.fixed | not) | .job_id'""",
 async def fsck(
     cli: Cli,
     fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe, each repair in its own transaction")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read the content of every file of a task")] = False,
 ) -> int:
     """Check that every job fits its log, and repair what is safe.
 
@@ -42,7 +43,7 @@ async def fsck(
     kept: list[Finding] = []
     summary = FsckSummary()
     async with cli.existing() as client:
-        async for found in repair_database(client) if fix else check_database(client):
+        async for found in repair_database(client, deep=deep) if fix else check_database(client, deep=deep):
             if isinstance(found, FsckSummary):
                 summary = found
                 continue

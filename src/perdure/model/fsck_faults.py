@@ -34,6 +34,11 @@ _TWICE = (
 )
 _EVIDENCE = "It is kept as evidence. Restore the job from a backup, or delete the rows by hand."
 
+_CONTENT = (
+    "Put the file back into `cli_blob_dir` from a backup. Where several machines use this database, that must be one directory "
+    "which they share: run fsck on a worker's machine, with its settings."
+)
+
 FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
     {
         "schema-lost": FaultKind("a table, view, index, constraint, function or trigger is gone", advice=_SCHEMA),
@@ -72,8 +77,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "event-twice": FaultKind("the log has one event twice", advice=_TWICE),
         "job-missing": FaultKind("a log without a job", advice=_EVIDENCE),
         "orphan": FaultKind(
-            "a claim, wait, signal, queue, state, failure, run or approval row of a job that does not exist",
-            "it is deleted; run rows and approvals, and all rows of a log that is still there, are kept",
+            "a claim, wait, signal, queue, state, failure, run, approval or file row of a job that does not exist",
+            "it is deleted; run rows, runs of coding CLIs and approvals, and all rows of a log that is still there, are kept",
             _EVIDENCE,
         ),
         "lane-differs": FaultKind(
@@ -136,6 +141,15 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "failure-differs": FaultKind("the list of failures has another status than the job", "the list follows the job"),
         "state-missing": FaultKind("the log has a checkpoint or usage, and the job has not", "both are computed from the log"),
         "state-differs": FaultKind("other tokens, cost or checkpoint than the log says", "they are computed from the log"),
+        "content-lost": FaultKind("a file of a task has no content any more", advice=_CONTENT),
+        "content-missing": FaultKind("this machine does not have the blob of a file", advice=_CONTENT),
+        "content-damaged": FaultKind("the content of a file is not what was stored (`--deep` alone looks)", advice=_CONTENT),
+        "file-differs": FaultKind("a file of another size than its content, or of another tenant than its job", advice=_EVIDENCE),
+        "file-unknown": FaultKind("an output of an attempt that the job has not begun", advice=_EVIDENCE),
+        "tool-run-unknown": FaultKind(
+            "a run of a coding CLI, or its output, of an attempt that the job has not begun, or of another tenant",
+            advice=_EVIDENCE,
+        ),
         "run-missing": FaultKind(
             "an attempt that ran has no run row", advice="The log has the attempt; only `jobs get --show runs` lacks it."
         ),
@@ -146,6 +160,9 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
     }
 )  # fmt: skip
 """Every fault by its code. Codes are stable."""
+
+OF_CONTENTS = frozenset({"content-missing", "content-damaged"})
+"""Findings that are not of the database but of the files next to it."""
 
 NOTES = frozenset({"lease-overdue"})
 """Findings that are not damage."""

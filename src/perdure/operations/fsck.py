@@ -37,25 +37,26 @@ class FsckSummary:
 
 
 @operation("database.fsck", role=Role.VIEWER)
-async def check_database(client: Client) -> AsyncGenerator[Finding | FsckSummary, None]:
+async def check_database(client: Client, *, deep: bool = False) -> AsyncGenerator[Finding | FsckSummary, None]:
     """Check that every job fits its log, and that nothing around the jobs is missing or left over. It only reads.
 
     Yields the findings as they come, then a summary. A database in order gives nothing but notes.
+    deep: read the content of every file of a task as well.
     """
-    async for found in _findings(client, fix=False):
+    async for found in _findings(client, fix=False, deep=deep):
         yield found
 
 
 @operation("database.repair", role=Role.ADMIN)
-async def repair_database(client: Client) -> AsyncGenerator[Finding | FsckSummary, None]:
+async def repair_database(client: Client, *, deep: bool = False) -> AsyncGenerator[Finding | FsckSummary, None]:
     """Check the database as `database.fsck` does, and repair what is safe, each thing in a transaction of its own."""
-    async for found in _findings(client, fix=True):
+    async for found in _findings(client, fix=True, deep=deep):
         yield found
 
 
-async def _findings(client: Client, *, fix: bool) -> AsyncGenerator[Finding | FsckSummary, None]:
+async def _findings(client: Client, *, fix: bool, deep: bool) -> AsyncGenerator[Finding | FsckSummary, None]:
     summary = FsckSummary()
-    findings = client.database.fsck(fix=fix)
+    findings = client.database.fsck(fix=fix, deep=deep)
     async for finding in findings:
         summary.add(finding)
         yield finding

@@ -52,9 +52,9 @@ class Database:
         """See `Database.backup`."""
         return self._background.run(self._database.backup(file, overwrite=overwrite))
 
-    def fsck(self, *, fix: bool = False) -> Iterator[Finding]:
+    def fsck(self, *, fix: bool = False, deep: bool = False) -> Iterator[Finding]:
         """See `Database.fsck`."""
-        return self._background.iterate(self._database.fsck(fix=fix))
+        return self._background.iterate(self._database.fsck(fix=fix, deep=deep))
 
     def prune(
         self,

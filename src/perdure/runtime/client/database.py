@@ -73,15 +73,16 @@ class Database(ClientPart):
         """
         return await self._scope.holder.backend.backup(fspath(file), overwrite=overwrite)
 
-    def fsck(self, *, fix: bool = False) -> Fsck:
+    def fsck(self, *, fix: bool = False, deep: bool = False) -> Fsck:
         """Check that every job fits its log, that no row is missing or left over, and that the schema is whole:
         `async for finding in app.database.fsck()`. A database without damage gives only notes (`finding.note`).
 
         fix: repair what is safe, each repair in a transaction of its own; it is reported with fixed=True once it is committed.
+        deep: read the content of every file of a task, and compare its hash. Without it, only whether large files are there.
         It takes time in proportion to the database, memory for a few jobs, and blocks no worker. It checks the jobs of
         this client's tenant. Raises ForeignDatabase, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnreachable.
         """
-        return Fsck(self._store, fix=fix)
+        return Fsck(self._store, fix=fix, deep=deep)
 
     async def prune(
         self,

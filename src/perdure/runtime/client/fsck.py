@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import Self
 
-from perdure.model.fsck_faults import Finding
+from perdure.model.fsck_faults import OF_CONTENTS, Finding
 from perdure.store.protocol import Store
 
 PAGE = 200
@@ -16,10 +16,11 @@ PAGE = 200
 class Fsck(AsyncIterator[Finding]):
     """The findings of one check, one at a time. `jobs` is how many jobs were checked so far."""
 
-    def __init__(self, open: Callable[[], Awaitable[Store]], *, fix: bool) -> None:
+    def __init__(self, open: Callable[[], Awaitable[Store]], *, fix: bool, deep: bool = False) -> None:
         self.jobs = 0
         self._open = open
         self._fix = fix
+        self._deep = deep
         self._after: str | None = None
         self._found: deque[Sequence[Finding]] = deque()
         self._ready: deque[Finding] = deque()
@@ -35,7 +36,7 @@ class Fsck(AsyncIterator[Finding]):
             elif self._ended:
                 raise StopAsyncIteration
             else:
-                page = await (await self._open()).checks.check(after=self._after, limit=PAGE)
+                page = await (await self._open()).checks.check(after=self._after, limit=PAGE, deep=self._deep)
                 self.jobs += page.jobs
                 self._after = page.next
                 self._ended = page.next is None
@@ -48,4 +49,5 @@ class Fsck(AsyncIterator[Finding]):
         """The findings of one job, after the repairs, if they are wanted."""
         if not self._fix or not any(finding.fixable for finding in findings):
             return findings
-        return await (await self._open()).checks.repair(findings[0].job_id)
+        repaired = await (await self._open()).checks.repair(findings[0].job_id)
+        return [*repaired, *(finding for finding in findings if finding.code in OF_CONTENTS)]

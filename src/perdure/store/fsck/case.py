@@ -30,8 +30,24 @@ class Fault:
     repair: Repair | None = None
 
 
-PARTS = ("queue", "claims", "waits", "awaited", "approvals", "signals", "state", "failures", "runs")
+PARTS = (
+    "queue",
+    "claims",
+    "waits",
+    "awaited",
+    "approvals",
+    "signals",
+    "state",
+    "failures",
+    "runs",
+    "files",
+    "tool_runs",
+    "tool_output",
+)
 """What surrounds a job, each read by the statement `check_<part>`."""
+
+
+_WITH_TENANT = ("claims", "approvals", "signals", "files", "tool_runs")
 
 
 class Case:
@@ -50,7 +66,7 @@ class Case:
 
     def add(self, part: str, row: Row, tenant: str) -> None:
         """A row of one of PARTS; where there is no job, those of other tenants are left out."""
-        if self.job is not None or part not in ("claims", "approvals", "signals") or row["tenant_id"] == tenant:
+        if self.job is not None or part not in _WITH_TENANT or row["tenant_id"] == tenant:
             self._rows.setdefault(part, []).append(row)
 
     def rows(self, part: str) -> Sequence[Row]:

@@ -16,6 +16,7 @@ from perdure.model.jobs import Wait, lane_of
 from perdure.model.states import FAILURES, WITHOUT_RESULT, Status
 from perdure.model.waits import CODE, WaitFault, kind_of
 from perdure.store.fsck.case import Case, Fault, Repair
+from perdure.store.fsck.files import faults_of_files
 from perdure.store.fsck.log_check import status_of
 from perdure.store.fsck.signals import faults_of_signals
 from perdure.store.rows import Row
@@ -49,6 +50,7 @@ def faults_of(case: Case) -> list[Fault]:
         _of_the_failure,
         _of_the_state,
         _of_the_runs,
+        faults_of_files,
     )
     found += [fault for part in parts for fault in part(case, case.job, status)]
     return found if sound else [replace(fault, repair=None) for fault in found]
@@ -67,8 +69,14 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
         ("a state row", "state", "drop_state"),
         ("a run row", "runs", None),
         ("an approval", "approvals", None),
+        ("a file", "files", "drop_files"),
+        ("a run of a coding CLI", "tool_runs", None),
+        ("output of a coding CLI", "tool_output", "drop_tool_output"),
     ):
-        if case.rows(part):
+        rows = case.rows(part)
+        if part == "files":  # inputs are stored before their job is
+            rows = [row for row in rows if row["stays"]]
+        if rows:
             repair = None if statement is None or kept else Repair(statement, {"job_id": case.key})
             yield Fault("orphan", f"{what} of a job that does not exist", repair)
 

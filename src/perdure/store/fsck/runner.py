@@ -12,7 +12,9 @@ from uuid import UUID
 import structlog
 
 from perdure.model.fsck_faults import FAULTS, CheckPage, Finding
+from perdure.store.blobs.contents import Contents
 from perdure.store.fsck.case import Case, Fault, Repair
+from perdure.store.fsck.contents import CheckedFile, faults_of_contents
 from perdure.store.fsck.rules import faults_of
 
 SECOND_CHECK_AFTER = 0.05
@@ -57,6 +59,9 @@ class RepairFailed(Exception):
 class FsckRunner(ABC):
     """See `fsck.CheckStore`. Each dialect reads the rows and makes the repairs."""
 
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+
     @abstractmethod
     async def check_schema(self) -> None:
         """See `protocol.SchemaStore.check_schema`."""
@@ -68,6 +73,10 @@ class FsckRunner(ABC):
     @abstractmethod
     async def _examine_page(self, after: str | None, limit: int) -> IdPage:
         """Examine the next ids in one snapshot."""
+
+    @abstractmethod
+    async def _files(self, after: str | None, up_to: str | None, *, whole: bool) -> list[CheckedFile]:
+        """The files of this tenant's jobs with ids in this range whose contents are blobs; whole: all of its files."""
 
     @abstractmethod
     async def _examine(self, keys: Sequence[Any]) -> list[Examined]:
@@ -86,7 +95,7 @@ class FsckRunner(ABC):
     def _key_of(self, id: UUID) -> Any:
         """An id as the dialect writes it."""
 
-    async def check(self, *, after: str | None = None, limit: int = 200) -> CheckPage:
+    async def check(self, *, after: str | None = None, limit: int = 200, deep: bool = False) -> CheckPage:
         """See `fsck.CheckStore.check`."""
         findings: list[Finding] = []
         if after is None:
@@ -104,6 +113,9 @@ class FsckRunner(ABC):
                 findings += [
                     _finding(examined.id, fault) for fault in examined.faults if fault.code in seen[examined.key]
                 ]
+        files = await self._files(after, portion.last, whole=deep)
+        contents = await faults_of_contents(self._contents, files, deep=deep)
+        findings += [_finding(job_id, fault) for job_id, fault in contents]
         return CheckPage(tuple(findings), portion.jobs, portion.last)
 
     async def repair(self, job_id: UUID | None) -> list[Finding]:

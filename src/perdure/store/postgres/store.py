@@ -47,7 +47,7 @@ class PostgresStore:
         self.limits: Final = PostgresLimits(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)
-        self.checks: Final = PostgresChecks(engine, tenant_id, self.schema)
+        self.checks: Final = PostgresChecks(engine, tenant_id, self.schema, self.files)
         self.hints: Final = PostgresHints(engine, tenant_id)
 
     @classmethod

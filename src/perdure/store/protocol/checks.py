@@ -12,13 +12,14 @@ class CheckStore(Protocol):
     """Checks whether what is stored is consistent, and repairs it if it is known what is right. Every fault is in
     `model.fsck_faults.FAULTS`."""
 
-    async def check(self, *, after: str | None = None, limit: int = 200) -> CheckPage:
+    async def check(self, *, after: str | None = None, limit: int = 200, deep: bool = False) -> CheckPage:
         """Check the next `limit` ids after the one where the page before ended; the first page (after=None) checks the schema
         as well. Changes nothing.
 
         - Each page is one consistent snapshot. A job that seems damaged is read again in another one, and only what is still
           wrong there is reported: concurrent work is never reported as damage.
         - Memory does not grow with the number of jobs, nor with the payloads of a log.
+        - Blobs are looked for on this machine. deep: every content of a file is read, and its hash compared.
         - Jobs of other tenants are left out; rows that belong to no job are reported to every tenant.
         Raises as `check_schema`.
         """

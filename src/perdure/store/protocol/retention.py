@@ -30,8 +30,9 @@ class RetentionStore(Protocol):
         """Delete these jobs with their events, runs, state and approvals, in one transaction; return how many were deleted.
 
         - A job that is not terminal, is deleted already, or is locked by another session (another prune) is skipped.
-        - keep_logs: the job stays with its events, runs and approvals; its payload and result become null, its checkpoint is
-          deleted, and `pruned_at` is set. A job whose `pruned_at` is set is skipped.
+        - keep_logs: the job stays with its events, runs and approvals; its payload and result become null, its checkpoint, its
+          files and the output of its coding CLIs (not the records of their runs) are deleted, and `pruned_at` is set. A job
+          whose `pruned_at` is set is skipped.
         - If the connection is lost during the commit, what that commit deleted may be missing from the count.
         """
         ...

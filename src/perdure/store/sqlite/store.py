@@ -49,7 +49,7 @@ class SqliteStore:
         self.limits: Final = SqliteLimits(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)
-        self.checks: Final = SqliteChecks(engine, tenant_id, self.schema)
+        self.checks: Final = SqliteChecks(engine, tenant_id, self.schema, self.files)
         self.hints: Final = SqliteHints(engine)
 
     @classmethod

@@ -6,8 +6,10 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from perdure.model.errors import PerdureError
+from perdure.store.blobs.contents import Contents
 from perdure.store.errors import parse_cursor
 from perdure.store.fsck.case import PARTS, Case, Fault
+from perdure.store.fsck.contents import CheckedFile, checked_file
 from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
@@ -20,7 +22,8 @@ from perdure.store.postgres.schema.schema_check import faults_of_the_schema
 class PostgresChecks(FsckRunner):
     """See `protocol.CheckStore`."""
 
-    def __init__(self, engine: Engine, tenant_id: str, schema: PostgresSchema) -> None:
+    def __init__(self, engine: Engine, tenant_id: str, schema: PostgresSchema, contents: Contents) -> None:
+        super().__init__(contents)
         self._database = engine.database
         self._notifier = engine.notifier
         self._tenant_id = tenant_id
@@ -64,6 +67,11 @@ class PostgresChecks(FsckRunner):
             return IdPage(jobs, [one for one in examined if one.faults], str(ids[-1]) if len(ids) == limit else None)
 
         return await self._database.transact(work, isolation="repeatable_read", readonly=True)
+
+    async def _files(self, after: str | None, up_to: str | None, *, whole: bool) -> list[CheckedFile]:
+        start, end = parse_cursor(after), parse_cursor(up_to)
+        rows = await self._database.rows("check_blobs", tenant_id=self._tenant_id, after=start, up_to=end, whole=whole)
+        return [checked_file(row, CODEC) for row in rows]
 
     async def _examine(self, keys: Sequence[UUID]) -> list[Examined]:
         async def work(tx: Transaction) -> list[Examined]:

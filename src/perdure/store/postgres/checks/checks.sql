@@ -26,6 +26,12 @@ select distinct job_id from (
   (select job_id from perdure.job_failures where :after::uuid is null or job_id > :after order by job_id limit :limit)
   union all
   (select distinct job_id from perdure.job_incomplete_runs where :after::uuid is null or job_id > :after order by job_id limit :limit)
+  union all
+  (select distinct job_id from perdure.job_files where :after::uuid is null or job_id > :after order by job_id limit :limit)
+  union all
+  (select distinct job_id from perdure.tool_runs where :after::uuid is null or job_id > :after order by job_id limit :limit)
+  union all
+  (select distinct job_id from perdure.tool_output where :after::uuid is null or job_id > :after order by job_id limit :limit)
 ) kept order by job_id limit :limit
 
 -- name: check_jobs
@@ -104,6 +110,28 @@ select job_id, status::text from perdure.job_failures where job_id = any (:ids::
 
 -- name: check_runs
 select job_id, attempt, outcome::text from perdure.job_runs where job_id = any (:ids::uuid[]) order by job_id, attempt
+
+-- name: check_files
+-- `stays`: its job should be there; the inputs of a job are stored before it.
+select f.job_id, f.tenant_id, f.path, f.is_input, f.attempt, c.hash is null as lost, not f.is_input or f.created_at < perdure.db_now() - interval '2 days' as stays,
+  c.size_bytes <> f.size_bytes or length(c.content) <> f.size_bytes as another_size
+from perdure.job_files f left join perdure.file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
+where f.job_id = any (:ids::uuid[]) order by f.job_id, f.is_input desc, f.attempt, f.path
+
+-- name: check_tool_runs
+select job_id, tenant_id, attempt from perdure.tool_runs where job_id = any (:ids::uuid[]) order by job_id, attempt
+
+-- name: check_tool_output
+select distinct job_id, attempt from perdure.tool_output where job_id = any (:ids::uuid[]) order by job_id, attempt
+
+-- name: check_blobs
+-- The files whose contents are blobs, of the jobs of one page; whole: all of its files. after, up_to: ids, null for none.
+select f.job_id, f.path, f.is_input, f.attempt, f.hash, c.content is null as blob
+from perdure.job_files f join perdure.file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
+where f.tenant_id = :tenant_id and (:whole or c.content is null)
+  and (:after::uuid is null or f.job_id > :after) and (:up_to::uuid is null or f.job_id <= :up_to)
+  and exists (select 1 from perdure.jobs j where j.id = f.job_id)
+order by f.job_id, f.is_input desc, f.attempt, f.path
 
 -- name: check_events
 -- In the order of the key, as they stream. ids: sorted, all there are between the first and the last.

@@ -39,6 +39,13 @@ where id = :approval_id and status = 'PENDING'
 -- The wait that has taken it is answered by another repair.
 update perdure.signals set consumed_by_job_id = job_id, consumed_at = perdure.db_now(), wait_key = :wait_key where id = :id and consumed_at is null
 
+-- name: drop_files
+-- Of a job that does not exist; inputs may be of one that is about to be stored.
+delete from perdure.job_files where job_id = :job_id and (not is_input or created_at < perdure.db_now() - interval '2 days')
+
+-- name: drop_tool_output
+delete from perdure.tool_output where job_id = :job_id
+
 -- name: drop_signals
 delete from perdure.signals where job_id = :job_id
 

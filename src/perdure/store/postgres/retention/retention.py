@@ -68,7 +68,8 @@ class PostgresRetention:
             rows = await tx.rows("lighten_jobs", tenant_id=self._tenant_id, ids=list(job_ids))
             picked = [row["id"] for row in rows]
             if picked:
-                await tx.rows("lighten_state", ids=picked)
+                for part in ("state", "files", "tool_output"):
+                    await tx.rows(f"lighten_{part}", ids=picked)
             return len(picked)
 
         return await self._database.transact(lighten if keep_logs else delete)

@@ -70,6 +70,12 @@ returning id
 -- name: lighten_state
 update perdure.job_state set checkpoint = null where job_id = any (:ids::uuid[]) and checkpoint is not null
 
+-- name: lighten_files
+delete from perdure.job_files where job_id = any (:ids::uuid[])
+
+-- name: lighten_tool_output
+delete from perdure.tool_output where job_id = any (:ids::uuid[])
+
 -- name: forget_workers
 delete from perdure.workers w where w.tenant_id = :tenant_id
   and w.heartbeat_at < perdure.db_now() - :seconds::float8 * interval '1 second'

@@ -9,7 +9,9 @@ from typing import cast
 from uuid import UUID
 
 from perdure.model.errors import PerdureError, StoreUnreachable
+from perdure.store.blobs.contents import Contents
 from perdure.store.fsck.case import PARTS, Case, Fault
+from perdure.store.fsck.contents import CheckedFile, checked_file
 from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
 from perdure.store.rows import Row
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
@@ -24,7 +26,8 @@ from perdure.store.sqlite.schema.schema_check import faults_of_the_schema
 class SqliteChecks(FsckRunner):
     """See `protocol.CheckStore`."""
 
-    def __init__(self, engine: Engine, tenant_id: str, schema: SqliteSchema) -> None:
+    def __init__(self, engine: Engine, tenant_id: str, schema: SqliteSchema, contents: Contents) -> None:
+        super().__init__(contents)
         self._engine = engine
         self._tenant_id = tenant_id
         self._schema = schema
@@ -69,6 +72,10 @@ class SqliteChecks(FsckRunner):
             return IdPage(jobs, faulty, ids[-1] if len(ids) == limit else None)
 
         return await self._engine.read(read)
+
+    async def _files(self, after: str | None, up_to: str | None, *, whole: bool) -> list[CheckedFile]:
+        rows = await self._engine.rows("check_blobs", tenant_id=self._tenant_id, after=after, up_to=up_to, whole=whole)
+        return [checked_file(row, CODEC) for row in rows]
 
     async def _examine(self, keys: Sequence[str]) -> list[Examined]:
         def read(conn: sqlite3.Connection) -> list[Examined]:

@@ -26,6 +26,12 @@ select job_id from (
   select * from (select job_id from job_failures where job_id > :after order by job_id limit :limit)
   union
   select * from (select distinct job_id from job_incomplete_runs where job_id > :after order by job_id limit :limit)
+  union
+  select * from (select distinct job_id from job_files where job_id > :after order by job_id limit :limit)
+  union
+  select * from (select distinct job_id from tool_runs where job_id > :after order by job_id limit :limit)
+  union
+  select * from (select distinct job_id from tool_output where job_id > :after order by job_id limit :limit)
 ) order by job_id limit :limit
 
 -- name: check_jobs
@@ -107,6 +113,28 @@ select job_id, status from job_failures where job_id = :job_id
 
 -- name: check_runs
 select job_id, attempt, outcome from job_runs where job_id = :job_id order by attempt
+
+-- name: check_files
+-- `stays`: its job should be there; the inputs of a job are stored before it.
+select f.job_id, f.tenant_id, f.path, f.is_input, f.attempt, c.hash is null as lost, not f.is_input or f.created_at < (select now from clock) - 172800000000 as stays,
+  c.size_bytes <> f.size_bytes or length(c.content) <> f.size_bytes as another_size
+from job_files f left join file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
+where f.job_id = :job_id order by f.is_input desc, f.attempt, f.path
+
+-- name: check_tool_runs
+select job_id, tenant_id, attempt from tool_runs where job_id = :job_id order by attempt
+
+-- name: check_tool_output
+select distinct job_id, attempt from tool_output where job_id = :job_id order by attempt
+
+-- name: check_blobs
+-- The files whose contents are blobs, of the jobs of one page; whole: all of its files. after, up_to: ids, null for none.
+select f.job_id, f.path, f.is_input, f.attempt, f.hash, c.content is null as blob
+from job_files f join file_contents c on c.tenant_id = f.tenant_id and c.hash = f.hash
+where f.tenant_id = :tenant_id and (:whole or c.content is null)
+  and (:after is null or f.job_id > :after) and (:up_to is null or f.job_id <= :up_to)
+  and exists (select 1 from jobs j where j.id = f.job_id)
+order by f.job_id, f.is_input desc, f.attempt, f.path
 
 -- name: check_events
 -- Of payloads only the beginning, and only where it is needed: they may be a megabyte each.

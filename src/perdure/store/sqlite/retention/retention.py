@@ -81,7 +81,8 @@ class SqliteRetention:
         def lighten(conn: sqlite3.Connection, now: int) -> int:
             picked = conn.execute(SQL["lighten_jobs"], {**values, "now": now}).rowcount
             if picked:
-                conn.execute(SQL["lighten_state"], values)
+                for part in ("state", "files", "tool_output"):
+                    conn.execute(SQL[f"lighten_{part}"], values)
             return picked
 
         return await self._engine.write(lighten if keep_logs else delete, NOTHING)

@@ -70,6 +70,16 @@ where id in (select value from json_each(:ids)) and tenant_id = :tenant_id and p
 update job_state set checkpoint = null where checkpoint is not null and job_id in (select j.id from json_each(:ids) e
   join jobs j on j.id = e.value where j.tenant_id = :tenant_id and j.pruned_at is not null)
 
+-- name: lighten_files
+-- ids: JSON array
+delete from job_files where job_id in (select j.id from json_each(:ids) e
+  join jobs j on j.id = e.value where j.tenant_id = :tenant_id and j.pruned_at is not null)
+
+-- name: lighten_tool_output
+-- ids: JSON array
+delete from tool_output where job_id in (select j.id from json_each(:ids) e
+  join jobs j on j.id = e.value where j.tenant_id = :tenant_id and j.pruned_at is not null)
+
 -- name: forget_workers
 delete from workers where tenant_id = :tenant_id and heartbeat_at < :before
   and not exists (select 1 from job_claims k where k.worker_id = workers.id)
