@@ -16,7 +16,7 @@ from bench.report import Results, summary_of_bars, table, write_json, write_page
 from bench.targets import TARGETS, Target
 from bench.workloads import ONCE, POSTGRES_ONLY, SQLITE_ONLY, WORKLOADS
 from bench.workloads.common import Sizes
-from perdure.app import run
+from perdure.event_loop import run
 from perdure.model.errors import PerdureError
 
 RESULTS = Path(__file__).parent / "results"

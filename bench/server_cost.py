@@ -18,7 +18,7 @@ from bench.machine import machine, warnings_only
 from bench.meter import parent_of
 from bench.targets import PostgresTarget
 from perdure import Request
-from perdure.app import run
+from perdure.event_loop import run
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.store.open import open_store

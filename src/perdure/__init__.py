@@ -20,12 +20,16 @@ from perdure.version import __version__
 
 if TYPE_CHECKING:
     from perdure.app import App
+    from perdure.model.agents import AgentInstance, AgentStatus
     from perdure.model.approvals import Approval, ApprovalStatus
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
         AccountDisabled,
         AccountExists,
         AccountNotFound,
+        AgentExists,
+        AgentNotFound,
+        AgentPaused,
         AlreadyDecided,
         AmbiguousId,
         ApprovalChanged,
@@ -120,6 +124,7 @@ if TYPE_CHECKING:
     from perdure.model.explanation import Explanation
     from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
+    from perdure.model.messages import Message, Sent
     from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.task_records import AccountInfo, JobFile, TaskResult, ToolRun
@@ -143,6 +148,11 @@ __all__ = [
     "AccountExists",
     "AccountInfo",
     "AccountNotFound",
+    "AgentExists",
+    "AgentInstance",
+    "AgentNotFound",
+    "AgentPaused",
+    "AgentStatus",
     "AlreadyDecided",
     "AmbiguousId",
     "App",
@@ -202,6 +212,7 @@ __all__ = [
     "JobPruned",
     "LeaseLost",
     "MalformedUrl",
+    "Message",
     "MigrationChanged",
     "NegativeDelay",
     "NoTransaction",
@@ -230,6 +241,7 @@ __all__ = [
     "SchemaTooNew",
     "SecretByValue",
     "SecretMissing",
+    "Sent",
     "SessionMissing",
     "Signal",
     "SignalConflict",
@@ -271,12 +283,13 @@ __all__ = [
 # A name is imported when it is first used, so that the command line starts without pydantic and the drivers.
 _HOMES = {
     "perdure.app": "App",
+    "perdure.model.agents": "AgentInstance AgentStatus",
     "perdure.model.approvals": "Approval ApprovalStatus",
     "perdure.model.fsck_faults": "Finding",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
-        "AccountDisabled AccountExists AccountNotFound AlreadyDecided AmbiguousId ApprovalChanged ApprovalExpired "
-        "ApprovalNotFound "
+        "AccountDisabled AccountExists AccountNotFound AgentExists AgentNotFound AgentPaused AlreadyDecided AmbiguousId "
+        "ApprovalChanged ApprovalExpired ApprovalNotFound "
         "BlobDirUnusable ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
         "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
         "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "
@@ -293,6 +306,7 @@ _HOMES = {
     "perdure.model.explanation": "Explanation",
     "perdure.model.jobs": "Job",
     "perdure.model.signals": "Signal",
+    "perdure.model.messages": "Message Sent",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.task_records": "AccountInfo JobFile TaskResult ToolRun",
     "perdure.model.timing": "Backoff",

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import structlog
 
 from perdure.backend import AppBackend, DatabaseBackend
 from perdure.config import BY_NAME as SETTINGS_BY_NAME
 from perdure.config import Settings, load_settings
+from perdure.event_loop import run
+from perdure.handler_types import AsyncDefault, JobDecorator, PlainDefault
 from perdure.logs import configure_logs
+from perdure.model.agents import Intake, OnBusy
 from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tooling import Account, CliRun, TaskSpec
 from perdure.model.urls import place_of
 from perdure.observe.setup import Observability
+from perdure.runtime.agent_handlers import AgentHandler, agent_policy
 from perdure.runtime.client.client import Client, client_of
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.gc_tuning import tuned_for_worker
+from perdure.runtime.message_checks import check_agent
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
@@ -53,37 +57,6 @@ if TYPE_CHECKING:
 
 I = TypeVar("I")  # noqa: E741  the handler's input
 O = TypeVar("O")  # noqa: E741  the handler's output
-I_contra = TypeVar("I_contra", contravariant=True)
-O_co = TypeVar("O_co", covariant=True)
-
-
-class AsyncDefault(Protocol[I_contra, O_co]):
-    """An async handler whose input has a default."""
-
-    def __call__(self, ctx: JobContext, input: I_contra = ..., /) -> Awaitable[O_co]: ...
-
-
-class PlainDefault(Protocol[I_contra, O_co]):
-    """A plain handler whose input has a default."""
-
-    def __call__(self, ctx: BlockingContext, input: I_contra = ..., /) -> O_co: ...
-
-
-class JobDecorator(Protocol):
-    """`@app.job(...)`: keeps the handler's input and output types."""
-
-    @overload
-    def __call__(self, fn: AsyncDefault[I, O], /) -> Handler[I | None, O]: ...
-    @overload
-    def __call__(self, fn: Callable[[JobContext], Awaitable[O]], /) -> Handler[None, O]: ...
-    @overload
-    def __call__(self, fn: Callable[[JobContext, I], Awaitable[O]], /) -> Handler[I, O]: ...
-    @overload
-    def __call__(self, fn: PlainDefault[I, O], /) -> Handler[I | None, O]: ...
-    @overload
-    def __call__(self, fn: Callable[[BlockingContext], O], /) -> Handler[None, O]: ...
-    @overload
-    def __call__(self, fn: Callable[[BlockingContext, I], O], /) -> Handler[I, O]: ...
 
 
 class App(Shortcuts):
@@ -130,7 +103,7 @@ class App(Shortcuts):
         self.jobs, self.approvals = self.client.jobs, self.client.approvals
         self.tasks, self.accounts = self.client.tasks, self.client.accounts
         self.workers, self.database = self.client.workers, self.client.database
-        self.limits = self.client.limits
+        self.limits, self.agents = self.client.limits, self.client.agents
 
     @property
     def settings(self) -> Settings:
@@ -229,6 +202,42 @@ class App(Shortcuts):
             return handler
 
         return register if fn is None else register(fn)
+
+    def agent(
+        self,
+        agent_id: str,
+        /,
+        *,
+        name: str | None = None,
+        default_session_id: str | None = None,
+        meta: dict[str, Any] | None = None,
+        queue: str = "default",
+        intake: Intake = "each",
+        batch: int = 1,
+        on_busy: OnBusy = "enqueue",
+        max_parallel_jobs: int = 1,
+        max_retries: int = 3,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+    ) -> AgentHandler:
+        """A handler for the messages of an agent: `@app.agent("reviewer").on_message(Review)`, whose function returns the reply,
+        or `@app.agent("reviewer")`. Workers create the agent at their start; one that exists they leave as it is.
+
+        The kind of its jobs is its id; other agents may have the same one. max_retries, backoff, timeout: as for `job`. The rest
+        is as in `AgentInstance`. Raises InvalidInput, NotJson.
+        """
+        agent = check_agent(
+            agent_id,
+            name=name,
+            default_session_id=default_session_id,
+            meta=meta or {},
+            queue=queue,
+            intake=intake,
+            batch=batch,
+            on_busy=on_busy,
+            max_parallel_jobs=max_parallel_jobs,
+        )
+        return AgentHandler(self.registry, agent, agent_policy(agent, max_retries, backoff, timeout))
 
     # -- coding CLIs ---------------------------------------------------------------------------------------------------
 
@@ -378,22 +387,6 @@ class App(Shortcuts):
 
         with tuned_for_worker():
             run(main())
-
-
-def run(main: Awaitable[O]) -> O:
-    """asyncio.run on uvloop where it is installed."""
-    try:
-        import uvloop
-
-        new_event_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    except ImportError:
-        new_event_loop = asyncio.new_event_loop
-
-    async def awaited() -> O:
-        return await main
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(awaited())
 
 
 def _too_many_hung(worker: Worker) -> TooManyHung:

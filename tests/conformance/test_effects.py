@@ -17,6 +17,7 @@ from perdure.model.effects import (
     patch_state,
     refuse_signal,
     release_signal,
+    send_message,
     settle_wait,
     spawn_job,
     withdraw_approval,
@@ -24,6 +25,7 @@ from perdure.model.effects import (
 from perdure.model.errors import LeaseLost
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Lease, Outcome, Wait
+from perdure.model.messages import NewMessage
 from perdure.model.task_records import ToolRun
 from perdure.model.tooling import CliRun, RunClass
 from perdure.store.protocol import Store
@@ -38,6 +40,7 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
     run = ToolRun(uuid7(), 1, "codex", None, "w", now, now, (), CliRun(RunClass.OK))
     made = (
         patch_state(),
+        send_message(NewMessage(uuid7(), "ann", "1")),
         close_wait("timer", "nap"),
         open_wait(Wait("nap", "timer")),
         add_tool_run(run),

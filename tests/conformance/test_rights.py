@@ -316,6 +316,9 @@ async def test_every_function_sets_its_path(store: Store, owner: Connection) -> 
         "select proname from pg_proc where pronamespace = 'perdure'::regnamespace and prosecdef order by proname"
     )
     assert [row["proname"] for row in definers] == [
+        "agent_job_born",
+        "agent_job_left",
+        "agent_message_sent",
         "jobs_born",
         "limit_changed",
         "prune_complete",

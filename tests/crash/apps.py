@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Request, Snooze
-from perdure.app import run
+from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Message, Request, Snooze
+from perdure.event_loop import run
 from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.context.options import OnUnknown
@@ -278,8 +278,26 @@ def make_app(url: str | None = None, release: int = 1) -> App:
     app.job(max_retries=100, backoff=AT_ONCE)(blocking)
     app.job(max_retries=1)(poison)
     app.job(max_retries=0)(innocent)
+    add_agents(app)
     releases.register(app, release)
     return app
+
+
+def add_agents(app: App) -> None:
+    """A writer that sends to a critic, which replies."""
+
+    @app.agent("writer", max_retries=100, backoff=AT_ONCE)
+    async def write(ctx: JobContext, message: Message) -> str:
+        if message.reply_to is None:
+            await ctx.step("one", partial(_act, ctx, Op("step", "one")))
+            await ctx.send("critic", f"{message.payload}, please")
+        else:
+            await ctx.step("read", partial(_act, ctx, Op("step", "read")))
+        return str(message.payload)
+
+    @app.agent("critic", max_retries=100, backoff=AT_ONCE).on_message(str)
+    async def judge(ctx: JobContext, text: str) -> str:
+        return await ctx.step("judge", partial(_act, ctx, Op("step", "judge"), f"{text}: yes"))
 
 
 # --- processes -----------------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from typing import Any
 from uuid import UUID
 
 from perdure import Account, App, Status, TaskSpec
-from perdure.app import run
 from perdure.chaos.fork_server import Say
 from perdure.chaos.processes import Child, ForkServer
 from perdure.config import load_settings
+from perdure.event_loop import run
 from perdure.tools.leftovers import MARK
 from tests.crash.invariants import check
 from tests.crash.processes import ROOT

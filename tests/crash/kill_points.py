@@ -24,6 +24,7 @@ from tests.crash.child_config import ChildConfig
 _WRITES = {
     "leases": ("claim", "record", "finish", "finish_many", "set_waiting"),
     "approvals": ("request_approval", "replace_token"),
+    "agents": ("deliver",),
 }
 _config = ChildConfig("worker", "memory:", ".")
 Method = Callable[..., Coroutine[Any, Any, Any]]

@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from perdure.app import run
 from perdure.chaos.harness import Chaos, Plan
 from perdure.chaos.report import Report
 from perdure.cli.chaos import page
+from perdure.event_loop import run
 from tests.crash.fleet import Fleet, Setting
 from tests.postgres_server import PostgresServer
 from tests.tools import clis

@@ -13,11 +13,12 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
-from perdure.app import App, run
+from perdure.app import App
 from perdure.chaos.fork_server import Say
 from perdure.chaos.handlers import make_app
 from perdure.chaos.jobs import QUEUE, Failing, OpList
 from perdure.chaos.worker_config import CHORES, DRAIN, GRACE, LINGER, LOST, TOO_MANY_HUNG, WorkerConfig
+from perdure.event_loop import run
 from perdure.model.errors import StoreUnreachable, TooManyHung
 from perdure.runtime import codec
 

@@ -17,10 +17,12 @@ from uuid import UUID
 from perdure.model.cost import ZERO
 from perdure.model.ids import uuid7
 from perdure.model.jobs import NewJob, Wait
+from perdure.model.messages import NewMessage
 from perdure.model.task_records import ToolRun
 
 LOCK_ORDER = (
     "patch_state",
+    "send_message",
     "withdraw_approvals",
     "settle_waits",
     "release_signals",
@@ -61,6 +63,11 @@ def patch_state(
         "cost": cost,
     }
     return Effect("patch_state", row)
+
+
+def send_message(message: NewMessage) -> Effect:
+    """A message of the job's agent, if it has one. Nothing is sent where its id, or its key for its agent, is there."""
+    return Effect("send_message", message._asdict())
 
 
 def open_wait(wait: Wait) -> Effect:

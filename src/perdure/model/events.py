@@ -117,6 +117,10 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _R, "tokens and cost were added, once under this key", ("key", "tokens", "cost"),
             by_holder=True, replayed=True, forked=True,
         ),
+        "message_sent": EventType(
+            _R, "a message was sent to an agent, once under this key", ("key", "message", "to", "channel"),
+            by_holder=True, replayed=True, forked=True,
+        ),
         "event_kept": EventType(
             _R, "in a fork: the old job wrote this event of its own; it is not written again", ("type", "job", "event"),
             replayed=True, forked=True,

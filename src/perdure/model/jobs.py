@@ -47,7 +47,8 @@ def check_name(value: object, whose: str) -> str:
         or " " in value
         or not value.isprintable()
     ):
-        raise ValueError(f"a {whose}'s name is 1 to 100 characters without ':' or blanks, got {value!r:.120}")
+        article = "an" if whose[0] in "aeiou" else "a"
+        raise ValueError(f"{article} {whose}'s name is 1 to 100 characters without ':' or blanks, got {value!r:.120}")
     if value == ALL_QUEUES:
         raise ValueError(f"no {whose} is called '*': that means all queues of a worker")
     return value
@@ -77,6 +78,8 @@ class NewJob(NamedTuple):
     note: str = "{}"  # JSON text: actor, via
     concurrency_key: str | None = None
     max_concurrent: int | None = None  # None: what the handler of the worker says that claims it
+    agent_id: str | None = None
+    session_id: str | None = None
 
     @property
     def payload_hash(self) -> str | None:
@@ -191,6 +194,10 @@ class Job:
     """Whether it waits for a slot of its concurrency key."""
     parent_id: UUID | None = None
     """The job that spawned it."""
+    agent_id: str | None = None
+    """The agent whose job it is."""
+    session_id: str | None = None
+    """The conversation of that agent."""
     pruned_at: datetime | None = None
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 

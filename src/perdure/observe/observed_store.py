@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from perdure.model.errors import JobLeased, LeaseLost, PerdureError, StoreError, VersionMismatch
 from perdure.store.protocol import (
     AccountStore,
+    AgentStore,
     ApprovalStore,
     CheckStore,
     ChildStore,
@@ -39,6 +40,7 @@ ROLES: tuple[tuple[str, type], ...] = (
     ("leases", LeaseStore),
     ("approvals", ApprovalStore),
     ("signals", SignalStore),
+    ("agents", AgentStore),
     ("accounts", AccountStore),
     ("files", FileStore),
     ("tool_runs", ToolRunStore),

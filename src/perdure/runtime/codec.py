@@ -20,11 +20,11 @@ PLAIN = frozenset({str, int, float, bool, type(None)})
 """Types that come back from JSON as exactly what they were."""
 
 
-def encode(value: Any, what: str) -> str:
+def encode(value: Any, what: str, *, most: int = MAX_JSON_BYTES) -> str:
     """`value` as compact JSON text. `what` names it in errors ("the payload of job 'x'").
 
     Takes JSON values, dataclasses, TypedDicts, pydantic models, datetimes, UUIDs, enums, sets and paths.
-    Raises NotJson for anything else, NaN, infinity and lone surrogates; TooLarge above 1 MiB.
+    Raises NotJson for anything else, NaN, infinity and lone surrogates; TooLarge above `most` bytes, by default 1 MiB.
     """
     if value is None:
         return "null"
@@ -44,12 +44,12 @@ def encode(value: Any, what: str) -> str:
                 f"{what} cannot be written as JSON: {error}",
                 hint="use JSON values, dataclasses or pydantic models; keep clients, files and secrets out of it",
             ) from None
-    check_size(text, what)
+    check_size(text, what, most=most)
     return text
 
 
-def check_size(text: str, what: str) -> None:
-    """Raise TooLarge above 1 MiB of UTF-8, NotJson where the text is no valid Unicode."""
+def check_size(text: str, what: str, *, most: int = MAX_JSON_BYTES) -> None:
+    """Raise TooLarge above `most` bytes of UTF-8, NotJson where the text is no valid Unicode."""
     if text.isascii():
         size = len(text)
     else:
@@ -57,9 +57,9 @@ def check_size(text: str, what: str) -> None:
             size = len(text.encode())
         except UnicodeEncodeError:
             raise NotJson(f"{what} holds a lone surrogate, which is not valid Unicode") from None
-    if size > MAX_JSON_BYTES:
+    if size > most:
         raise TooLarge(
-            f"{what} is {size:,} bytes of JSON; the limit is {MAX_JSON_BYTES:,}",
+            f"{what} is {size:,} bytes of JSON; the limit is {most:,}",
             hint="store large data elsewhere and pass its address",
         )
 

@@ -15,7 +15,7 @@ import structlog
 from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
-from perdure.runtime.finish import log_lost_lease, write_end
+from perdure.runtime.finish import end_effects, log_lost_lease, write_end
 from perdure.runtime.lease import LeasedJob, LeaseManager
 from perdure.runtime.observer import Observer
 from perdure.runtime.tracebacks import traceback_of
@@ -50,7 +50,11 @@ class Ends:
 
     def add(self, leased: LeasedJob, outcome: Outcome) -> None:
         """Write how an attempt ended. Called in its context, to which log lines about an error belong."""
-        if outcome.error is not None or (self._observer is not None and not outcome.status.terminal):
+        if (
+            outcome.error is not None
+            or end_effects(leased)
+            or (self._observer is not None and not outcome.status.terminal)
+        ):
             self._write_alone(leased, outcome)
             return
         self._waiting.append((leased, outcome))

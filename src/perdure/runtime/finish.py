@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from math import inf
 from typing import Any
 
 import structlog
 
+from perdure.model.effects import Effect
 from perdure.model.errors import LeaseLost, PerdureError, StoreError
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
@@ -45,7 +46,8 @@ async def _finish(store: Store, leased: LeasedJob, outcome: Outcome) -> Status |
     retries: Retries | None = None
     while True:
         try:
-            status = await store.leases.finish(lease, outcome)
+            effects = end_effects(leased) if outcome.status is Status.COMPLETED else ()
+            status = await store.leases.finish(lease, outcome, effects=effects)
         except LeaseLost:
             log_lost_lease(leased)
             return None
@@ -75,6 +77,11 @@ async def _finish(store: Store, leased: LeasedJob, outcome: Outcome) -> Status |
             if outcome.error is not None:
                 _log_failure(leased, outcome, status)
             return status
+
+
+def end_effects(leased: LeasedJob) -> Sequence[Effect]:
+    """What commits together with the end of this attempt, if the job completes."""
+    return () if leased.run is None or leased.run.of_agent is None else leased.run.of_agent.end_effects
 
 
 def log_lost_lease(leased: LeasedJob) -> None:

@@ -56,6 +56,8 @@ class History:
     """child_spawned payloads by key."""
     usage: set[str] = field(default_factory=set)
     """The keys whose usage was counted."""
+    messages: dict[str, UUID] = field(default_factory=dict)
+    """The messages that were sent, by key."""
     kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
     """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
     checkpoint: Any = None
@@ -117,6 +119,8 @@ class History:
                 self.notified.add(("approval", key))
             case "usage_recorded":
                 self.usage.add(key)
+            case "message_sent":
+                self.messages[key] = UUID(payload["message"])
             case _:
                 pass  # trace and lifecycle events: a replay does not need them
 

@@ -9,12 +9,22 @@ from typing import Any
 
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.of_agent import load_agent, may_be_of_agent
 from perdure.runtime.registry import in_thread
 from perdure.runtime.run import Run
 
 
 def invoke(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
     """Call the run's handler; what it returns is to be awaited."""
+    return _as_agent(run, arguments) if may_be_of_agent(run.claimed) else _call(run, arguments)
+
+
+async def _as_agent(run: Run, arguments: tuple[Any, ...]) -> Any:
+    run.of_agent = await load_agent(run.store, run.claimed)
+    return await _call(run, arguments)
+
+
+def _call(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
     if run.handler.is_async:
         result: Awaitable[Any] = run.handler.fn(JobContext(run), *arguments)
         return result

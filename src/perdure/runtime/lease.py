@@ -14,6 +14,7 @@ from perdure.model.errors import PerdureError
 from perdure.model.jobs import ClaimedJob, Lease, Outcome
 from perdure.model.states import Status
 from perdure.runtime.lease_times import LeaseLength
+from perdure.runtime.of_agent import may_be_of_agent
 from perdure.runtime.run import Run
 from perdure.store.protocol import Store
 
@@ -82,6 +83,8 @@ class LeaseManager:
         self.jobs: dict[UUID, LeasedJob] = {}
         self.slot_freed = asyncio.Event()
         """Whether a lease that held a slot of a concurrency key or of an account has ended here."""
+        self.agent_left = False
+        """Whether one of an agent's job has."""
 
     def add_all(self, claimed: Sequence[ClaimedJob], asked_at: float, now: float) -> list[LeasedJob]:
         """Renew the leases of claimed jobs from now on. `asked_at` is the time before the claim was sent, `now` when it was
@@ -104,6 +107,7 @@ class LeaseManager:
             del self.jobs[id]
         if leased.claimed.concurrency_key is not None or leased.claimed.account is not None:
             self.slot_freed.set()
+        self.agent_left = self.agent_left or may_be_of_agent(leased.claimed)
 
     def may_start(self, leased: LeasedJob) -> bool:
         """True while more than a third of the lease is left: only such a job may be started."""

@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, Never, NoReturn, TypeVar, get_args, ge
 from weakref import WeakKeyDictionary
 
 from perdure.model.account_choice import TaskKind
+from perdure.model.agents import NewAgent
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
@@ -130,6 +131,7 @@ class Registry:
         self._kinds: dict[str, int] = {}
         self._limits: dict[str, KindLimit] = {}
         self._chores: dict[str, Chore] = {}
+        self._agents: dict[str, NewAgent] = {}
 
     @property
     def chores(self) -> tuple[Chore, ...]:
@@ -179,6 +181,15 @@ class Registry:
     def limits(self) -> dict[str, KindLimit]:
         """What claims need to know of the kinds that have limits."""
         return self._limits
+
+    def add_agent(self, agent: NewAgent) -> None:
+        """Let workers create this agent at their start."""
+        self._agents[agent.id] = agent
+
+    @property
+    def agents(self) -> dict[str, NewAgent]:
+        """The agents that a worker creates at its start, by id."""
+        return self._agents
 
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return iter(self._handlers.values())

@@ -28,6 +28,7 @@ from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.lease_times import LeaseTimes
 from perdure.runtime.leased_threads import LeasedThreads
 from perdure.runtime.observer import Observer
+from perdure.runtime.of_agent import OfAgent
 from perdure.runtime.outcomes import AttemptTimeout, hand_back, input_refused, outcome_of, outcome_of_exit
 from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.pending import Pending, Write
@@ -85,19 +86,18 @@ class Run:
     last_checkpoint: Any = None
     stop_reason: str | None = None
     """Why this attempt has stopped; None while it may still write."""
-    draining = False
+    draining = began = False
     abandoned = False  # True once the attempt has ended without its handler, which did not stop
-    began = False
     tracebacks: Tracebacks | None = None
     """Of what the handler raised."""
+    of_agent: OfAgent | None = None
     _waits: Waits | None = None
     _progress: Progress | None = None
     pending: Pending | None = None
     _forced_outcome: Outcome | None = None
     _task: asyncio.Task[Any] | None = None
     _started = 0.0
-    _busy = 0
-    _refusals = 0
+    _busy = _refusals = 0
     _ending = False
     _limit: TimeLimit | None = None
     _stopped_at: float | None = None

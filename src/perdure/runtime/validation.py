@@ -162,6 +162,13 @@ def check_maximum(value: object, name: str = "max_concurrent", *, least: int = 1
     return value
 
 
+def check_limit(value: object) -> int:
+    """The size of a page. Raise InvalidInput unless it is a whole number from 1 to 1,000."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
+        raise InvalidInput(f"limit must be between 1 and 1000, got {value!r:.60}")
+    return value
+
+
 def check_word(value: object, name: str, words: object) -> None:
     """Raise InvalidInput unless it is one of the words of a Literal."""
     if value not in get_args(words):

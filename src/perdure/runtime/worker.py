@@ -27,9 +27,9 @@ from perdure.runtime.attempt_watch import AttemptWatch
 from perdure.runtime.chores import Chores, Serves
 from perdure.runtime.code_version import version_of
 from perdure.runtime.ends import Ends
-from perdure.runtime.held_jobs import HeldJobs
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
+from perdure.runtime.looks import Looks
 from perdure.runtime.observer import Observer
 from perdure.runtime.outcomes import hand_back
 from perdure.runtime.prefetch import Buffer, Prefetch
@@ -101,7 +101,7 @@ class Worker:
         )
         self._ends = Ends(store, self._leases, observer, self._changed.set)
         self._take = partial(store.leases.claim, worker_id=self.id, ttl=self.options.lease, version=self.version)
-        self._held = HeldJobs(store, self._leases)
+        self._looks = Looks(store, self._leases, registry)
         self._stopping = asyncio.Event()
         self._suspects = Suspects(
             self._slots,
@@ -253,13 +253,13 @@ class Worker:
                 await self._changed.wait()
                 continue
             await self._queues.look(self._registry.kinds, idle=got == 0 or self._until_idle)
-            await self._held.look_if_due()
+            await self._looks.look_if_due()
             got = 0
             for queue in self._queues.round():
                 got += await self._claim(queue, wanted - got)
                 if got >= wanted:
                     break
-            if got == 0 and not await self._held.look():
+            if got == 0 and not await self._looks.look(until_idle=self._until_idle):
                 if (
                     self._until_idle
                     and not self._slots.running
@@ -287,14 +287,13 @@ class Worker:
                 pause = min(pause, 0.05)
             await asyncio.wait({hint, stop, freed}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hint.cancel()
-            stop.cancel()
-            freed.cancel()
+            for waiting in (hint, stop, freed):
+                waiting.cancel()
 
     async def _next_due(self) -> float:
         """Seconds until a claim may find something without a hint."""
         try:
-            due = await self._store.leases.next_due(self._queues.names, self._registry.kinds, self._registry.limits)
+            due = await self._looks.next_due(self._queues.names, self._registry.kinds, self._registry.limits)
         except PerdureError as error:
             log.warning("reading when the next job is due failed", worker=self.id, error=str(error))
             due = None

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from perdure.model.agents import AgentInstance
 from perdure.model.approvals import Decide
 from perdure.model.errors import (
     AccountExists,
     AccountNotFound,
+    AgentExists,
+    AgentNotFound,
+    AgentPaused,
     AlreadyDecided,
     AmbiguousId,
     ApprovalChanged,
@@ -35,6 +39,7 @@ from perdure.model.errors import (
 )
 from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
 from perdure.model.jobs import Lease, NewJob, Outcome
+from perdure.model.messages import NewMessage
 from perdure.model.signals import NewSignal, Signal
 from perdure.model.states import Status
 from perdure.model.tooling import Account
@@ -280,3 +285,32 @@ def foreign_schema(tables: Sequence[str], where: str) -> ForeignDatabase:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def agent_not_found(text: str) -> AgentNotFound:
+    """No such agent."""
+    return AgentNotFound(
+        f"no agent has the id '{text}'", hint="app.agents.list() shows them, app.agents.create() makes one"
+    )
+
+
+def agent_exists(text: str) -> AgentExists:
+    """The id is taken."""
+    return AgentExists(f"there is an agent '{text}' already", hint="app.agents.update() changes it")
+
+
+def agent_paused(agent: AgentInstance) -> AgentPaused:
+    """It accepts no messages."""
+    return AgentPaused(
+        f"agent '{agent.id}' was paused at {agent.paused_at:%Y-%m-%d %H:%M:%S} UTC and accepts no messages",
+        hint=f"app.agents.resume('{agent.id}')",
+    )
+
+
+def message_conflict(message: NewMessage, existing: UUID) -> IdempotencyConflict:
+    """The idempotency key belongs to a message with another payload."""
+    return IdempotencyConflict(
+        f"idempotency key '{message.idempotency_key}' of agent '{message.to_agent_id}' already belongs to message "
+        f"…{short_id(existing)}, which has another payload",
+        hint="use another key for another payload, or send the same payload again",
+    )

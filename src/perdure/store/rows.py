@@ -109,6 +109,8 @@ def job_of(row: Row, codec: Codec) -> Job:
         max_concurrent=row["max_concurrent"],
         held=bool(row["held"]),
         parent_id=None if row["parent_id"] is None else codec.uuid(row["parent_id"]),
+        agent_id=row["agent_id"],
+        session_id=row["session_id"],
         pruned_at=time("pruned_at"),
     )
 

@@ -16,6 +16,7 @@ from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.signals import HasId
 from perdure.runtime.registry import Handler
 from perdure.sync.accounts import Accounts
+from perdure.sync.agents import Agents
 from perdure.sync.approvals import Approvals
 from perdure.sync.background import BackgroundLoop
 from perdure.sync.database import Database
@@ -51,6 +52,8 @@ class Client:
         """See `perdure.Client.tasks`."""
         self.accounts = Accounts(client.accounts, background)
         """See `perdure.Client.accounts`."""
+        self.agents = Agents(client.agents, background)
+        """See `perdure.Client.agents`."""
         self.limits = Limits(client.limits, background)
         """See `perdure.Client.limits`."""
         self.workers = Workers(client.workers, background)

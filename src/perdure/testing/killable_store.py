@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.account_choice import AccountChoice
+from perdure.model.agents import NewAgent
 from perdure.model.approvals import Approval, NewApproval
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
@@ -49,6 +50,7 @@ _READS: dict[str, frozenset[str]] = {
     ),
     "limits": frozenset({"list_limits", "get_limit"}),
     "workers": frozenset({"list_workers"}),
+    "agents": frozenset({"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
     "files": frozenset({"copy_file", "limit", "list_files", "read_file"}),
     "tool_runs": frozenset({"list_tool_runs", "read_output"}),
@@ -74,6 +76,7 @@ class KillableStore:
         self.leases = _KillableLeases(switch, store)
         self.approvals = _KillableApprovals(switch, store)
         self.workers = _KillableWorkers(switch, store)
+        self.agents = _KillableAgents(switch, store)
         self.accounts = _KillableAccounts(switch, store)
         self.files = _KillableFiles(switch, store)
         self.tool_runs = _KillableToolRuns(switch, store)
@@ -298,6 +301,21 @@ class _KillableWorkers(_Reads):
     async def beat_worker(self, worker_id: str, **options: Any) -> WorkerCommand | None:
         """See `protocol.WorkerStore.beat_worker`."""
         return None if self._switch.killed else await self._workers.beat_worker(worker_id, **options)
+
+
+class _KillableAgents(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("agents", store)
+        self._switch = switch
+        self._agents = store.agents
+
+    async def create_agent(self, agent: NewAgent) -> bool:
+        """See `protocol.AgentStore.create_agent`."""
+        return not self._switch.killed and await self._agents.create_agent(agent)
+
+    async def deliver(self, agent_id: str) -> int:
+        """See `protocol.AgentStore.deliver`."""
+        return 0 if self._switch.killed else await self._agents.deliver(agent_id)
 
 
 class _KillableAccounts(_Reads):

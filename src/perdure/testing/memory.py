@@ -16,6 +16,7 @@ from uuid import UUID
 from perdure.app import App
 from perdure.backend import AppBackend
 from perdure.config import SETTINGS, Settings
+from perdure.model.agents import NewAgent
 from perdure.model.approvals import Approval
 from perdure.model.errors import WaitTimeout
 from perdure.model.jobs import DEFAULT_QUEUE, Job
@@ -65,6 +66,10 @@ class _Handlers(Registry):
     @property
     def limits(self) -> dict[str, KindLimit]:
         return {**self._base.limits, **super().limits}
+
+    @property
+    def agents(self) -> dict[str, NewAgent]:
+        return {**self._base.agents, **super().agents}
 
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return itertools.chain(self._base, super().__iter__())
@@ -284,6 +289,8 @@ class MemoryApp(App):
             if (cursor := jobs.next_cursor) is None:
                 break
         found += [approval.expires_at for approval in await self._pending(None)]
+        left = await (await self.open()).agents.next_delivery()
+        found.append(None if left is None else self.clock.now() + timedelta(seconds=left))
         return [moment for moment in found if moment is not None]
 
     # -- looking and deciding ------------------------------------------------------------------------------------------

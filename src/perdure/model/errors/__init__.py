@@ -38,6 +38,7 @@ PerdureError
 │   ├── ApprovalNotFound         approval-not-found
 │   ├── WorkerNotFound           worker-not-found
 │   ├── AccountNotFound          account-not-found
+│   ├── AgentNotFound            agent-not-found
 │   ├── FileNotFound             file-not-found
 │   │   └── ContentMissing       content-missing
 │   ├── StepNotFound             step-not-found
@@ -55,6 +56,8 @@ PerdureError
 │   ├── SignalTooLate            signal-too-late
 │   ├── AccountExists            account-exists
 │   ├── AccountDisabled          account-disabled
+│   ├── AgentExists              agent-exists
+│   ├── AgentPaused              agent-paused
 │   └── RealJobs                 real-jobs
 ├── NotPermitted
 │   ├── WrongToken               wrong-token
@@ -97,6 +100,7 @@ There is a file per noun; `base` has PerdureError and the groups that errors of 
 
 from __future__ import annotations
 
+from perdure.model.errors.agents import AgentExists, AgentNotFound, AgentPaused
 from perdure.model.errors.approvals import (
     AlreadyDecided,
     ApprovalChanged,
@@ -167,6 +171,9 @@ __all__ = [
     "AccountDisabled",
     "AccountExists",
     "AccountNotFound",
+    "AgentExists",
+    "AgentNotFound",
+    "AgentPaused",
     "FileNotFound",
     "AlreadyDecided",
     "AmbiguousId",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure.runtime.client.accounts import Accounts
+from perdure.runtime.client.agents import Agents
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.backend import BackendHolder, OpenStore
 from perdure.runtime.client.base import Scope, login_name
@@ -35,6 +36,7 @@ class Client(Shortcuts):
         self.approvals = Approvals(scope)
         self.tasks = Tasks(scope, self.jobs)
         self.accounts = Accounts(scope)
+        self.agents = Agents(scope)
         self.limits = Limits(scope)
         self.workers = Workers(scope)
         self.database = Database(scope)

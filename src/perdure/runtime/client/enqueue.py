@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
+from perdure.model.agents import AgentInstance, key_of_agent
 from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Enqueued, Job, NewJob
@@ -19,6 +20,7 @@ from perdure.runtime.client.control import JobControl
 from perdure.runtime.client.queries import JobQueries
 from perdure.runtime.client.signals import JobSignals
 from perdure.runtime.handle import Handle
+from perdure.runtime.message_checks import check_agent_id, check_session
 from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
 from perdure.runtime.unknown_keys import check_keys
@@ -47,7 +49,9 @@ class EnqueueOptions(TypedDict, total=False):
     fails instead of starting or continuing. idempotency_key: unique per kind; the same key with the same payload gives the same
     job. goal: a title or message for people. concurrency_key: jobs with the same key run at most max_concurrent at a time; where
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
-    knows it that claims the job. elsewhere: True if this process does not have the handler.
+    knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
+    it, and belongs to its default session unless one is given as session. elsewhere: True if this process does not have the
+    handler.
     """
 
     queue: str
@@ -60,6 +64,8 @@ class EnqueueOptions(TypedDict, total=False):
     goal: str
     concurrency_key: str
     max_concurrent: int
+    agent: str
+    session: str
     elsewhere: bool
 
 
@@ -161,7 +167,10 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             [handle] = await self.enqueue_many([Request(job, input, options)], tx=tx)
             return handle
         form = self._form(job, options) if options else self._cached_form(job)
-        stored = await self._send(form.with_input(input), (await self._store()).jobs.enqueue)
+        new = form.with_input(input)
+        if new.agent_id is not None:
+            new = of_agent(new, await self._agents_of([new.agent_id]))
+        stored = await self._send(new, (await self._store()).jobs.enqueue)
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
@@ -170,9 +179,10 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             return await (await self.prepare_in_transaction(requests, tx)).run_async()
         store, wanted = await self._store(), list(requests)
         handles: list[Handle[Any]] = []
+        agents = await self._agents_of((request.options or {}).get("agent") for request in wanted)
 
         def built() -> Iterator[NewJob]:
-            for new, output in self._built(wanted):
+            for new, output in self._built(wanted, agents):
                 handles.append(Handle(self, new.id, output))  # here, while the database stores the ones before
                 yield new
 
@@ -190,7 +200,9 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
     async def prepare_in_transaction(self, requests: Iterable[Request], tx: object) -> EnqueueInTransaction:
         """`enqueue_many(requests, tx=tx)` up to the point where it uses your connection; for `perdure.sync`, which does that
         in your thread. Raises as `enqueue`."""
-        built = list(self._built(requests))
+        wanted = list(requests)
+        agents = await self._agents_of((request.options or {}).get("agent") for request in wanted)
+        built = list(self._built(wanted, agents))
         store = await self._store()
         with Sending(self._observer, [new for new, _ in built]) as sending:
             prepared = await store.jobs.prepare_enqueue(tx, sending.jobs)
@@ -206,7 +218,16 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         """Store a job that `prepared` made. Raises IdempotencyConflict, StoreUnreachable."""
         return await self._send(job, (await self._store()).jobs.enqueue)
 
-    def _built(self, requests: Iterable[Request]) -> Iterator[tuple[NewJob, Any]]:
+    async def _agents_of(self, ids: Iterable[object]) -> dict[str, AgentInstance]:
+        """Those of these agents that were created."""
+        agents: dict[str, AgentInstance] = {}
+        for id in dict.fromkeys(id for id in ids if isinstance(id, str)):
+            agent = await (await self._store()).agents.get_agent(id)
+            if agent is not None:
+                agents[id] = agent
+        return agents
+
+    def _built(self, requests: Iterable[Request], agents: Mapping[str, AgentInstance]) -> Iterator[tuple[NewJob, Any]]:
         """The jobs of some requests, and the types of their outputs. What requests have in common is checked once."""
         forms: dict[Handler[Any, Any] | str, _Form] = {}
         for request in requests:
@@ -215,7 +236,8 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
                 form = self._form(request.job, request.options or {})
                 if not request.options:
                     forms[request.job] = form
-            yield form.with_input(request.input), form.output_type
+            new = form.with_input(request.input)
+            yield (of_agent(new, agents) if new.agent_id is not None else new), form.output_type
 
     def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
         return [Handle(self, s.id, output, created=s.created) for s, output in zip(stored, outputs, strict=True)]
@@ -263,7 +285,11 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             note=self._scope.note(None),
             concurrency_key=None if key is None else check_key(key),
             max_concurrent=check_maximum(options["max_concurrent"]) if "max_concurrent" in options else None,
+            agent_id=check_agent_id(options["agent"]) if "agent" in options else None,
+            session_id=check_session(options.get("session")),
         )
+        if blank.session_id is not None and blank.agent_id is None:
+            raise InvalidInput("session needs an agent", hint="give agent= as well")
         if blank.max_concurrent is not None and key is None and key_of is None:
             raise InvalidInput(
                 "max_concurrent needs a concurrency_key", hint="jobs with the same key are counted together"
@@ -311,6 +337,19 @@ def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
     return payload
 
 
+def of_agent(new: NewJob, agents: Mapping[str, AgentInstance]) -> NewJob:
+    """A job with what it takes from its agent, if that is among those that were created."""
+    agent = agents.get(new.agent_id or "")
+    if agent is None:
+        return new
+    return new._replace(
+        session_id=new.session_id or agent.default_session_id,
+        max_retries=agent.max_retries if new.max_retries is None else new.max_retries,
+        concurrency_key=key_of_agent(agent.id),
+        max_concurrent=agent.max_concurrent,
+    )
+
+
 def again(old: Job, payload: str, how: str, note: str) -> NewJob:
     """A new job like an old one, linked to it, without its idempotency key and deadline."""
     return NewJob(
@@ -326,4 +365,6 @@ def again(old: Job, payload: str, how: str, note: str) -> NewJob:
         note=note,
         concurrency_key=old.concurrency_key,
         max_concurrent=old.max_concurrent,
+        agent_id=old.agent_id,
+        session_id=old.session_id,
     )

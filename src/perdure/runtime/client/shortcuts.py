@@ -8,6 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 from perdure.model.approvals import Approval
 from perdure.model.signals import Signal
 from perdure.runtime.client.accounts import Accounts
+from perdure.runtime.client.agents import Agents
 from perdure.runtime.client.approvals import Approvals
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.database import Database
@@ -35,6 +36,8 @@ class Shortcuts:
     """Tasks: jobs that run a coding CLI."""
     accounts: Accounts
     """The accounts of coding CLIs."""
+    agents: Agents
+    """Agents: their mailboxes, messages to them."""
     limits: Limits
     """How many jobs of a concurrency key may run at a time."""
     workers: Workers

@@ -12,8 +12,10 @@ from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
+from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import ChildError, InvalidInput, Suspended
+from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.children import ChildHandle, SpawnOptions
@@ -73,6 +75,61 @@ class BlockingContext:
     def last_checkpoint(self) -> Any:
         """See `JobContext.last_checkpoint`."""
         return self._ctx.last_checkpoint
+
+    @property
+    def agent(self) -> AgentInstance | None:
+        """See `JobContext.agent`."""
+        return self._ctx.agent
+
+    @property
+    def agent_id(self) -> str | None:
+        """See `JobContext.agent_id`."""
+        return self._ctx.agent_id
+
+    @property
+    def session_id(self) -> str | None:
+        """See `JobContext.session_id`."""
+        return self._ctx.session_id
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """See `JobContext.messages`."""
+        return self._ctx.messages
+
+    @property
+    def message(self) -> Message | None:
+        """See `JobContext.message`."""
+        return self._ctx.message
+
+    def for_message(self, message: Message | None) -> BlockingContext:
+        """See `JobContext.for_message`."""
+        return BlockingContext(self._ctx.for_message(message), self._loop)
+
+    def send(
+        self,
+        to: str,
+        payload: Any,
+        *,
+        channel: str = DEFAULT_CHANNEL,
+        session: str | None = None,
+        delay: Duration = 0,
+        expires_in: Duration | None = None,
+        idempotency_key: str | None = None,
+        causation_id: str | None = None,
+    ) -> UUID:
+        """See `JobContext.send`."""
+        return self._wait(
+            self._ctx.send(
+                to,
+                payload,
+                channel=channel,
+                session=session,
+                delay=delay,
+                expires_in=expires_in,
+                idempotency_key=idempotency_key,
+                causation_id=causation_id,
+            )
+        )
 
     def options(
         self,
@@ -238,3 +295,8 @@ class BlockingContext:
             return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
             raise Suspended(run.stop_reason or "timed out") from None
+
+
+def unblocked(ctx: BlockingContext) -> JobContext:
+    """The same context for the worker's event loop: for handlers of perdure's own."""
+    return ctx._ctx

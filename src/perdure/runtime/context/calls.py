@@ -20,6 +20,7 @@ from perdure.runtime.context.approvals import ask_what_happened
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import RunningCall, idempotency_key_of, running_call
 from perdure.runtime.context.lost_answers import outcome_known
+from perdure.runtime.context.messages import Mail
 from perdure.runtime.context.names import Keys
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.reports import Reports
@@ -98,12 +99,13 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("_keys", "_reports", "_run")
+    __slots__ = ("_keys", "_mail", "_reports", "_run")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._keys = Keys()
         self._reports: Reports | None = None
+        self._mail: Mail | None = None
 
     @property
     def reports(self) -> Reports:
@@ -111,6 +113,13 @@ class Caller:
         if self._reports is None:
             self._reports = Reports(self._run, self._keys)
         return self._reports
+
+    @property
+    def mail(self) -> Mail:
+        """The messages that the handler sends and receives."""
+        if self._mail is None:
+            self._mail = Mail(self._run, self._keys)
+        return self._mail
 
     async def enter(self, kind: str, name: str, options: CallOptions) -> str:
         """Begin a keyed call of this kind; returns its key. Raises Suspended if the attempt may not go on, InvalidInput for a bad

@@ -9,6 +9,7 @@ from perdure.model.jobs import DEFAULT_TENANT
 from perdure.model.timing import Clock
 from perdure.store.blobs.contents import BlobFolders, user_data_folder
 from perdure.store.postgres.accounts.accounts import PostgresAccounts
+from perdure.store.postgres.agents.agents import PostgresAgents
 from perdure.store.postgres.approvals.approvals import PostgresApprovals
 from perdure.store.postgres.checks.checks import PostgresChecks
 from perdure.store.postgres.children.children import PostgresChildren
@@ -39,6 +40,7 @@ class PostgresStore:
         self.leases: Final = PostgresLeases(engine, tenant_id)
         self.approvals: Final = PostgresApprovals(engine, tenant_id)
         self.signals: Final = PostgresSignals(engine, tenant_id)
+        self.agents: Final = PostgresAgents(engine, tenant_id)
         self.accounts: Final = PostgresAccounts(engine, tenant_id)
         self.files: Final = PostgresFiles(engine, tenant_id, folders)
         self.tool_runs: Final = PostgresToolRuns(engine, tenant_id)

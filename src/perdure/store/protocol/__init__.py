@@ -14,6 +14,7 @@ Promises common to all methods
 from __future__ import annotations
 
 from perdure.store.protocol.accounts import AccountStore
+from perdure.store.protocol.agents import AgentStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
 from perdure.store.protocol.children import ChildStore
@@ -32,6 +33,7 @@ from perdure.store.protocol.workers import WorkerStore
 
 __all__ = [
     "AccountStore",
+    "AgentStore",
     "ApprovalStore",
     "CheckStore",
     "ChildStore",

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from perdure.model.timing import Clock
 from perdure.store.protocol.accounts import AccountStore
+from perdure.store.protocol.agents import AgentStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
 from perdure.store.protocol.children import ChildStore
@@ -49,6 +50,11 @@ class Store(Protocol):
     @property
     def signals(self) -> SignalStore:
         """Signals to jobs."""
+        ...
+
+    @property
+    def agents(self) -> AgentStore:
+        """Agents and their messages."""
         ...
 
     @property

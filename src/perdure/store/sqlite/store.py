@@ -11,6 +11,7 @@ from perdure.model.timing import Clock, SettableClock
 from perdure.store.blobs.contents import BlobFolders
 from perdure.store.protocol.blobs import ContentSettings
 from perdure.store.sqlite.accounts.accounts import SqliteAccounts
+from perdure.store.sqlite.agents.agents import SqliteAgents
 from perdure.store.sqlite.approvals.approvals import SqliteApprovals
 from perdure.store.sqlite.checks.checks import SqliteChecks
 from perdure.store.sqlite.children.children import SqliteChildren
@@ -41,6 +42,7 @@ class SqliteStore:
         self.leases: Final = SqliteLeases(engine, tenant_id)
         self.approvals: Final = SqliteApprovals(engine, tenant_id)
         self.signals: Final = SqliteSignals(engine, tenant_id)
+        self.agents: Final = SqliteAgents(engine, tenant_id)
         self.accounts: Final = SqliteAccounts(engine, tenant_id)
         self.files: Final = SqliteFiles(engine, tenant_id, folders)
         self.tool_runs: Final = SqliteToolRuns(engine, tenant_id)

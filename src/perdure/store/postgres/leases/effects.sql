@@ -92,3 +92,16 @@ where t.id = any (array[pair.id])
 update perdure.job_waits w set answered_at = perdure.db_now() from unnest(:job_id::uuid[], :key::text[]) u(job_id, key)
 where w.job_id = any (array[u.job_id]) and w.kind = 'signal' and w.subject_id = u.key and w.answered_at is null
   and exists (select from perdure.signals s where s.consumed_by_job_id = w.job_id and s.wait_key = w.key)
+
+-- name: send_message
+insert into perdure.agent_messages (id, tenant_id, to_agent_id, from_agent_id, channel, payload, session_id, due_at, expires_at,
+  causation_id, idempotency_key, job_id, reply_to, reply_channel)
+select u.id, j.tenant_id, u.to_agent_id, j.agent_id, u.channel, u.payload::json, u.session_id,
+  perdure.db_now() + u.delay * interval '1 second', perdure.db_now() + u.expires_in * interval '1 second', u.causation_id,
+  u.idempotency_key, j.id, u.reply_to, u.reply_channel
+from unnest(:job_id::uuid[], :id::uuid[], :to_agent_id::text[], :payload::text[], :channel::text[], :session_id::text[],
+  :delay::float8[], :expires_in::float8[], :causation_id::text[], :idempotency_key::text[], :reply_to::uuid[],
+  :reply_channel::text[])
+  u(job_id, id, to_agent_id, payload, channel, session_id, delay, expires_in, causation_id, idempotency_key, reply_to, reply_channel)
+join perdure.jobs j on j.id = any (array[u.job_id])
+on conflict do nothing

@@ -5,9 +5,11 @@
 -- name: enqueue_many
 -- Nothing happens where the id is there already. The key must have been looked for before.
 insert into main.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, created_at, updated_at)
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id,
+  created_at, updated_at)
 values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, :now, :now)
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id,
+  :now, :now)
 on conflict (id) do nothing
 
 -- name: find_enqueued

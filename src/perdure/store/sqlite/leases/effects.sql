@@ -74,3 +74,11 @@ where signals.id = pair.id
 -- A wait that has taken a signal is answered.
 update job_waits set answered_at = :now where job_id = :job_id and kind = 'signal' and subject_id = :key and answered_at is null
   and exists (select 1 from signals s where s.consumed_by_job_id = :job_id and s.wait_key = job_waits.key)
+
+-- name: send_message
+insert into agent_messages (id, tenant_id, to_agent_id, from_agent_id, channel, payload, session_id, created_at, due_at, expires_at,
+  causation_id, idempotency_key, job_id, reply_to, reply_channel)
+values (:id, :tenant_id, :to_agent_id, (select agent_id from jobs where id = :job_id), :channel, :payload, :session_id, :now,
+  :now + cast(:delay * 1000000 as integer), :now + cast(:expires_in * 1000000 as integer),
+  :causation_id, :idempotency_key, :job_id, :reply_to, :reply_channel)
+on conflict do nothing

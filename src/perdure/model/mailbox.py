@@ -1,0 +1,97 @@
+"""What becomes of the due messages of an agent: pure rules, which both dialects carry out under the lock of the agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from perdure.model.agents import AgentInstance, key_of_agent
+from perdure.model.ids import uuid7
+from perdure.model.jobs import MAX_JSON_BYTES, NewJob
+from perdure.model.messages import GOAL_LENGTH, PROCESS_INBOX, REPLY_PREFIX, Message, recorded_message
+
+MOST_MESSAGES = 100
+"""Of one delivery; what is left is delivered by the next one."""
+
+
+class Start(NamedTuple):
+    """A job to be started, and the messages that it gets."""
+
+    job: NewJob
+    messages: tuple[Message, ...]
+
+
+class Plan(NamedTuple):
+    """What a delivery does."""
+
+    starts: list[Start]
+
+    @property
+    def bound(self) -> int:
+        """How many messages find a job."""
+        return sum(len(start.messages) for start in self.starts)
+
+
+def plan_delivery(agent: AgentInstance, due: Sequence[Message], *, busy: bool) -> Plan:
+    """Bind messages, which come in the order of their due time, then id. busy: the agent has a job that is not suspended."""
+    starting = [message for message in due if not message.channel.startswith(REPLY_PREFIX)]
+    if agent.intake == "each":
+        return Plan([Start(job_for(agent, (message,)), (message,)) for message in starting])
+    if busy or not starting:
+        return Plan([])
+    batch = _batch(agent, starting)
+    return Plan([Start(job_for(agent, batch), batch)])
+
+
+def job_for(agent: AgentInstance, messages: tuple[Message, ...]) -> NewJob:
+    """The job that an agent starts for one message, or for several of a session."""
+    first = messages[0]
+    note: dict[str, Any] = {"actor": first.from_agent_id or "message", "via": "message", "message": str(first.id)}
+    if len(messages) > 1:
+        note["messages"] = len(messages)
+    return NewJob(
+        id=uuid7(),
+        kind=agent.kind,
+        payload=payload_for(agent, messages),
+        queue=agent.queue,
+        goal=goal_for(agent, messages),
+        max_retries=agent.max_retries,
+        note=json.dumps(note, ensure_ascii=False),
+        concurrency_key=key_of_agent(agent.id),
+        max_concurrent=agent.max_concurrent,
+        agent_id=agent.id,
+        session_id=first.session_id or agent.default_session_id,
+    )
+
+
+def payload_for(agent: AgentInstance, messages: Sequence[Message]) -> str:
+    """The payload of such a job, as JSON."""
+    records = [recorded_message(message) for message in messages]
+    one = agent.batch == 1 or agent.intake == "each"
+    return json.dumps({"message": records[0]} if one else {"messages": records}, ensure_ascii=False)
+
+
+def goal_for(agent: AgentInstance, messages: Sequence[Message]) -> str | None:
+    """Its goal: what the message says, or that it is a batch."""
+    if agent.intake == "inbox" and agent.batch > 1:
+        return PROCESS_INBOX
+    return messages[0].text.replace("\x00", "")[:GOAL_LENGTH] or None
+
+
+def _batch(agent: AgentInstance, due: Sequence[Message]) -> tuple[Message, ...]:
+    """The first messages, as many as one job gets: those of one session, that one payload can hold."""
+    chosen: list[Message] = []
+    size = 0
+    for message in due[: agent.batch]:
+        size += len(json.dumps(recorded_message(message)))
+        if chosen and (size > MAX_JSON_BYTES or message.session_id != chosen[0].session_id):
+            break
+        chosen.append(message)
+    return tuple(chosen)
+
+
+def job_ids(starts: Sequence[Start]) -> dict[UUID, UUID]:
+    """By message: the job that gets it."""
+    return {message.id: start.job.id for start in starts for message in start.messages}

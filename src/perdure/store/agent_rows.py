@@ -1,0 +1,95 @@
+"""The rows of agents and their messages as records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent
+from perdure.model.messages import Message
+from perdure.model.timing import Backoff
+from perdure.store.rows import Codec, Row
+
+
+def agent_of(row: Row, codec: Codec, *, id: str = "id") -> AgentInstance:
+    """A row of `agent_instances`, or of the view `agents`. id: the name of the column of its id."""
+
+    def time(name: str) -> datetime | None:
+        return None if row[name] is None else codec.time(row[name])
+
+    status = row["status"] if "status" in row.keys() else None  # noqa: SIM118  a row of sqlite3 has no such test of its own
+    return AgentInstance(
+        id=row[id],
+        tenant_id=row["tenant_id"],
+        kind=row["kind"],
+        name=row["name"],
+        default_session_id=row["default_session_id"],
+        meta=json.loads(row["meta"]),
+        queue=row["queue"],
+        intake=row["intake"],
+        batch=row["batch"],
+        on_busy=row["on_busy"],
+        max_parallel_jobs=row["max_parallel_jobs"],
+        max_retries=row["max_retries"],
+        backoff=backoff_of(row["backoff"]),
+        paused_at=time("paused_at"),
+        created_at=codec.time(row["created_at"]),
+        updated_at=codec.time(row["updated_at"]),
+        status=None if status is None else AgentStatus(status),
+    )
+
+
+def job_agent_of(row: Row, codec: Codec) -> JobAgent:
+    """A row of `agent_of_job`."""
+    agent = None if row["id"] is None else agent_of(row, codec)
+    return JobAgent(row["agent_id"], row["session_id"], agent)
+
+
+def message_of(row: Row, codec: Codec) -> Message:
+    """A row of `agent_messages`."""
+
+    def uuid(name: str) -> Any:
+        return None if row[name] is None else codec.uuid(row[name])
+
+    def time(name: str) -> datetime | None:
+        return None if row[name] is None else codec.time(row[name])
+
+    return Message(
+        id=codec.uuid(row["id"]),
+        to_agent_id=row["to_agent_id"],
+        from_agent_id=row["from_agent_id"],
+        channel=row["channel"],
+        payload=json.loads(row["payload"]),
+        created_at=codec.time(row["created_at"]),
+        due_at=codec.time(row["due_at"]),
+        session_id=row["session_id"],
+        expires_at=time("expires_at"),
+        consumed_by_job_id=uuid("consumed_by_job_id"),
+        consumed_at=time("consumed_at"),
+        refused=row["refused"],
+        causation_id=row["causation_id"],
+        idempotency_key=row["idempotency_key"],
+        job_id=uuid("job_id"),
+        reply_to=uuid("reply_to"),
+        reply_channel=row["reply_channel"],
+    )
+
+
+def backoff_text(backoff: Backoff | None) -> str | None:
+    """A backoff as it is stored."""
+    return None if backoff is None else json.dumps(asdict(backoff))
+
+
+def backoff_of(text: str | None) -> Backoff | None:
+    """What `backoff_text` wrote."""
+    return None if text is None else Backoff(**json.loads(text))
+
+
+def changed_agent(row: Row, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `change_agent`: a locked row with what is to be changed of it."""
+    kept = {name: row[name] for name in NewAgent._fields}
+    paused = changes.get("paused", row["paused_at"] is not None)
+    return {**kept, **{name: value for name, value in changes.items() if name != "paused"}, "paused": paused}

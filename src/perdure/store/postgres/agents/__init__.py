@@ -1,0 +1,1 @@
+"""The role of agents and their messages."""

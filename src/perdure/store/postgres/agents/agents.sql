@@ -1,0 +1,29 @@
+-- Agents as operators see and change them.
+
+-- name: create_agent
+insert into perdure.agent_instances (tenant_id, id, name, kind, queue, default_session_id, meta, intake, batch, on_busy,
+  max_parallel_jobs, max_retries, backoff)
+values (:tenant_id, :id, :name, :kind, :queue, :default_session_id, :meta::text::json, :intake, :batch, :on_busy,
+  :max_parallel_jobs, :max_retries, :backoff::text::json)
+on conflict do nothing returning id
+
+-- name: change_agent
+-- As it is to be, in full: the row was locked before. `paused` true keeps the time since when it is.
+update perdure.agent_instances set name = :name, kind = :kind, queue = :queue, default_session_id = :default_session_id,
+  meta = :meta::text::json, intake = :intake, batch = :batch, on_busy = :on_busy, max_parallel_jobs = :max_parallel_jobs,
+  max_retries = :max_retries, backoff = :backoff::text::json,
+  paused_at = case when :paused::boolean then coalesce(paused_at, perdure.db_now()) end, updated_at = perdure.db_now()
+where tenant_id = :tenant_id and id = :id
+
+-- name: get_agent
+select * from perdure.agents where tenant_id = :tenant_id and id = :id
+
+-- name: list_agents
+select * from perdure.agents a where a.tenant_id = :tenant_id and (:after::text is null or a.id > :after)
+  and (:status::text is null or a.status = :status)
+order by a.id limit :limit
+
+-- name: agent_of_job
+select j.agent_id, j.session_id, i.* from perdure.jobs j
+left join perdure.agent_instances i on i.tenant_id = j.tenant_id and i.id = j.agent_id
+where j.id = :job_id and j.tenant_id = :tenant_id and j.agent_id is not null

@@ -1,0 +1,57 @@
+"""Binding the due messages of an agent to jobs, under the lock of the agent."""
+
+from __future__ import annotations
+
+from perdure.model.agents import AgentInstance
+from perdure.model.mailbox import MOST_MESSAGES, Start, job_for, job_ids, plan_delivery
+from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.postgres.engine.codec import CODEC
+from perdure.store.postgres.engine.database import Transaction
+from perdure.store.postgres.jobs.enqueue_values import many_jobs
+
+
+async def lock_agent(tx: Transaction, tenant_id: str, agent_id: str) -> AgentInstance | None:
+    """Lock an agent; None if there is none."""
+    row = await tx.row("lock_agent", tenant_id=tenant_id, agent_id=agent_id)
+    return None if row is None else agent_of(row, CODEC)
+
+
+async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
+    """See `protocol.AgentStore.deliver`."""
+    agent = await lock_agent(tx, tenant_id, agent_id)
+    place = {"tenant_id": tenant_id, "agent_id": agent_id}
+    await tx.rows("drop_deliveries", **place)
+    if agent is None or agent.paused_at is not None:
+        return 0  # resuming it writes the next row
+    await tx.rows("expire_messages", **place)
+    rows = await tx.rows("due_messages", **place, limit=MOST_MESSAGES + 1)
+    due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
+    busy = bool(due) and await _is_busy(tx, tenant_id, agent_id)
+    plan = plan_delivery(agent, due, busy=busy)
+    await start_jobs(tx, tenant_id, plan.starts)
+    if plan.bound and len(rows) > MOST_MESSAGES:
+        await tx.rows("add_delivery", **place)
+    return plan.bound
+
+
+async def start_jobs(tx: Transaction, tenant_id: str, starts: list[Start]) -> None:
+    """Enqueue jobs, each with the messages that it consumes."""
+    if not starts:
+        return
+    await tx.rows("enqueue_many", **many_jobs([start.job for start in starts], [tenant_id]))
+    pairs = job_ids(starts)
+    await tx.rows("consume_messages", ids=[*pairs], job_ids=[*pairs.values()])
+
+
+async def start_for(tx: Transaction, tenant_id: str, agent: AgentInstance, message_id: object) -> None:
+    """Start a job for one message, whatever the intake of its agent."""
+    row = await tx.row("get_message", tenant_id=tenant_id, id=message_id)
+    assert row is not None
+    message = message_of(row, CODEC)
+    await start_jobs(tx, tenant_id, [Start(job_for(agent, (message,)), (message,))])
+
+
+async def _is_busy(tx: Transaction, tenant_id: str, agent_id: str) -> bool:
+    row = await tx.row("agent_is_busy", tenant_id=tenant_id, agent_id=agent_id)
+    assert row is not None
+    return bool(row["busy"])

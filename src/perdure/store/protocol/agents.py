@@ -1,0 +1,74 @@
+"""Agents and their messages. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+from uuid import UUID
+
+from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent
+from perdure.model.jobs import Page
+from perdure.model.messages import Message, NewMessage, Sent
+
+
+class AgentStore(Protocol):
+    """Agents, and the messages to and from them.
+
+    What binds a message to a job has the lock of the agent it is for. Order of locks: agent, then those of jobs. A message is
+    written without that lock, together with a row that says when its mailbox is looked at: so it is delivered although its
+    sender was killed right after its commit.
+    """
+
+    async def create_agent(self, agent: NewAgent) -> bool:
+        """Store an agent; False, and nothing is changed, if there is one of that id."""
+        ...
+
+    async def get_agent(self, agent_id: str) -> AgentInstance | None:
+        """An agent with its status; None if there is none: jobs may name agents that were never created."""
+        ...
+
+    async def change_agent(self, agent_id: str, changes: Mapping[str, Any]) -> AgentInstance:
+        """Change fields of `NewAgent`, as they are written there, or `paused` (true or false), and return the agent as it is
+        then. Jobs that are there keep what they were started with. Raises `AgentNotFound`."""
+        ...
+
+    async def list_agents(
+        self, *, status: AgentStatus | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[AgentInstance]:
+        """Agents by id, with their status."""
+        ...
+
+    async def agent_of(self, job_id: UUID) -> JobAgent | None:
+        """Whose job it is; None if it names no agent or does not exist. The status of the agent is not read."""
+        ...
+
+    async def send(self, message: NewMessage, *, from_agent_id: str | None = None, start: bool = False) -> Sent:
+        """Store a message and, if it is due, deliver it in the same transaction. start: it starts a job by itself, whatever the
+        intake of the agent; that job is `job_id`. With an idempotency key that was used before for this agent nothing is written.
+        Raises `AgentNotFound`, `AgentPaused`, `IdempotencyConflict`."""
+        ...
+
+    async def deliver(self, agent_id: str) -> int:
+        """Bind due messages of an agent, in the order of their due time, then id, each to exactly one job, which starts in this
+        transaction; return how many were bound. Nothing is bound while the agent is paused. Expired ones are marked."""
+        ...
+
+    async def due_agents(self, *, limit: int = 100) -> list[str]:
+        """Agents whose mailboxes are to be looked at, by `deliver`."""
+        ...
+
+    async def next_delivery(self) -> float | None:
+        """Seconds until `due_agents` has the next one, 0 if it has some; None if no message is on its way."""
+        ...
+
+    async def list_messages(
+        self,
+        agent_id: str,
+        box: Literal["inbox", "outbox"],
+        *,
+        pending: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        """The messages to an agent, or from it, newest first. pending: only those that no job has got yet, and may."""
+        ...

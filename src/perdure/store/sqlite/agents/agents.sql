@@ -1,0 +1,29 @@
+-- Agents as operators see and change them.
+
+-- name: create_agent
+insert into agent_instances (tenant_id, id, name, kind, queue, default_session_id, meta, intake, batch, on_busy,
+  max_parallel_jobs, max_retries, backoff, created_at, updated_at)
+values (:tenant_id, :id, :name, :kind, :queue, :default_session_id, :meta, :intake, :batch, :on_busy,
+  :max_parallel_jobs, :max_retries, :backoff, :now, :now)
+on conflict do nothing returning id
+
+-- name: change_agent
+-- As it is to be, in full. `paused` true keeps the time since when it is.
+update agent_instances set name = :name, kind = :kind, queue = :queue, default_session_id = :default_session_id,
+  meta = :meta, intake = :intake, batch = :batch, on_busy = :on_busy, max_parallel_jobs = :max_parallel_jobs,
+  max_retries = :max_retries, backoff = :backoff,
+  paused_at = case when :paused then coalesce(paused_at, :now) end, updated_at = :now
+where tenant_id = :tenant_id and id = :id
+
+-- name: get_agent
+select * from agents where tenant_id = :tenant_id and id = :id
+
+-- name: list_agents
+select * from agents a where a.tenant_id = :tenant_id and (:after is null or a.id > :after)
+  and (:status is null or a.status = :status)
+order by a.id limit :limit
+
+-- name: agent_of_job
+select j.agent_id, j.session_id, i.* from jobs j
+left join agent_instances i on i.tenant_id = j.tenant_id and i.id = j.agent_id
+where j.id = :job_id and j.tenant_id = :tenant_id and j.agent_id is not null

@@ -1,0 +1,54 @@
+"""Binding the due messages of an agent to jobs."""
+
+from __future__ import annotations
+
+import sqlite3
+from uuid import UUID
+
+from perdure.model.agents import AgentInstance
+from perdure.model.mailbox import MOST_MESSAGES, Start, job_for, job_ids, plan_delivery
+from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.sqlite.engine.codec import CODEC
+from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.jobs.enqueue import enqueue_all
+
+
+def lock_agent(conn: sqlite3.Connection, tenant_id: str, agent_id: str) -> AgentInstance | None:
+    """The agent as this transaction finds it; None if there is none."""
+    row = conn.execute(SQL["lock_agent"], {"tenant_id": tenant_id, "agent_id": agent_id}).fetchone()
+    return None if row is None else agent_of(row, CODEC)
+
+
+def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -> int:
+    """See `protocol.AgentStore.deliver`."""
+    agent = lock_agent(conn, tenant_id, agent_id)
+    place = {"tenant_id": tenant_id, "agent_id": agent_id, "now": now}
+    conn.execute(SQL["drop_deliveries"], place)
+    if agent is None or agent.paused_at is not None:
+        return 0  # resuming it writes the next row
+    conn.execute(SQL["expire_messages"], place)
+    rows = conn.execute(SQL["due_messages"], {**place, "limit": MOST_MESSAGES + 1}).fetchall()
+    due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
+    busy = bool(due) and bool(conn.execute(SQL["agent_is_busy"], place).fetchone()["busy"])
+    plan = plan_delivery(agent, due, busy=busy)
+    start_jobs(conn, now, tenant_id, plan.starts)
+    if plan.bound and len(rows) > MOST_MESSAGES:
+        conn.execute(SQL["add_delivery"], place)
+    return plan.bound
+
+
+def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, starts: list[Start]) -> None:
+    """Enqueue jobs, each with the messages that it consumes."""
+    if not starts:
+        return
+    enqueue_all(conn, now, tenant_id, [start.job for start in starts])
+    pairs = job_ids(starts)
+    rows = [{"id": str(id), "job_id": str(job_id), "now": now} for id, job_id in pairs.items()]
+    conn.executemany(SQL["consume_messages"], rows)
+
+
+def start_for(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance, message_id: UUID) -> None:
+    """Start a job for one message, whatever the intake of its agent."""
+    row = conn.execute(SQL["get_message"], {"tenant_id": tenant_id, "id": str(message_id)}).fetchone()
+    message = message_of(row, CODEC)
+    start_jobs(conn, now, tenant_id, [Start(job_for(agent, (message,)), (message,))])
