@@ -254,18 +254,13 @@ class Worker:
                 continue
             await self._queues.look(self._registry.kinds, idle=got == 0 or self._until_idle)
             await self._looks.look_if_due()
-            got = 0
+            got, idle = 0, not (self._slots.running or self._ends.unwritten or self._buffer.number)
             for queue in self._queues.round():
                 got += await self._claim(queue, wanted - got)
                 if got >= wanted:
                     break
             if got == 0 and not await self._looks.look(until_idle=self._until_idle):
-                if (
-                    self._until_idle
-                    and not self._slots.running
-                    and not self._ends.unwritten
-                    and not self._buffer.number
-                ):
+                if self._until_idle and idle:  # from before the claims: what ran may have enqueued more since
                     return
                 await self._idle(hints)
 
