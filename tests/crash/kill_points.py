@@ -22,7 +22,7 @@ from perdure.store.statements import load_migrations
 from tests.crash.child_config import ChildConfig
 
 _WRITES = {
-    "leases": ("claim", "record", "finish", "finish_many", "set_waiting"),
+    "leases": ("claim", "record", "finish", "finish_many", "set_waiting", "release_held"),
     "approvals": ("request_approval", "replace_token"),
     "agents": ("deliver",),
 }
