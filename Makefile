@@ -9,7 +9,8 @@ JOBS   ?= 4
 STAMP  := $(VENV)/ready-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d' ' -f1)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-unexport PYTHONHOME PYTHONPATH
+# Without .pyc files each of the hundreds of processes that the tests start would compile perdure again.
+unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench soak docs
@@ -24,9 +25,10 @@ demo: $(STAMP) ## Watch jobs crash, wait for a person and resume
 	@$(BIN)/perdure demo
 
 test: lint ## Lint, then run the tests (make test ARGS="tests/model -k backoff" runs some)
+	@$(BIN)/python -m compileall -q src tests bench examples
 ifeq ($(ARGS),)
 	@$(BIN)/python -m pytest -n $(JOBS) --ignore tests/crash
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/crash
+	@$(BIN)/python -m pytest -n 3 --dist worksteal tests/crash
 else
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 endif
@@ -40,7 +42,7 @@ lint: $(STAMP) ## Check style, types and the direction of imports
 bench: $(STAMP) ## Measure, beside the bare database and Graphile Worker (with Node)
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(STAMP) ## Kill 2,000 workers on SQLite and 2,000 on PostgreSQL
+soak: $(STAMP) ## Kill 2,000 workers on SQLite and 2,000 on PostgreSQL (ARGS=tasks: 200 while coding CLIs run)
 	@$(BIN)/python -m tests.crash.soak $(ARGS)
 
 docs: $(STAMP) ## Regenerate the reference pages (Python, commands, settings, states)

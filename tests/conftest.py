@@ -73,15 +73,26 @@ def postgres_url(postgres: PostgresServer, postgres_template: str) -> Iterator[s
     postgres.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file that was migrated once, for the others to be copied from."""
+    file = tmp_path_factory.mktemp("template") / "perdure.db"
+    run_apart(migrate(f"sqlite:///{file}"))
+    return file.read_bytes()
+
+
 @pytest.fixture
 def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """Make the URL of a fresh store of a kind. Only PostgreSQL's comes migrated; migrate() is due for all of them."""
+    """Make the URL of a fresh store of a kind. Files and PostgreSQL's come migrated; migrate() is due for all of them."""
 
     def make(kind: str) -> str:
         if kind == "memory":
             return "memory:"
         if kind == "sqlite":
-            return f"sqlite:///{tmp_path}/perdure.db"
+            file = tmp_path / "perdure.db"
+            file.write_bytes(request.getfixturevalue("sqlite_template"))
+            file.chmod(0o600)  # as perdure makes it
+            return f"sqlite:///{file}"
         url: str = request.getfixturevalue("postgres_url")
         return url
 

@@ -9,6 +9,7 @@ from bench.workloads.latency import claim_10, heartbeat_10k, pickup_at
 from bench.workloads.limits import claim_keys
 from bench.workloads.peer_drain import drain_with_graphile
 from bench.workloads.steps import short_steps_of, steps_of
+from bench.workloads.tasks import task_latency, tasks_100
 
 WORKLOADS: dict[str, Workload] = {
     "enqueue_bulk": enqueue_bulk,
@@ -34,10 +35,14 @@ WORKLOADS: dict[str, Workload] = {
     "claim_keys": claim_keys,
     "heartbeat_10k": heartbeat_10k,
     "memory": memory,
+    "task_latency": task_latency,
+    "tasks_100": tasks_100,
     "sustained": sustained,
 }
 POSTGRES_ONLY = frozenset({"graphile_1", "graphile_2"})
 SQLITE_ONLY = frozenset({"write_4"})
 """Only a file that several processes share raises the question."""
-ONCE = frozenset({"pickup_1", "claim_10", "claim_keys", "heartbeat_10k", "memory", "sustained"})
+ONCE = frozenset(
+    {"pickup_1", "claim_10", "claim_keys", "heartbeat_10k", "memory", "task_latency", "tasks_100", "sustained"}
+)
 """Too long to be repeated, or many samples in themselves: run in the first round only."""

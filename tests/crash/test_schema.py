@@ -5,7 +5,7 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -33,13 +33,11 @@ REAL = len(load_migrations("perdure.store.sqlite"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def bare_crew(
-    request: pytest.FixtureRequest, servers: ForkServers, tmp_path: Path, fresh_store_url: Callable[[str], str]
-) -> Iterator[Crew]:
+def bare_crew(request: pytest.FixtureRequest, servers: ForkServers, tmp_path: Path) -> Iterator[Crew]:
     """Processes over a database without any schema."""
     with ExitStack() as stack:
         if request.param == "sqlite":
-            url = fresh_store_url("sqlite")
+            url = f"sqlite:///{tmp_path}/bare.db"
         else:
             postgres: PostgresServer = request.getfixturevalue("postgres")
             name = f"perdure_test_bare_{os.getpid()}_{next(_numbers)}"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -589,11 +590,12 @@ async def test_an_app_is_opened_at_first_use_and_may_be_used_again(file_store_ur
     await app.close()
 
 
-async def test_the_database_of_an_app(file_store_url: str) -> None:
-    app = App(file_store_url)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_the_database_of_an_app(kind: str, fresh_store_url: Callable[[str], str], tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/new.db" if kind == "sqlite" else fresh_store_url(kind))
     before = await app.database.schema_status()
     applied = await app.database.migrate()
-    assert (before.current == 0) == bool(applied), "PostgreSQL's comes migrated"
+    assert (before.current == 0) == bool(applied) == (kind == "sqlite"), "PostgreSQL's comes migrated"
     assert (await app.database.schema_status()).current == before.needed
     assert await app.database.migrate() == []
     assert abs(await app.database.now() - datetime.now(UTC)) < timedelta(minutes=1)

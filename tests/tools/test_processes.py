@@ -75,6 +75,20 @@ class TestTrees:
         assert run.seconds > 4.2
         assert alive(pids_in(place.output["stdout"])) == []
 
+    @pytest.mark.parametrize("victim", ["itself", "launcher"])
+    async def test_at_the_timeout_of_one_that_stopped(
+        self, victim: str, place: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By SIGSTOP: what is stopped does nothing when it is asked to end."""
+        monkeypatch.setattr("perdure.tools.process.END_SECONDS", 0.5)
+        pid = "os.getpid()" if victim == "itself" else "os.getppid()"
+        place.adapters = tool(place.folder, TREE + f"import signal; os.kill({pid}, signal.SIGSTOP)\ntime.sleep(300)")
+        run = await place.run(task(timeout=2.0), ACCOUNT)
+        expected = (RunClass.TIMEOUT, "timeout") if victim == "itself" else (RunClass.UNKNOWN, "launcher")
+        assert (run.outcome, run.detail) == expected
+        assert len(pids_in(place.output["stdout"])) == 5
+        assert alive(pids_in(place.output["stdout"])) == []
+
     async def test_at_a_cancel(self, place: Bench) -> None:
         place.adapters = tool(place.folder, TREE + "time.sleep(300)")
         running = asyncio.create_task(place.run(task(kill_after=20.0), ACCOUNT))

@@ -72,7 +72,8 @@ class Report(NamedTuple):
 
 
 class Running:
-    """A running program. `soft` asks it to end, `kill` ends it with every process below it."""
+    """A running program. `soft` asks it to end, `kill` ends it with every process below it, `kill_launcher` is for a launcher
+    that does not do so, as one that the program has stopped."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
         self._process = process
@@ -85,6 +86,11 @@ class Running:
     def kill(self) -> None:
         """Kill the program and every process that it started."""
         self._send(b"kill\n")
+
+    def kill_launcher(self) -> None:
+        """Kill the launcher; `run` ends what it leaves."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     def _send(self, line: bytes) -> None:
         with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec, is_session
+from perdure.tools import process
 from perdure.tools.adapters.base import STREAMS, Adapter, Ended, Reader, Stream
 from perdure.tools.capture import Capture, Lines, storable
 from perdure.tools.outputs import find_outputs, missing_outputs
@@ -147,6 +148,8 @@ class _Watched:
         running.soft()
         await asyncio.sleep(task.kill_after)
         running.kill()
+        await asyncio.sleep(process.END_SECONDS)
+        running.kill_launcher()
 
     def result(self, report: Report, prepared: Prepared) -> CliRun:
         """What came of it; looks for the declared files."""
