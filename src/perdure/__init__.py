@@ -127,7 +127,7 @@ if TYPE_CHECKING:
     from perdure.model.messages import Message, Sent
     from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
-    from perdure.model.task_records import AccountInfo, JobFile, TaskResult, ToolRun
+    from perdure.model.task_records import AccountInfo, JobFile, TaskOutcome, TaskResult, ToolRun
     from perdure.model.timing import Backoff
     from perdure.model.tooling import Account, RunClass, TaskSpec
     from perdure.runtime.client.client import Client
@@ -255,6 +255,7 @@ __all__ = [
     "StoreUnreachable",
     "Suspended",
     "TRANSITIONS",
+    "TaskOutcome",
     "TaskResult",
     "TaskSpec",
     "TooLarge",
@@ -308,7 +309,7 @@ _HOMES = {
     "perdure.model.signals": "Signal",
     "perdure.model.messages": "Message Sent",
     "perdure.model.states": "TRANSITIONS Status",
-    "perdure.model.task_records": "AccountInfo JobFile TaskResult ToolRun",
+    "perdure.model.task_records": "AccountInfo JobFile TaskOutcome TaskResult ToolRun",
     "perdure.model.timing": "Backoff",
     "perdure.model.tooling": "Account RunClass TaskSpec",
     "perdure.runtime.context.approvals": "ApprovalRequest Decision",

@@ -91,6 +91,7 @@ class App(Shortcuts):
         self._flags = {"database_url": database_url, "tenant": tenant}
         self._given_settings = settings
         self.registry = registry if registry is not None else Registry()
+        self.registry.check_task = self.check_task
         """The handlers."""
         self._tools = ToolService(lambda: self.settings, self.registry)
         self.version = None if version is None else check_version(version)

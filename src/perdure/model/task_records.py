@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from perdure.model.tooling import Account, CliRun
+from perdure.model.tooling import Account, CliRun, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,29 @@ class OutputChunk(NamedTuple):
     seq: int
     stream: str
     content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """How a task ended that a job has run: what `ctx.run_tool` returns.
+
+    task_id: of its job. ok: whether it has an answer and the declared files. text: the answer, empty where it failed. usage: of
+    the run that gave it. files: paths of the files that were collected, with their sizes in bytes; `ctx.read_file` reads one.
+    diff: the changes in its copy of a repository, None where there was none. session: to continue with. account: under which it
+    ran. error, error_kind: why it failed; None where it did not, and kind `cancelled` where it was cancelled.
+    """
+
+    task_id: UUID
+    ok: bool
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    files: Mapping[str, int] = field(default_factory=dict)
+    diff: str | None = None
+    session: str | None = None
+    account: str | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    error_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

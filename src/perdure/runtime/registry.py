@@ -22,6 +22,7 @@ from perdure.model.agents import NewAgent
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
+from perdure.model.tooling import TaskSpec
 from perdure.runtime import codec
 from perdure.runtime.chores import Chore
 from perdure.store.protocol.leases import KindLimit
@@ -127,6 +128,8 @@ class Registry:
     """The handlers of one app, by name."""
 
     def __init__(self) -> None:
+        self.check_task: Callable[[TaskSpec], None] | None = None
+        """Refuses a task that no adapter can run; None where adapters are not known."""
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._kinds: dict[str, int] = {}
         self._limits: dict[str, KindLimit] = {}

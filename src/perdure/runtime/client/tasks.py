@@ -59,7 +59,7 @@ class Tasks(ClientPart):
         self._scope.holder.check_task(task)
         if max_attempts is not None and not 1 <= max_attempts <= MAX_ATTEMPTS:
             raise InvalidTask(f"max_attempts must be from 1 to {MAX_ATTEMPTS}, got {max_attempts}")
-        _check_inputs(task, files or {})
+        check_inputs(task, files or {})
         if not task.any_account:
             await self._check_account(task, idempotency_key)
         options: dict[str, Any] = {
@@ -73,7 +73,7 @@ class Tasks(ClientPart):
         }
         given = {name: value for name, value in options.items() if value is not None}
         store = await self._store()
-        inputs = await _kept(store.files, files or {})
+        inputs = await kept_inputs(store.files, files or {})
         payload = payload_of_task(task, inputs)
         new = self._jobs.prepared(KIND_PREFIX + task.tool, payload, {**given, "elsewhere": True})  # type: ignore[typeddict-item]  # only known keys
         new = new._replace(id=uuid7())
@@ -164,7 +164,8 @@ class Tasks(ClientPart):
         return (await self._jobs.get(task_id)).id
 
 
-def _check_inputs(task: TaskSpec, files: Mapping[str, bytes | Path]) -> None:
+def check_inputs(task: TaskSpec, files: Mapping[str, bytes | Path]) -> None:
+    """Raises InvalidTask for an input without a content, UnsafePath."""
     if missing := [path for path in task.input_files if path not in files]:
         raise InvalidTask(
             f"input_files names {missing[0]}, whose content is not given", hint="pass files={path: content}"
@@ -173,7 +174,7 @@ def _check_inputs(task: TaskSpec, files: Mapping[str, bytes | Path]) -> None:
         check_path(path, "files")
 
 
-async def _kept(store: FileStore, files: Mapping[str, bytes | Path]) -> builtins.list[NewFile]:
+async def kept_inputs(store: FileStore, files: Mapping[str, bytes | Path]) -> builtins.list[NewFile]:
     """The inputs, with their large contents in the blob directory."""
     kept: list[NewFile] = []
     left = store.limit()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -16,7 +17,9 @@ from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import ChildError, InvalidInput, Suspended
 from perdure.model.messages import DEFAULT_CHANNEL, Message
+from perdure.model.task_records import TaskOutcome
 from perdure.model.timing import Backoff, Duration
+from perdure.model.tooling import TaskSpec
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.children import ChildHandle, SpawnOptions
 from perdure.runtime.context.context import JobContext
@@ -255,6 +258,26 @@ class BlockingContext:
         if return_exceptions:
             return self._wait(self._ctx.gather(*of, return_exceptions=True))
         return self._wait(self._ctx.gather(*of))
+
+    def run_tool(
+        self,
+        task: TaskSpec,
+        /,
+        *,
+        files: Mapping[str, bytes | Path] | None = None,
+        key: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        goal: str | None = None,
+    ) -> TaskOutcome:
+        """See `JobContext.run_tool`."""
+        return self._wait(
+            self._ctx.run_tool(task, files=files, key=key, priority=priority, max_attempts=max_attempts, goal=goal)
+        )
+
+    def read_file(self, task: TaskOutcome, path: str) -> bytes:
+        """See `JobContext.read_file`."""
+        return self._wait(self._ctx.read_file(task, path))
 
     def checkpoint(self, state: Any) -> None:
         """See `JobContext.checkpoint`."""

@@ -100,9 +100,11 @@ def checked(run: Run, job: Handler[Any, Any] | str, input: Any, options: SpawnOp
     return new, None if handler is None else handler.output_type
 
 
-async def spawn(run: Run, options: CallOptions, key: str, new: NewJob) -> UUID:
-    """Store this job as a child, once under this key; returns its id. Raises StepChanged."""
-    digest = hash_json(f"[{json.dumps(new.kind)},{new.payload}]")
+async def spawn(run: Run, options: CallOptions, key: str, new: NewJob, *, compared: NewJob | None = None) -> UUID:
+    """Store this job as a child, once under this key; returns its id. compared: what is compared with the record, the job itself
+    unless given. Raises StepChanged."""
+    asked = compared or new
+    digest = hash_json(f"[{json.dumps(asked.kind)},{asked.payload}]")
     recorded = run.history.spawned.get(key)
     if recorded is not None and recorded["digest"] != digest and options.on_change not in ("keep", "rerun"):
         changed = StepChanged(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 import typing_extensions  # comes with pydantic
@@ -15,26 +15,23 @@ import typing_extensions  # comes with pydantic
 from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.effects import patch_state
-from perdure.model.errors import ChildError, InvalidInput, StepChanged
+from perdure.model.errors import InvalidInput, StepChanged
 from perdure.model.events import NewEvent
-from perdure.model.ids import short_id
 from perdure.model.messages import DEFAULT_CHANNEL, Message, messages_of_payload
 from perdure.model.timing import Backoff, Duration
-from perdure.model.waits import APPROVAL, CHILD, SIGNAL, TIMER
+from perdure.model.waits import APPROVAL, SIGNAL, TIMER
 from perdure.runtime import codec
-from perdure.runtime.context import approvals, children, signals
+from perdure.runtime.context import approvals, signals
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.calls import STEP, TOOL, Caller
 from perdure.runtime.context.changed_code import refuse
-from perdure.runtime.context.children import ChildHandle, SpawnOptions
+from perdure.runtime.context.child_calls import ChildCalls
 from perdure.runtime.context.current_call import idempotency_key_of
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
 from perdure.runtime.context.wait_any import Awaited, First, wait_any
 from perdure.runtime.context.waits import wait_once
-from perdure.runtime.handle import Handle
 from perdure.runtime.message_checks import check_message
-from perdure.runtime.registry import Handler
 from perdure.runtime.run import Run
 from perdure.runtime.validation import (
     check_key,
@@ -52,7 +49,7 @@ O = TypeVar("O")  # noqa: E741  the child's output
 T = typing_extensions.TypeVar("T", default=None)
 
 
-class JobContext:
+class JobContext(ChildCalls):
     """The handle of one attempt, given to the handler as its first argument.
 
     Once the attempt is over (parked, cancelled, handed back, lease lost) every call raises `Suspended`.
@@ -215,6 +212,9 @@ class JobContext:
         )
         return other
 
+    def _keyed(self, key: str | None) -> CallOptions:
+        return self._options if key is None else self.options(key=key)._options
+
     # -- steps and tools -----------------------------------------------------------------------------------------------
 
     @overload
@@ -325,83 +325,6 @@ class JobContext:
         first, such as Denied; InvalidInput, StepChanged.
         """
         return await wait_any(self._run, self._caller, self._options, waits)
-
-    # -- children ------------------------------------------------------------------------------------------------------
-
-    @overload
-    async def spawn(
-        self, job: Handler[None, O], /, *, key: str | None = None, **options: Unpack[SpawnOptions]
-    ) -> ChildHandle[O]: ...
-    @overload
-    async def spawn(
-        self, job: Handler[I, O], input: I, /, *, key: str | None = None, **options: Unpack[SpawnOptions]
-    ) -> ChildHandle[O]: ...
-    @overload
-    async def spawn(
-        self, job: str, input: Any = None, /, *, key: str | None = None, **options: Unpack[SpawnOptions]
-    ) -> ChildHandle[Any]: ...
-    async def spawn(
-        self,
-        job: Handler[Any, Any] | str,
-        input: Any = None,
-        /,
-        *,
-        key: str | None = None,
-        **options: Unpack[SpawnOptions],
-    ) -> ChildHandle[Any]:
-        """Store a child job, once, in the transaction that records it; a later attempt gets the same child.
-
-        Its name is that of the handler: a second one is `name#2`; parallel calls give `key`. It goes on if this job completes or
-        fails; a cancel of this job cancels it, and this job's deadline is its deadline unless its own is earlier.
-        Raises StepChanged if it is recorded with another handler or input, and as `Jobs.enqueue`.
-        """
-        new, output = children.checked(self._run, job, input, options)
-        calls = self if key is None else self.options(key=key)
-        its_key = await self._caller.enter(children.SPAWN, new.kind, calls._options)
-        return ChildHandle(await children.spawn(self._run, self._options, its_key, new), new.kind, its_key, output)
-
-    @overload
-    async def wait_for(self, child: ChildHandle[R], /) -> R: ...
-    @overload
-    async def wait_for(self, child: Handle[Any] | UUID, /) -> Any: ...
-    async def wait_for(self, child: children.Awaitable, /) -> Any:
-        """Wait for the end of a child without holding a worker, and return what it returned, typed as its handler is annotated.
-
-        Survives restarts. Also for a child of another job, given its id. Raises ChildFailed, ChildCancelled, WaitCircle (the
-        child waits for this job, or stands above it), InvalidInput for a job without a parent, JobNotFound, JobPruned,
-        StepChanged.
-        """
-        id = children.id_of(child)
-        key = await self._caller.enter_wait(child.key if isinstance(child, ChildHandle) else f"job …{short_id(id)}")
-        [ended] = await children.wait_for_all(self._run, self._options, key, [id])
-        return children.result_of(ended, child.output_type if isinstance(child, ChildHandle) else None)
-
-    @overload
-    async def gather(self, *of: ChildHandle[R], return_exceptions: Literal[False] = False) -> list[R]: ...
-    @overload
-    async def gather(self, *of: ChildHandle[R], return_exceptions: Literal[True]) -> list[R | ChildError]: ...
-    async def gather(self, *of: ChildHandle[Any], return_exceptions: bool = False) -> list[Any]:
-        """Wait until all of these children have ended, and return their results in the order given. The job is woken once, by the
-        last of them, however many there are.
-
-        return_exceptions: a child that failed or was cancelled gives its error in its place; else the first such error is raised,
-        after all have ended. The second gather has the key `gather#2`; parallel ones give options(key=...). Raises as `wait_for`.
-        """
-        key = await self._caller.enter(CHILD.name, "gather", self._options)
-        ids = [children.id_of(child) for child in of]
-        if not ids:
-            return []
-        states = await children.wait_for_all(self._run, self._options, key, list(dict.fromkeys(ids)))
-        ended = {state.id: state for state in states}
-        results: list[Any] = []
-        for child in of:
-            try:
-                results.append(children.result_of(ended[child.id], child.output_type))
-            except ChildError as error:
-                if not return_exceptions:
-                    raise
-                results.append(error)
-        return results
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,138 @@
+"""Coding CLIs as children of a job, over every kind of store: what one run of a CLI gives is given by each test."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from perdure import App, Backoff, BlockingContext, JobContext, StepChanged, TaskSpec
+from perdure.model.tooling import RunClass, Usage
+from tests.tools.conftest import GOOD, Runs
+
+NOW = Backoff(base=0, cap=0)
+TASK = TaskSpec("codex", "write results.txt", output_spec=("results.txt",))
+
+
+async def result_of(app: App, handle: Any) -> Any:
+    """Run workers until the job has ended."""
+    for _ in range(400):
+        await app.work(once=True)
+        if (await handle.status()).terminal:
+            return await handle.result(timeout=5)
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not end")
+
+
+async def test_a_job_goes_on_with_the_answer_of_a_cli(app: App, runs: Runs) -> None:
+    @app.job
+    async def agent(ctx: JobContext) -> dict[str, Any]:
+        run = await ctx.run_tool(TASK, files={"in.txt": b"input"})
+        assert isinstance(run.usage, Usage)
+        return {
+            "ok": run.ok,
+            "text": run.text,
+            "tokens": run.usage.tokens,
+            "files": dict(run.files),
+            "content": (await ctx.read_file(run, "results.txt")).decode(),
+            "diff": run.diff,
+            "task": str(run.task_id),
+        }
+
+    handle = await app.enqueue(agent)
+    found = await result_of(app, handle)
+    task = await app.jobs.get(found.pop("task"))
+    assert found == {
+        "ok": True,
+        "text": "done",
+        "tokens": 120,
+        "files": {"results.txt": 3},
+        "content": "42\n",
+        "diff": None,
+    }
+    assert runs.inputs == {"in.txt": b"input"}
+    assert (task.kind, task.parent_id) == ("cli.codex", handle.id)
+    assert [e.type for e in await handle.events()].count("wait_started") == 1
+
+
+async def test_a_replay_runs_no_cli_again(app: App, runs: Runs) -> None:
+    failures = iter([True, False])
+
+    @app.job(backoff=NOW)
+    async def agent(ctx: JobContext) -> list[str]:
+        first = await ctx.run_tool(TASK, files={"in.txt": b"input"})
+        second = await ctx.run_tool(replace(TASK, prompt="review"), key="review")
+        if next(failures):
+            raise ValueError("again")
+        return [first.text, second.text]
+
+    assert await result_of(app, await app.enqueue(agent)) == ["done", "done"]
+    assert len(runs.accounts) == 2
+
+
+async def test_a_task_that_failed_is_not_ok(app: App, runs: Runs) -> None:
+    runs.ends = [replace(GOOD, outcome=RunClass.FATAL, message="no such model", exit_code=1)]
+
+    @app.job
+    async def agent(ctx: JobContext) -> list[Any]:
+        run = await ctx.run_tool(TASK)
+        return [run.ok, run.text, run.error, run.error_kind]
+
+    assert await result_of(app, await app.enqueue(agent)) == [False, "", "fatal: no such model", "fatal"]
+
+
+async def test_what_no_adapter_can_run_is_refused(app: App) -> None:
+    @app.job
+    async def agent(ctx: JobContext) -> None:
+        await ctx.run_tool(TaskSpec("nonesuch", "do it"))
+
+    handle = await app.enqueue(agent)
+    await app.work(once=True)
+    job = await handle.get()
+    assert job.error_message is not None
+    assert "UnknownTool" in job.error_message
+    assert await app.jobs.count() == {"FAILED": 1}
+
+
+async def test_another_prompt_than_was_recorded_is_refused(app: App) -> None:
+    prompts = iter(["one", "two"])
+
+    @app.job(on_change="fail", backoff=NOW)
+    async def agent(ctx: JobContext) -> None:
+        await ctx.run_tool(replace(TASK, prompt=next(prompts)))
+        raise ValueError("again")
+
+    handle = await app.enqueue(agent)
+    for _ in range(100):
+        await app.work(once=True)
+        if (await handle.status()).terminal:
+            break
+    job = await handle.get()
+    assert job.error_message is not None
+    assert StepChanged.__name__ in job.error_message
+
+
+async def test_a_plain_handler_runs_a_tool(app: App) -> None:
+    @app.job
+    def agent(ctx: BlockingContext) -> list[str]:
+        run = ctx.run_tool(TASK)
+        return [run.text, ctx.read_file(run, "results.txt").decode()]
+
+    assert await result_of(app, await app.enqueue(agent)) == ["done", "42\n"]
+
+
+async def test_a_cancelled_job_cancels_its_task(app: App, runs: Runs) -> None:
+    runs.pause = asyncio.Event()
+
+    @app.job
+    async def agent(ctx: JobContext) -> None:
+        await ctx.run_tool(TASK)
+
+    working = asyncio.create_task(app.work(once=True))
+    handle = await app.enqueue(agent)
+    async with asyncio.timeout(30):
+        while not runs.accounts or (await handle.status()) != "PARKED":
+            if working.done():
+                working = asyncio.create_task(app.work(once=True))
+            await asyncio.sleep(0.02)
+        await handle.cancel("enough")
+        await working
+    assert await app.jobs.count() == {"CANCELLED": 2}
