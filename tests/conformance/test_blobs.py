@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -162,8 +163,35 @@ def test_a_blob_that_is_added_while_it_is_removed_stays(tmp_path: Path, monkeypa
     assert not directory.remove(hash, before)
     assert b"".join(directory.read(hash)) == LARGE
     make_old(tmp_path)
+    shutil.rmtree(tmp_path / "incoming")  # as after a restore of the blobs alone
     assert directory.remove(hash, before)
     assert not directory.holds(hash)
+    assert not directory.remove(hash, before), "another process was faster"
+
+
+def test_a_blob_in_the_hands_of_a_process_that_was_killed_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = BlobDirectory(tmp_path)
+    hash = directory.add([LARGE])
+    (tmp_path / hash[:2] / hash).rename(tmp_path / "incoming" / f"{hash}.0123")
+    assert list(directory.old(0)) == []
+    assert not directory.holds(hash), "the process may still live"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 100)
+    assert list(directory.old(0)) == []
+    assert b"".join(directory.read(hash)) == LARGE
+
+
+async def test_a_directory_that_cannot_be_read_stops_the_pruning_with_its_name(store: Store, tmp_path: Path) -> None:
+    kept = await store.files.keep("a", Source(LARGE))
+    [blob] = blobs(tmp_path / "blobs")
+    folder = blob.parents[1]
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+    with pytest.raises(BlobDirUnusable, match=str(folder)):
+        await store.files.forget_contents()
+    assert kept.content is None
 
 
 def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -47,10 +47,7 @@ class BlobDirectory:
             finally:
                 partial.unlink(missing_ok=True)
         except OSError as error:
-            raise BlobDirUnusable(
-                f"a large file cannot be written to {self.folder} on {socket.gethostname()}: {error.strerror or error}",
-                hint="free some space, or name another directory: cli_blob_dir",
-            ) from error
+            raise self._unusable(error) from error
         return hash
 
     def read(self, hash: str) -> Iterator[bytes]:
@@ -77,11 +74,20 @@ class BlobDirectory:
 
     def holds(self, hash: str) -> bool:
         """See `BlobStore.holds`."""
-        return self._place(hash).is_file()
+        try:
+            return self._place(hash).is_file()
+        except OSError:  # no right to look there
+            return False
 
     def old(self, before: float) -> Iterator[list[str]]:
         """See `BlobStore.old`. It also ends what a process that was killed has left unfinished."""
-        self._tidy(before)
+        try:
+            self._tidy(before)
+            yield from self._old(before)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _old(self, before: float) -> Iterator[list[str]]:
         portion: list[str] = []
         for folder in sorted(self._folders()):
             with suppress(OSError), os.scandir(folder) as entries:
@@ -99,6 +105,7 @@ class BlobDirectory:
         try:
             if place.stat().st_mtime >= before:
                 return False
+            _make(self._incoming)
             place.rename(away)
             if away.stat().st_mtime >= before:  # it was added in between
                 away.replace(place)
@@ -106,7 +113,15 @@ class BlobDirectory:
             away.unlink()
         except FileNotFoundError:  # another process removed it
             return False
+        except OSError as error:
+            raise self._unusable(error) from error
         return True
+
+    def _unusable(self, error: OSError) -> BlobDirUnusable:
+        return BlobDirUnusable(
+            f"large files cannot be written to {self.folder} on {socket.gethostname()}: {error.strerror or error}",
+            hint="free some space, or name another directory: cli_blob_dir",
+        )
 
     def _place(self, hash: str) -> Path:
         assert _HASH.fullmatch(hash)

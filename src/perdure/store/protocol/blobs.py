@@ -57,9 +57,10 @@ class BlobStore(Protocol):
         ...
 
     def old(self, before: float) -> Iterator[list[str]]:
-        """The hashes of what was added before this time (seconds since 1970), in portions."""
+        """The hashes of what was added before this time (seconds since 1970), in portions. Raises BlobDirUnusable."""
         ...
 
     def remove(self, hash: str, before: float) -> bool:
-        """Remove a blob; False, and it stays, if it was added after this time, also while this runs."""
+        """Remove a blob; False, and it stays, if it was added after this time, also while this runs. Raises
+        BlobDirUnusable."""
         ...
