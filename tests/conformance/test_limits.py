@@ -301,3 +301,21 @@ async def test_the_situation_of_a_held_job_has_the_limit(store: Store) -> None:
     assert held.limit.holders == (job.id,)
     assert held.limit.waiting == 1
     assert (await store.jobs.situation(ids[0])).limit is None
+
+
+async def test_a_retry_is_not_kept_waiting_by_new_jobs_of_its_key(store: Store) -> None:
+    """It stands where its due time puts it: behind those that were due before it, in front of those that come later."""
+    queue, key = own_queue(), {"concurrency_key": "k", "max_concurrent": 1}
+    before = [await enqueue(store, queue=queue, **key) for _ in range(3)]
+    started: list[UUID] = []
+    for turn in range(12):
+        await store.leases.release_held()
+        [job] = await store.leases.claim(worker_id="w", queue=queue, kinds=KINDS, limit=4, ttl=60)
+        started.append(job.id)
+        first = turn == 0
+        how = outcome(S.RETRY, delay=0, uses_retry=False) if first else outcome(S.COMPLETED)
+        await store.leases.finish(job.lease, how)
+        for _ in range(2):
+            await enqueue(store, queue=queue, **key)
+    assert started[:4] == [*before, before[0]]
+    assert len(set(started)) == 11
