@@ -42,7 +42,7 @@ def completion(cli: Cli, shell: Annotated[str, typer.Argument(metavar="SHELL", h
     print(SCRIPTS[shell], end="")
 
 
-@command(app, "demo", example="perdure demo\nperdure demo ./my-project --auto-approve")
+@command(app, "demo", example="perdure demo\nperdure demo ./my-project --auto-approve\nperdure demo --tool codex")
 def demo(
     cli: Cli,
     repository: Annotated[
@@ -53,11 +53,22 @@ def demo(
         str | None,
         typer.Option("--directory", metavar="DIR", help="Where to keep what it writes; default: a new temporary one"),
     ] = None,
+    tool: Annotated[
+        str | None,
+        typer.Option(
+            "--tool", metavar="TOOL", help="With a real coding CLI and its key: codex, claude, gemini or auto"
+        ),
+    ] = None,
     auto_approve: Annotated[
         bool, typer.Option("--auto-approve", help="Approve without asking (also with --yes)")
     ] = False,
 ) -> int:
     """Watch a job lose its worker, wait for your approval and finish: 15 seconds."""
+    approves = auto_approve or cli.flags.yes
+    if tool is not None:
+        from perdure.cli.demo_tool import run_tool_demo
+
+        return run_tool_demo(tool, repository, directory=directory, auto_approve=approves)
     from perdure.cli.demo import run_demo
 
-    return run_demo(repository, directory=directory, auto_approve=auto_approve or cli.flags.yes)
+    return run_demo(repository, directory=directory, auto_approve=approves)
