@@ -29,6 +29,8 @@ CUT_OFF = {
     "approvals": {"replace_token", "request_approval"},
     "workers": {"beat_worker", "register_worker"},
     "agents": {"create_agent", "deliver"},
+    "children": {"forget_cancelled"},
+    "jobs": {"cancel"},
     "accounts": {"take_account", "park_account", "note_probe"},
     "files": {"add_outputs", "keep"},
     "tool_runs": {"append_output"},
@@ -37,7 +39,7 @@ CUT_OFF = {
 
 REFUSED = {
     "schema": {"kinds", "migrate", "other_tables"},
-    "jobs": {"append", "cancel", "enqueue", "enqueue_many", "enqueue_recorded", "prepare_enqueue", "retry_now"},
+    "jobs": {"append", "enqueue", "enqueue_many", "enqueue_recorded", "prepare_enqueue", "retry_now"},
     "approvals": {"decide"},
     "workers": {"command_worker"},
     "agents": {"change_agent", "send"},
