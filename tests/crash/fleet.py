@@ -89,6 +89,8 @@ class Setting:
 
     def app(self) -> App:
         """The App of every process."""
+        if self.codex and self.codex not in os.environ["PATH"]:
+            os.environ["PATH"] = f"{self.codex}:{os.environ['PATH']}"
         program = Path(self.place) / "stubborn"
         tool = {"program": str(program), "args": []}
         own = {
@@ -115,8 +117,6 @@ def work(text: str, say: Say) -> None:
     """A worker, until it is stopped or killed: the entry of a child."""
     del say
     setting = Setting(**json.loads(text))
-    if setting.codex:
-        os.environ["PATH"] = f"{setting.codex}:{os.environ['PATH']}"
 
     async def main() -> None:
         async with setting.app() as app:
