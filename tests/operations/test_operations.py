@@ -17,6 +17,7 @@ from perdure.model.fsck_faults import Finding
 from perdure.model.tooling import TaskSpec
 from perdure.operations import (
     accounts,
+    agents,
     approvals,
     control,
     database,
@@ -262,6 +263,15 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.enqueue", errors.UnknownHandler, lambda a, c: enqueue.enqueue_job(c, "gret")),
     ("jobs.enqueue", errors.InvalidPriority, lambda a, c: enqueue.enqueue_job(c, "greet", "x", priority=10)),
     ("jobs.enqueue", errors.IdempotencyConflict, conflicting),
+    ("agents.list", errors.InvalidInput, lambda a, c: agents.list_agents(c, status="tired")),
+    ("agents.get", errors.AgentNotFound, lambda a, c: agents.get_agent(c, "ann")),
+    ("agents.create", errors.InvalidInput, lambda a, c: agents.create_agent(c, "a b")),
+    ("agents.set", errors.AgentNotFound, lambda a, c: agents.set_agent(c, "ann", batch=2)),
+    ("agents.send", errors.AgentNotFound, lambda a, c: agents.send_message(c, "ann", "hello")),
+    ("agents.inbox", errors.AgentNotFound, lambda a, c: agents.list_inbox(c, "ann")),
+    ("agents.outbox", errors.AgentNotFound, lambda a, c: agents.list_outbox(c, "ann")),
+    ("agents.pause", errors.AgentNotFound, lambda a, c: agents.pause_agent(c, "ann")),
+    ("agents.resume", errors.AgentNotFound, lambda a, c: agents.resume_agent(c, "ann")),
     ("limits.get", errors.InvalidInput, lambda a, c: limits.get_limit(c, "")),
     ("limits.set", errors.InvalidInput, lambda a, c: limits.set_limit(c, "k", -1)),
     ("limits.unset", errors.InvalidInput, lambda a, c: limits.unset_limit(c, "")),

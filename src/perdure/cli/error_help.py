@@ -50,10 +50,10 @@ ADVICE: dict[str, str] = {
     "account-not-found": "`perdure accounts ls` shows the ids and group names.",
     "account-exists": "Give another id or group name, or `perdure accounts rm` the other one first.",
     "account-disabled": "`perdure accounts enable ID` lets tasks run under it; or name another account, or none.",
-    "agent-not-found": "`app.agents.list()` shows the agents. An agent is created by `app.agents.create`, by a worker with a "
-    "handler for it, or by its first message where you say which `kind` it is of.",
-    "agent-exists": "`app.agents.update` changes one that exists.",
-    "agent-paused": "Send again when it is resumed: `app.agents.resume`.",
+    "agent-not-found": "`perdure agents ls` shows them. An agent is created by `perdure agents create`, by a worker with a "
+    "handler for it, or by its first message where you say which `--kind` it is of.",
+    "agent-exists": "`perdure agents set ID` changes one that exists.",
+    "agent-paused": "Send again when it is resumed: `perdure agents resume ID`.",
     "file-not-found": "`perdure tasks artifacts ls ID` shows the files.",
     "content-missing": "The message names the machine and the path. Where several machines work on one database, set "
     "`cli_blob_dir` on all of them to one shared directory; if files were deleted, put them back from a backup.",

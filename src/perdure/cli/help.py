@@ -20,6 +20,7 @@ ALIASES = {
     "list": "ls",
     "show": "get",
     "job": "jobs",
+    "agent": "agents",
     "approval": "approvals",
     "limit": "limits",
     "workers": "worker",
@@ -119,7 +120,7 @@ class LazyGroup(Group):
         if name in self.members and name not in self.commands:
             app = import_module(self.members[name][0]).app
             built: Any = typer.main.get_command(app)
-            if name not in {"jobs", "tasks", "accounts", "approvals", "limits", "worker", "db", "config"}:
+            if name not in {"jobs", "tasks", "accounts", "agents", "approvals", "limits", "worker", "db", "config"}:
                 built = built.commands[name]
             self.commands[name] = built
         elif name in self.unlisted and name not in self.commands:

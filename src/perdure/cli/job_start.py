@@ -68,6 +68,10 @@ async def start(
     max_concurrent: Annotated[
         int | None, typer.Option("--max-concurrent", metavar="N", help="How many; default: the handler's")
     ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Whose job it is")] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="ID", help="The conversation of that agent; default: its own")
+    ] = None,
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
     ] = None,
@@ -106,6 +110,8 @@ async def start(
                 goal=goal,
                 concurrency_key=concurrency_key,
                 max_concurrent=max_concurrent,
+                agent=agent,
+                session=session,
                 elsewhere=elsewhere,
             )
         except UnknownHandler as error:

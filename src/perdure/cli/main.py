@@ -45,6 +45,7 @@ class Root(LazyGroup):
         "enqueue": ("perdure.cli.task_start", "Start a task: a job that runs a coding CLI"),
         "tasks": ("perdure.cli.tasks", "Read and control tasks, their output and files"),
         "accounts": ("perdure.cli.accounts", "Add and control the accounts of coding CLIs"),
+        "agents": ("perdure.cli.agents", "Create agents, send them messages, read their mailboxes"),
         "approvals": ("perdure.cli.approvals", "Read and decide approvals"),
         "limits": ("perdure.cli.limits", "See and set how many jobs of a key run at a time"),
         "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from perdure.operations import (
     accounts,
+    agents,
     approvals,
     control,
     database,
@@ -34,6 +35,7 @@ MODULES = (
     limits,
     tasks,
     accounts,
+    agents,
     workers,
     database,
     fsck,

@@ -30,6 +30,8 @@ async def enqueue_job(
     goal: str | None = None,
     concurrency_key: str | None = None,
     max_concurrent: int | None = None,
+    agent: str | None = None,
+    session: str | None = None,
     elsewhere: bool = False,
 ) -> Enqueued:
     """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
@@ -48,6 +50,8 @@ async def enqueue_job(
         "goal": goal,
         "concurrency_key": concurrency_key,
         "max_concurrent": max_concurrent,
+        "agent": agent,
+        "session": session,
         "elsewhere": elsewhere or None,
     }
     handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})

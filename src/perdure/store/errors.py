@@ -290,20 +290,20 @@ def _few(names: Sequence[str]) -> str:
 def agent_not_found(text: str) -> AgentNotFound:
     """No such agent."""
     return AgentNotFound(
-        f"no agent has the id '{text}'", hint="app.agents.list() shows them, app.agents.create() makes one"
+        f"no agent has the id '{text}'", hint="perdure agents ls shows them; perdure agents create makes one"
     )
 
 
 def agent_exists(text: str) -> AgentExists:
     """The id is taken."""
-    return AgentExists(f"there is an agent '{text}' already", hint="app.agents.update() changes it")
+    return AgentExists(f"there is an agent '{text}' already", hint=f"perdure agents get {text}")
 
 
 def agent_paused(agent: AgentInstance) -> AgentPaused:
     """It accepts no messages."""
     return AgentPaused(
         f"agent '{agent.id}' was paused at {agent.paused_at:%Y-%m-%d %H:%M:%S} UTC and accepts no messages",
-        hint=f"app.agents.resume('{agent.id}')",
+        hint=f"perdure agents resume {agent.id}",
     )
 
 

@@ -1,0 +1,102 @@
+"""Agents, their mailboxes, and messages to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.model.agents import AgentInstance
+from perdure.model.errors import AgentExists, AgentNotFound, AgentPaused, IdempotencyConflict, InvalidInput
+from perdure.model.jobs import Page
+from perdure.model.messages import DEFAULT_CHANNEL, Message, Sent
+from perdure.model.timing import Duration
+from perdure.operations.registry import Role, operation
+
+if TYPE_CHECKING:
+    from perdure import Client
+
+
+@operation("agents.list", role=Role.VIEWER, errors=(InvalidInput,))
+async def list_agents(
+    client: Client, *, status: str | None = None, limit: int = 50, cursor: str | None = None
+) -> Page[AgentInstance]:
+    """Agents by id, with their status; status: only those in it."""
+    return await client.agents.list(status=status, limit=limit, cursor=cursor)
+
+
+@operation("agents.get", role=Role.VIEWER, errors=(AgentNotFound,))
+async def get_agent(client: Client, id: str) -> AgentInstance:
+    """One agent, with its status."""
+    agent = await client.agents.get(id)
+    if agent is None:
+        raise AgentNotFound(
+            f"no agent has the id '{id}'", hint="perdure agents ls shows them; perdure agents create makes one"
+        )
+    return agent
+
+
+@operation("agents.create", role=Role.OPERATOR, errors=(AgentExists, InvalidInput))
+async def create_agent(client: Client, id: str, **fields: Any) -> AgentInstance:
+    """Create an agent; fields as in `Agents.create`."""
+    return await client.agents.create(id, **fields)
+
+
+@operation("agents.set", role=Role.OPERATOR, errors=(AgentNotFound, InvalidInput))
+async def set_agent(client: Client, id: str, **changes: Any) -> AgentInstance:
+    """Change fields of an agent, named as in `Agents.create`; jobs that are there keep what they were started with."""
+    return await client.agents.update(id, **changes)
+
+
+@operation("agents.send", role=Role.OPERATOR, errors=(AgentNotFound, AgentPaused, IdempotencyConflict, InvalidInput))
+async def send_message(
+    client: Client,
+    to: str,
+    payload: Any,
+    *,
+    from_: str | None = None,
+    channel: str = DEFAULT_CHANNEL,
+    session: str | None = None,
+    delay: Duration = 0,
+    expires_in: Duration | None = None,
+    idempotency_key: str | None = None,
+    kind: str | None = None,
+) -> Sent:
+    """Send a message to an agent. kind: create the agent, with this handler, if it is not there."""
+    return await client.agents.send(
+        to,
+        payload,
+        from_=from_,
+        channel=channel,
+        session=session,
+        delay=delay,
+        expires_in=expires_in,
+        idempotency_key=idempotency_key,
+        kind=kind,
+    )
+
+
+@operation("agents.inbox", role=Role.VIEWER, errors=(AgentNotFound, InvalidInput))
+async def list_inbox(
+    client: Client, id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+) -> Page[Message]:
+    """The messages to an agent, newest first; pending: only those that no job has got yet."""
+    return await client.agents.inbox(id, pending=pending, limit=limit, cursor=cursor)
+
+
+@operation("agents.outbox", role=Role.VIEWER, errors=(AgentNotFound, InvalidInput))
+async def list_outbox(
+    client: Client, id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+) -> Page[Message]:
+    """The messages from an agent, newest first; pending: only those that no job has got yet."""
+    return await client.agents.outbox(id, pending=pending, limit=limit, cursor=cursor)
+
+
+@operation("agents.pause", role=Role.OPERATOR, errors=(AgentNotFound,))
+async def pause_agent(client: Client, id: str) -> AgentInstance:
+    """Accept and deliver no messages to an agent until it is resumed; its jobs go on."""
+    return await client.agents.pause(id)
+
+
+@operation("agents.resume", role=Role.OPERATOR, errors=(AgentNotFound,))
+async def resume_agent(client: Client, id: str) -> AgentInstance:
+    """Accept and deliver the messages to an agent again."""
+    return await client.agents.resume(id)
