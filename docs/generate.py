@@ -193,7 +193,7 @@ def raised_by(name: str) -> list[str]:
         ("Client", Client),
         *((f"Client.{name}", base) for name, part in parts.items() for base in part.__mro__ if base is not object),
         ("Handle", Handle),
-        ("JobContext", JobContext),
+        *(("JobContext", base) for base in JobContext.__mro__ if base is not object),
     ):
         for attribute, value in vars(owner).items():
             public = not attribute.startswith("_") and callable(value)
