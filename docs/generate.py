@@ -36,6 +36,7 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.handle import Handle
@@ -187,7 +188,14 @@ def classes(module: Any) -> list[type[PerdureError]]:
 def raised_by(name: str) -> list[str]:
     """The public calls whose docstring names an error."""
     found = []
-    parts = {"jobs": Jobs, "approvals": Approvals, "limits": Limits, "workers": Workers, "database": Database}
+    parts = {
+        "jobs": Jobs,
+        "approvals": Approvals,
+        "limits": Limits,
+        "schedules": Schedules,
+        "workers": Workers,
+        "database": Database,
+    }
     for title, owner in (
         ("App", App),
         ("Client", Client),

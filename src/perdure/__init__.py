@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
     from perdure.model.messages import Message, Sent
+    from perdure.model.schedules import Overlap, Schedule, ScheduledFor
     from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.task_records import AccountInfo, JobFile, TaskOutcome, TaskResult, ToolRun
@@ -226,6 +227,7 @@ __all__ = [
     "OnSignal",
     "OnTime",
     "OtherDatabase",
+    "Overlap",
     "PerdureError",
     "PortTaken",
     "PromptTooLarge",
@@ -236,6 +238,8 @@ __all__ = [
     "Retry",
     "RunClass",
     "SandboxTooWeak",
+    "Schedule",
+    "ScheduledFor",
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaTooNew",
@@ -308,6 +312,7 @@ _HOMES = {
     "perdure.model.jobs": "Job",
     "perdure.model.signals": "Signal",
     "perdure.model.messages": "Message Sent",
+    "perdure.model.schedules": "Overlap Schedule ScheduledFor",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.task_records": "AccountInfo JobFile TaskOutcome TaskResult ToolRun",
     "perdure.model.timing": "Backoff",

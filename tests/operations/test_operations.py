@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from perdure.operations import (
     fsck,
     jobs,
     limits,
+    schedules,
     signals,
     tasks,
     workers,
@@ -259,6 +260,8 @@ async def added_twice(app: App, client: Client) -> Any:
     return await accounts.add_account(client, "a", "codex")
 
 
+DAYS = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+
 REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.enqueue", errors.UnknownHandler, lambda a, c: enqueue.enqueue_job(c, "gret")),
     ("jobs.enqueue", errors.InvalidPriority, lambda a, c: enqueue.enqueue_job(c, "greet", "x", priority=10)),
@@ -272,6 +275,24 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("agents.outbox", errors.AgentNotFound, lambda a, c: agents.list_outbox(c, "ann")),
     ("agents.pause", errors.AgentNotFound, lambda a, c: agents.pause_agent(c, "ann")),
     ("agents.resume", errors.AgentNotFound, lambda a, c: agents.resume_agent(c, "ann")),
+    ("schedules.get", errors.NotFound, lambda a, c: schedules.get_schedule(c, "none")),
+    ("schedules.next", errors.NotFound, lambda a, c: schedules.next_times(c, "none")),
+    ("schedules.next", errors.InvalidInput, lambda a, c: schedules.next_times(c, "none", 0)),
+    ("schedules.add", errors.InvalidInput, lambda a, c: schedules.add_schedule(c, "s", "greet", "x", every=0)),
+    ("schedules.add", errors.UnknownHandler, lambda a, c: schedules.add_schedule(c, "s", "gret", "x", every=5)),
+    ("schedules.add", errors.NotJson, lambda a, c: schedules.add_schedule(c, "s", "greet", object(), every=5)),
+    ("schedules.add", errors.TooLarge, lambda a, c: schedules.add_schedule(c, "s", "greet", "x" * 2**21, every=5)),
+    (
+        "schedules.add",
+        errors.InvalidPriority,
+        lambda a, c: schedules.add_schedule(c, "s", "greet", "x", every=5, priority=0),
+    ),
+    ("schedules.pause", errors.NotFound, lambda a, c: schedules.pause_schedule(c, "none")),
+    ("schedules.resume", errors.NotFound, lambda a, c: schedules.resume_schedule(c, "none")),
+    ("schedules.trigger", errors.NotFound, lambda a, c: schedules.trigger_schedule(c, "none")),
+    ("schedules.backfill", errors.NotFound, lambda a, c: schedules.backfill_schedule(c, "none", *DAYS)),
+    ("schedules.backfill", errors.InvalidInput, lambda a, c: schedules.backfill_schedule(c, "none", *reversed(DAYS))),
+    ("schedules.remove", errors.NotFound, lambda a, c: schedules.remove_schedule(c, "none")),
     ("limits.get", errors.InvalidInput, lambda a, c: limits.get_limit(c, "")),
     ("limits.set", errors.InvalidInput, lambda a, c: limits.set_limit(c, "k", -1)),
     ("limits.unset", errors.InvalidInput, lambda a, c: limits.unset_limit(c, "")),

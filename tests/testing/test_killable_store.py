@@ -33,6 +33,7 @@ CUT_OFF = {
     "jobs": {"cancel"},
     "accounts": {"take_account", "park_account", "note_probe"},
     "files": {"add_outputs", "keep"},
+    "schedules": {"due_schedules"},
     "tool_runs": {"append_output"},
 }
 """Writes of a worker: a killed one makes none."""
@@ -47,6 +48,7 @@ REFUSED = {
     "files": {"add_inputs", "drop_inputs", "forget_contents"},
     "limits": {"set_limit", "unset_limit"},
     "signals": {"send_signal"},
+    "schedules": {"fire", "miss", "pause_schedule", "put_schedule", "remove_schedule", "resume_schedule", "trigger"},
     "retention": {"forget_workers", "lead", "prune"},
     "checks": {"blocked_by", "check", "repair"},
 }

@@ -16,6 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+NOUNS = {"jobs", "tasks", "accounts", "agents", "approvals", "limits", "schedules", "worker", "db", "config"}
+"""Groups of commands."""
 ALIASES = {
     "list": "ls",
     "show": "get",
@@ -23,6 +25,7 @@ ALIASES = {
     "agent": "agents",
     "approval": "approvals",
     "limit": "limits",
+    "schedule": "schedules",
     "workers": "worker",
     "database": "db",
     "retry": "retry-now",
@@ -120,7 +123,7 @@ class LazyGroup(Group):
         if name in self.members and name not in self.commands:
             app = import_module(self.members[name][0]).app
             built: Any = typer.main.get_command(app)
-            if name not in {"jobs", "tasks", "accounts", "agents", "approvals", "limits", "worker", "db", "config"}:
+            if name not in NOUNS:
                 built = built.commands[name]
             self.commands[name] = built
         elif name in self.unlisted and name not in self.commands:

@@ -18,6 +18,7 @@ from perdure.model.errors import Conflict, NotFound, PerdureError
 from perdure.model.states import Status
 from perdure.runtime.cancelled_parents import cancel_children
 from perdure.runtime.retention import PrunePass, Retention, prune_interval
+from perdure.runtime.schedule_firing import Firing
 from perdure.runtime.wake_turns import WakeTurns
 from perdure.store.protocol import Store
 
@@ -160,6 +161,10 @@ class RecheckHeld:
         return True
 
 
+def _fire_schedules(context: ChoreContext) -> Portion:
+    return Firing(context.store, context.worker_id).make_some
+
+
 def _prune_interval(context: ChoreContext) -> float | None:
     return None if context.retention is None else prune_interval(context.retention)
 
@@ -175,6 +180,7 @@ CHORES: tuple[Chore, ...] = (
     Chore("cancelled parents", CancelChildren),
     Chore("changed code", RetryChanged),
     Chore("held jobs", RecheckHeld, interval=lambda _: 60.0),
+    Chore("schedules", _fire_schedules),
     Chore("retention", _prune, RunBy.LEADER, _prune_interval),
 )
 """Every chore, in the order of a round. A chore is added by a line here; those of what the runtime does not know, as tasks of

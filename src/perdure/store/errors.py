@@ -28,6 +28,7 @@ from perdure.model.errors import (
     JobNotFound,
     LeaseLost,
     NotAssigned,
+    NotFound,
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
@@ -65,6 +66,11 @@ def worker_not_found(text: str) -> WorkerNotFound:
 def account_not_found(text: str) -> AccountNotFound:
     """No such account."""
     return AccountNotFound(f"no account has the id or group name '{text}'", hint="perdure accounts ls shows them")
+
+
+def schedule_not_found(id: str) -> NotFound:
+    """No such schedule."""
+    return NotFound(f"no schedule has the id '{id}'", hint="perdure schedules ls shows them")
 
 
 def account_exists(account: Account) -> AccountExists:

@@ -23,6 +23,7 @@ from perdure.sync.database import Database
 from perdure.sync.handle import Handle
 from perdure.sync.jobs import Jobs
 from perdure.sync.limits import Limits
+from perdure.sync.schedules import Schedules
 from perdure.sync.tasks import Tasks
 from perdure.sync.workers import Workers
 
@@ -56,6 +57,8 @@ class Client:
         """See `perdure.Client.agents`."""
         self.limits = Limits(client.limits, background)
         """See `perdure.Client.limits`."""
+        self.schedules = Schedules(client.schedules, background)
+        """See `perdure.Client.schedules`."""
         self.workers = Workers(client.workers, background)
         """See `perdure.Client.workers`."""
         self.database = Database(client.database, background)

@@ -21,6 +21,7 @@ from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.store.errors import lease_lost
 from perdure.store.protocol import Store, Topic
 from perdure.store.protocol.blobs import Readable
+from perdure.store.protocol.schedules import Due
 from perdure.testing.attempt_monitor import AttemptMonitor
 
 LAST_CALLS = 1.0
@@ -49,6 +50,7 @@ _READS: dict[str, frozenset[str]] = {
         {"read_children", "waiters", "tree", "count_children", "cancelled_parents", "children_to_cancel"}
     ),
     "limits": frozenset({"list_limits", "get_limit"}),
+    "schedules": frozenset({"get_schedule", "list_schedules"}),
     "workers": frozenset({"list_workers"}),
     "agents": frozenset({"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
@@ -85,6 +87,7 @@ class KillableStore:
         self.children = _KillableChildren(switch, store)
         self.limits = _Reads("limits", store)
         self.signals = _Reads("signals", store)
+        self.schedules = _KillableSchedules(store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
         self.checks = _Reads("checks", store)
@@ -188,6 +191,16 @@ class _KillableChildren(_Reads):
         """See `protocol.ChildStore.forget_cancelled`."""
         if not self._switch.killed:
             await self._children.forget_cancelled(parent_id)
+
+
+class _KillableSchedules(_Reads):
+    def __init__(self, store: Store) -> None:
+        super().__init__("schedules", store)
+
+    async def due_schedules(self, **options: Any) -> list[Due]:
+        """None: the kit itself fires schedules, as time passes."""
+        del options
+        return []
 
 
 class _KillableLeases(_Reads):

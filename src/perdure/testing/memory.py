@@ -27,6 +27,7 @@ from perdure.runtime.chores import Chores
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.registry import Handler, Registry
+from perdure.runtime.schedule_firing import Firing
 from perdure.runtime.validation import check_seconds
 from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
@@ -149,8 +150,9 @@ class MemoryApp(App):
 
         advance: True moves the clock on to the next moment at which anything is due (a sleep, a retry, a delayed job, an
         expiry, a deadline, the lease of a killed worker), and so on until nothing will ever be due by itself; a duration lets
-        that much time pass, likewise moment by moment. Nothing waits in real time, except for what handlers really do. Time
-        that passes inside an attempt (the backoff of a step's own retries, a fake that sleeps on the clock) passes in any case.
+        that much time pass, likewise moment by moment, and schedules fire in it. Nothing waits in real time, except for what
+        handlers really do. Time that passes inside an attempt (the backoff of a step's own retries, a fake that sleeps on the
+        clock) passes in any case.
         Raises AssertionError if that takes more than 10,000 attempts, RuntimeError inside of a handler, InvalidInput.
         """
         until = None if isinstance(advance, bool) else self._after(check_seconds(advance, "advance"))
@@ -222,7 +224,10 @@ class MemoryApp(App):
         """Move the clock to the next moment at which something happens by itself, and return True; False if there is none, or
         if it comes after `until`, and then the clock is moved up to that."""
         now = self.clock.now()
-        later = min((m for m in await self._moments() if m > now), default=None)
+        moments = await self._moments()
+        if until is not None:  # without an end there would be no last firing
+            moments += [s.next_at for s in await self.schedules.list() if s.next_at is not None]
+        later = min((m for m in moments if m > now), default=None)
         if later is not None and (until is None or later <= until):
             self.clock.advance_to(later)
             return True
@@ -233,6 +238,9 @@ class MemoryApp(App):
     async def _run_worker(self, most_attempts: int) -> None:
         """Run a worker until nothing is due, or until the rule kills it."""
         home = await self.open()
+        firing = Firing(home, "test")
+        while not await firing.make_some():
+            pass
         counted = await self.jobs.count(by="queue", status=_LIVE)
         queues = {DEFAULT_QUEUE, *(h.policy.queue for h in self.registry), *counted}
         store = KillableStore(home, self.monitor, self.kill_rule, on_kill=lambda: worker.stop(now=True))

@@ -10,6 +10,7 @@ from perdure.runtime.client.base import Scope, login_name
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
@@ -38,6 +39,7 @@ class Client(Shortcuts):
         self.accounts = Accounts(scope)
         self.agents = Agents(scope)
         self.limits = Limits(scope)
+        self.schedules = Schedules(scope, self.jobs)
         self.workers = Workers(scope)
         self.database = Database(scope)
 

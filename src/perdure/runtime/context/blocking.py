@@ -17,6 +17,7 @@ from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import ChildError, InvalidInput, Suspended
 from perdure.model.messages import DEFAULT_CHANNEL, Message
+from perdure.model.schedules import ScheduledFor
 from perdure.model.task_records import TaskOutcome
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tooling import TaskSpec
@@ -68,6 +69,11 @@ class BlockingContext:
     def retry_count(self) -> int:
         """See `JobContext.retry_count`."""
         return self._ctx.retry_count
+
+    @property
+    def scheduled_for(self) -> ScheduledFor | None:
+        """See `JobContext.scheduled_for`."""
+        return self._ctx.scheduled_for
 
     @property
     def worker_id(self) -> str:

@@ -18,6 +18,7 @@ from perdure.model.effects import patch_state
 from perdure.model.errors import InvalidInput, StepChanged
 from perdure.model.events import NewEvent
 from perdure.model.messages import DEFAULT_CHANNEL, Message, messages_of_payload
+from perdure.model.schedules import ScheduledFor, scheduled_for
 from perdure.model.timing import Backoff, Duration
 from perdure.model.waits import APPROVAL, SIGNAL, TIMER
 from perdure.runtime import codec
@@ -91,6 +92,11 @@ class JobContext(ChildCalls):
     def retry_count(self) -> int:
         """Failures and crashes so far; bounded by max_retries."""
         return self._run.claimed.retry_count
+
+    @property
+    def scheduled_for(self) -> ScheduledFor | None:
+        """The schedule that started the job, and the time that it was for (UTC); None for a job of none, or started by hand."""
+        return scheduled_for(self._run.claimed.idempotency_key)
 
     @property
     def worker_id(self) -> str:

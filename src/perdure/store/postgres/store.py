@@ -21,6 +21,7 @@ from perdure.store.postgres.jobs.jobs import PostgresJobs
 from perdure.store.postgres.leases.leases import PostgresLeases
 from perdure.store.postgres.limits.limits import PostgresLimits
 from perdure.store.postgres.retention.retention import PostgresRetention
+from perdure.store.postgres.schedules.schedules import PostgresSchedules
 from perdure.store.postgres.schema.schema import PostgresSchema
 from perdure.store.postgres.signals.signals import PostgresSignals
 from perdure.store.postgres.tool_runs.tool_runs import PostgresToolRuns
@@ -47,6 +48,7 @@ class PostgresStore:
         self.workers: Final = PostgresWorkers(engine, tenant_id)
         self.children: Final = PostgresChildren(engine, tenant_id)
         self.limits: Final = PostgresLimits(engine, tenant_id)
+        self.schedules: Final = PostgresSchedules(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)
         self.checks: Final = PostgresChecks(engine, tenant_id, self.schema, self.files)

@@ -25,6 +25,7 @@ from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
 from perdure.store.protocol.retention import RetentionStore
+from perdure.store.protocol.schedules import ScheduleStore
 from perdure.store.protocol.schema import Migration, SchemaStatus, SchemaStore
 from perdure.store.protocol.signals import SignalStore
 from perdure.store.protocol.store import Store
@@ -46,6 +47,7 @@ __all__ = [
     "Listener",
     "Migration",
     "RetentionStore",
+    "ScheduleStore",
     "SchemaStatus",
     "SchemaStore",
     "SignalStore",

@@ -18,6 +18,7 @@ from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
 from perdure.store.protocol.retention import RetentionStore
+from perdure.store.protocol.schedules import ScheduleStore
 from perdure.store.protocol.schema import SchemaStore
 from perdure.store.protocol.signals import SignalStore
 from perdure.store.protocol.tool_runs import ToolRunStore
@@ -85,6 +86,11 @@ class Store(Protocol):
     @property
     def limits(self) -> LimitStore:
         """The limits of concurrency keys."""
+        ...
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """Jobs that are started by themselves."""
         ...
 
     @property

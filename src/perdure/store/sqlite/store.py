@@ -23,6 +23,7 @@ from perdure.store.sqlite.jobs.jobs import SqliteJobs
 from perdure.store.sqlite.leases.leases import SqliteLeases
 from perdure.store.sqlite.limits.limits import SqliteLimits
 from perdure.store.sqlite.retention.retention import SqliteRetention
+from perdure.store.sqlite.schedules.schedules import SqliteSchedules
 from perdure.store.sqlite.schema.schema import SqliteSchema, check_fits, check_not_foreign
 from perdure.store.sqlite.signals.signals import SqliteSignals
 from perdure.store.sqlite.tool_runs.tool_runs import SqliteToolRuns
@@ -49,6 +50,7 @@ class SqliteStore:
         self.workers: Final = SqliteWorkers(engine, tenant_id)
         self.children: Final = SqliteChildren(engine, tenant_id)
         self.limits: Final = SqliteLimits(engine, tenant_id)
+        self.schedules: Final = SqliteSchedules(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)
         self.checks: Final = SqliteChecks(engine, tenant_id, self.schema, self.files)

@@ -1,0 +1,35 @@
+-- Schedules: jobs that are started by themselves. The same table and columns as on PostgreSQL; see there.
+
+create table schedules (
+  tenant_id text not null default 'default',
+  id text not null check (length(id) between 1 and 100),
+  kind text not null,
+  payload text not null default 'null' check (json_valid(payload)),
+  cron text,
+  every real check (every >= 1 and every < 1e300),
+  at integer,
+  timezone text not null default 'UTC',
+  anchor integer not null,
+  queue text not null default 'default',
+  priority integer not null default 5 check (priority between 1 and 9),
+  max_retries integer check (max_retries between 0 and 100),
+  concurrency_key text check (concurrency_key is null or length(concurrency_key) between 1 and 200),
+  max_concurrent integer check (max_concurrent is null or (max_concurrent >= 1 and concurrency_key is not null)),
+  overlap text not null default 'skip' check (overlap in ('skip', 'enqueue', 'cancel-old')),
+  catch_up real not null default 3600 check (catch_up >= 0 and catch_up < 1e300),
+  jitter real not null default 0 check (jitter >= 0 and jitter < 1e300),
+  next_at integer,
+  paused_at integer,
+  last_at integer,
+  last_job_id text,
+  skipped_at integer,
+  skipped text check (skipped in ('overlap', 'missed')),
+  created_at integer not null,
+  updated_at integer not null,
+  set_by text not null default 'sql',
+  primary key (tenant_id, id),
+  constraint schedules_rule check ((cron is not null) + (every is not null) + (at is not null) = 1),
+  constraint schedules_skipped check ((skipped is null) = (skipped_at is null)),
+  constraint schedules_paused check (paused_at is null or next_at is null)
+) strict;
+create index schedules_due on schedules (tenant_id, next_at) where next_at is not null;
