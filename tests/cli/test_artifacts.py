@@ -67,7 +67,7 @@ def test_a_blob_that_this_machine_does_not_have(anywhere: Perdure, task: str, tm
     assert os.uname().nodename in missing.err
     assert [path.name for path in place.iterdir() if "copy" in path.name] == []
     found = anywhere("fsck", code=1)
-    assert "content-missing" in found.out
+    assert "blob-missing" in found.out
 
 
 def test_a_file_that_cannot_be_read_is_refused(perdure: Perdure, place: Path) -> None:

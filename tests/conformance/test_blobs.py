@@ -275,17 +275,17 @@ async def test_fsck_looks_for_blobs_and_reads_them_if_it_is_asked(file_store_url
     a, b = [next(f.hash for f in await store.files.list_files(job.id) if f.path == "a") for job in jobs[:2]]
     places[a].unlink()
     places[b].write_bytes(b"?")
-    assert await faults() == {("content-missing", jobs[0].id)}
-    assert await faults(deep=True) == {("content-missing", jobs[0].id), ("content-damaged", jobs[1].id)}
+    assert await faults() == {("blob-missing", jobs[0].id)}
+    assert await faults(deep=True) == {("blob-missing", jobs[0].id), ("blob-damaged", jobs[1].id)}
     async with open_shell(file_store_url) as shell:
         await shell.run(
             "update file_contents set content = "
             + ("'2'::bytea" if shell.postgres else "x'32'")
             + " where size_bytes = 1"
         )
-    assert {code for code, _ in await faults()} == {"content-missing"}
-    assert ("content-damaged", jobs[2].id) in await faults(deep=True)
-    assert {f.code async for f in Client(store).database.fsck(fix=True)} == {"content-missing"}
+    assert {code for code, _ in await faults()} == {"blob-missing"}
+    assert ("blob-damaged", jobs[2].id) in await faults(deep=True)
+    assert {f.code async for f in Client(store).database.fsck(fix=True)} == {"blob-missing"}
     await store.close()
 
 

@@ -142,8 +142,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "state-missing": FaultKind("the log has a checkpoint or usage, and the job has not", "both are computed from the log"),
         "state-differs": FaultKind("other tokens, cost or checkpoint than the log says", "they are computed from the log"),
         "content-lost": FaultKind("a file of a task has no content any more", advice=_CONTENT),
-        "content-missing": FaultKind("this machine does not have the blob of a file", advice=_CONTENT),
-        "content-damaged": FaultKind("the content of a file is not what was stored (`--deep` alone looks)", advice=_CONTENT),
+        "blob-missing": FaultKind("this machine does not have the blob of a file", advice=_CONTENT),
+        "blob-damaged": FaultKind("the content of a file is not what was stored (`--deep` alone looks)", advice=_CONTENT),
         "file-differs": FaultKind("a file of another size than its content, or of another tenant than its job", advice=_EVIDENCE),
         "file-unknown": FaultKind("an output of an attempt that the job has not begun", advice=_EVIDENCE),
         "tool-run-unknown": FaultKind(
@@ -161,7 +161,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
 )  # fmt: skip
 """Every fault by its code. Codes are stable."""
 
-OF_CONTENTS = frozenset({"content-missing", "content-damaged"})
+OF_CONTENTS = frozenset({"blob-missing", "blob-damaged"})
 """Findings that are not of the database but of the files next to it."""
 
 NOTES = frozenset({"lease-overdue"})

@@ -56,7 +56,7 @@ async def _problem(contents: Contents, file: CheckedFile) -> tuple[str, str] | N
     try:
         await contents.copy_file(file.job_id, file.path, _Nowhere(), is_input=file.is_input, attempt=file.attempt)
     except (ContentMissing, ContentDamaged) as error:
-        return error.code, error.message
+        return "blob-missing" if isinstance(error, ContentMissing) else "blob-damaged", error.message
     return None
 
 
