@@ -464,3 +464,23 @@ async def test_a_parent_that_is_parked_wakes_at_once(app: App, monkeypatch: pyte
         await reached(handle, Status.PARKED)
         parked.set()
         assert await handle.result(PATIENCE / 2) == 2
+
+
+async def test_explain_names_the_children_that_have_not_ended(app: App) -> None:
+    @app.job
+    async def forever(ctx: JobContext) -> None:
+        await ctx.sleep("for ever", LONG)
+
+    @app.job
+    async def parent(ctx: JobContext) -> None:
+        await ctx.gather(*[await ctx.spawn(forever) for _ in range(5)])
+
+    async with working(app):
+        handle = await app.enqueue(parent)
+        await reached(handle, Status.PARKED)
+    found = await app.jobs.explain(handle.id)
+    assert found.code == "children"
+    assert found.sentence.startswith("It waits for children: 'gather' ends with 5 children: …")
+    assert ", and 2 more." in found.sentence
+    [fact] = found.details["children"]
+    assert (fact["key"], fact["waiting_for"], len(fact["children"])) == ("gather", 5, 3)

@@ -112,10 +112,27 @@ def settle_wait(key: str) -> Effect:
     return Effect("settle_waits", {"key": key})
 
 
+_SPAWNED = (
+    "id",
+    "kind",
+    "queue",
+    "goal",
+    "payload",
+    "priority",
+    "max_retries",
+    "run_at",
+    "delay",
+    "deadline",
+    "note",
+    "concurrency_key",
+    "max_concurrent",
+)
+"""The fields of a child."""
+
+
 def spawn_job(job: NewJob) -> Effect:
     """Store a child of the job. Written again, the first one stays. It has no idempotency key, and no origin."""
-    left_out = {"idempotency_key", "origin_id", "origin_kind"}
-    return Effect("spawn_job", {name: value for name, value in job._asdict().items() if name not in left_out})
+    return Effect("spawn_job", {name: getattr(job, name) for name in _SPAWNED})
 
 
 def spawns(effects: Iterable[Effect]) -> bool:
