@@ -10,6 +10,7 @@ from perdure import (
     AgentExists,
     AgentNotFound,
     AgentPaused,
+    Backoff,
     BlockingContext,
     InvalidInput,
     JobContext,
@@ -17,6 +18,7 @@ from perdure import (
     NegativeDelay,
     Request,
     Retry,
+    Status,
     TooLarge,
 )
 from perdure.testing import TestApp
@@ -206,3 +208,23 @@ async def test_a_job_without_an_agent_sends_too() -> None:
         await handle.result()
         [message] = (await t.agents.inbox("ann")).items
         assert (message.job_id, message.from_agent_id, message.state) == (handle.id, None, "consumed")
+
+
+async def test_the_backoff_of_an_agent_wins_over_that_of_its_handler() -> None:
+    async with TestApp() as t:
+
+        @t.job(backoff=Backoff(base=0, cap=0), max_retries=2)
+        async def ann(ctx: JobContext) -> None:
+            raise RuntimeError("again")
+
+        for agent, backoff in (("patient", Backoff(base=1e6, cap=1e6)), ("plain", None)):
+            await t.agents.create(agent, kind="ann", backoff=backoff)
+        jobs = [await t.enqueue(ann, agent=agent) for agent in ("patient", "plain")]
+        await t.run_until_idle()
+        assert [(await job.get()).status for job in jobs] == [Status.RETRY, Status.DEADLETTER]
+
+
+async def test_an_agent_does_with_a_message_what_it_can_do() -> None:
+    async with TestApp() as t:
+        with pytest.raises(InvalidInput, match="on_busy"):
+            await t.agents.create("ann", on_busy="reject")  # type: ignore[arg-type]  # it is not one of the words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ from perdure.model.jobs import DEFAULT_QUEUE
 from perdure.model.timing import Backoff
 
 Intake = Literal["each", "inbox"]
-OnBusy = Literal["enqueue", "reject", "interrupt", "parallel"]
+OnBusy = Literal["enqueue", "parallel"]
 
 KEY_PREFIX = "agent:"
 ANY_NUMBER = 1_000_000
@@ -101,11 +101,3 @@ class JobAgent(NamedTuple):
     agent_id: str
     session_id: str | None
     agent: AgentInstance | None
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """The state of an agent in a session. version: counts its changes, 0: nothing was saved. value: plain JSON."""
-
-    version: int = 0
-    value: Any = field(default=None)

@@ -50,7 +50,7 @@ class Message:
     to_agent_id: None for a reply to a sender that is no agent. from_agent_id: None where no agent sent it. payload: plain JSON.
     session_id: of the job that gets it; None: the default of its agent. created_at: when it was sent. due_at: when it may be
     delivered. expires_at: when it is no longer delivered. consumed_by_job_id, consumed_at: the job that got it, and when.
-    refused: why it was not delivered, "expired" or "busy". causation_id: what caused it, as its sender says. job_id: the job that
+    refused: why it was not delivered: "expired". causation_id: what caused it, as its sender says. job_id: the job that
     sent it. reply_to: the message it answers. reply_channel: where its sender waits for the reply.
     """
 
@@ -79,7 +79,7 @@ class Message:
 
     @property
     def state(self) -> str:
-        """In one word: consumed, expired, busy (refused for that), pending, or sent: to a sender that is no agent."""
+        """In one word: consumed, expired, pending, or sent: to a sender that is no agent."""
         if self.to_agent_id is None:
             return "sent"
         return "consumed" if self.consumed_by_job_id is not None else self.refused or "pending"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perdure.model.agents import KEY_PREFIX, AgentInstance
 from perdure.model.effects import Effect
 from perdure.model.jobs import ClaimedJob
+from perdure.runtime.registry import Policy
 from perdure.store.protocol import Store
 
 
@@ -18,6 +19,12 @@ class OfAgent:
     session_id: str | None
     agent: AgentInstance | None
     end_effects: list[Effect] = field(default_factory=list)
+
+
+def policy_of(policy: Policy, of_agent: OfAgent | None) -> Policy:
+    """How an attempt is tried again: as its handler says, unless its agent has a backoff of its own."""
+    backoff = None if of_agent is None or of_agent.agent is None else of_agent.agent.backoff
+    return policy if backoff is None else replace(policy, backoff=backoff)
 
 
 def may_be_of_agent(claimed: ClaimedJob) -> bool:

@@ -28,7 +28,7 @@ from perdure.runtime.history import NO_HISTORY, load_history
 from perdure.runtime.lease_times import LeaseTimes
 from perdure.runtime.leased_threads import LeasedThreads
 from perdure.runtime.observer import Observer
-from perdure.runtime.of_agent import OfAgent
+from perdure.runtime.of_agent import OfAgent, policy_of
 from perdure.runtime.outcomes import AttemptTimeout, hand_back, input_refused, outcome_of, outcome_of_exit
 from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.pending import Pending, Write
@@ -178,7 +178,7 @@ class Run:
             self._keep_traceback(error)
             # an Exception comes from the store, before or after the handler
             meant = outcome_of if isinstance(error, Exception) else outcome_of_exit
-            outcome = meant(error, self.handler.policy, self.claimed.retry_count)
+            outcome = meant(error, policy_of(self.handler.policy, self.of_agent), self.claimed.retry_count)
         self._ending = True
         if "_branches" in self.__dict__:
             # one that outlives the handler (another branch raised) would run at the same time as the next attempt
@@ -222,7 +222,7 @@ class Run:
             text = handler.encode_result(result)
         except Exception as error:  # noqa: BLE001  outcome_of says what it means
             self._keep_traceback(error)
-            return outcome_of(error, handler.policy, claimed.retry_count)
+            return outcome_of(error, policy_of(handler.policy, self.of_agent), claimed.retry_count)
         if self._waits is not None:
             await self._waits.leave_waiting()
         return completed(text, self.clock.monotonic() - self._started)

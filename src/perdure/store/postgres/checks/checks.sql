@@ -18,7 +18,7 @@ select distinct job_id from (
   union all
   (select distinct job_id from perdure.approvals where :after::uuid is null or job_id > :after order by job_id limit :limit)
   union all
-  (select distinct job_id from perdure.signals where job_id is not null and (:after::uuid is null or job_id > :after)
+  (select distinct job_id from perdure.signals where (:after::uuid is null or job_id > :after)
     order by job_id limit :limit)
   union all
   (select job_id from perdure.job_state where :after::uuid is null or job_id > :after order by job_id limit :limit)

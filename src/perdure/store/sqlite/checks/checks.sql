@@ -19,7 +19,7 @@ select job_id from (
   union
   select * from (select distinct job_id from approvals where job_id > :after order by job_id limit :limit)
   union
-  select * from (select distinct job_id from signals where job_id is not null and job_id > :after order by job_id limit :limit)
+  select * from (select distinct job_id from signals where job_id > :after order by job_id limit :limit)
   union
   select * from (select job_id from job_state where job_id > :after order by job_id limit :limit)
   union

@@ -9,8 +9,7 @@
 create table perdure.signals (
   id uuid primary key,
   tenant_id text not null default 'default',
-  job_id uuid,
-  agent_id text,
+  job_id uuid not null,
   key text not null,
   payload json not null,
   caller_id text,
@@ -21,7 +20,6 @@ create table perdure.signals (
   consumed_at timestamptz,
   wait_key text,
   refused text,
-  constraint signals_target check ((job_id is null) <> (agent_id is null)),
   constraint signals_key check (length(key) between 1 and 200),
   constraint signals_caller_id check (length(caller_id) between 1 and 200),
   constraint signals_consumed check ((consumed_by_job_id is null) = (consumed_at is null)),
@@ -29,11 +27,8 @@ create table perdure.signals (
   constraint signals_refused check (refused is null or (consumed_at is not null and wait_key is null))
 );
 -- A caller's id is one signal; without one they are different. Also how the signals of a job are found.
-create unique index signals_job on perdure.signals (job_id, caller_id) where job_id is not null;
-create unique index signals_agent on perdure.signals (tenant_id, agent_id, caller_id) where agent_id is not null;
-create index signals_pending on perdure.signals (job_id, key, created_at, id) where job_id is not null and consumed_at is null;
-create index signals_pending_agent on perdure.signals (tenant_id, agent_id, created_at, id)
-  where agent_id is not null and consumed_at is null;
+create unique index signals_job on perdure.signals (job_id, caller_id);
+create index signals_pending on perdure.signals (job_id, key, created_at, id) where consumed_at is null;
 -- A wait takes one signal.
 create unique index signals_bound on perdure.signals (consumed_by_job_id, wait_key) where wait_key is not null;
 
@@ -55,7 +50,6 @@ comment on table perdure.signals is 'What was sent to jobs under a key; pending 
 comment on column perdure.signals.id is 'Of the signal.';
 comment on column perdure.signals.tenant_id is 'As in jobs.';
 comment on column perdure.signals.job_id is 'The job it was sent to.';
-comment on column perdure.signals.agent_id is 'The agent it was sent to, where it was sent to no job.';
 comment on column perdure.signals.key is 'What a wait for it names.';
 comment on column perdure.signals.payload is 'What was sent, as JSON.';
 comment on column perdure.signals.caller_id is 'The id its sender gave it: a second one with it is the same signal.';

@@ -5,7 +5,6 @@
 --   agent_jobs        the jobs of agents that have not ended: so nothing reads the history of an agent
 --   agent_messages    one row for each message: inbox and outbox are views of it
 --   agent_deliveries  when to look at the mailbox of which agent; emptied all the time
---   agent_states      the state of each agent and session, with its version
 --
 -- A job without an agent writes none of these. docs/design/0033-agents.md says how messages are bound.
 
@@ -35,7 +34,7 @@ create table perdure.agent_instances (
   constraint agent_instances_id check (length(id) between 1 and 100),
   constraint agent_instances_intake check (intake in ('each', 'inbox')),
   constraint agent_instances_batch check (batch between 1 and 1000),
-  constraint agent_instances_on_busy check (on_busy in ('enqueue', 'reject', 'interrupt', 'parallel')),
+  constraint agent_instances_on_busy check (on_busy in ('enqueue', 'parallel')),
   constraint agent_instances_max_parallel_jobs check (max_parallel_jobs between 1 and 1000000),
   constraint agent_instances_max_retries check (max_retries between 0 and 100)
 );
@@ -68,7 +67,7 @@ create table perdure.agent_messages (
   reply_to uuid,
   reply_channel text,
   constraint agent_messages_consumed check ((consumed_by_job_id is null) = (consumed_at is null)),
-  constraint agent_messages_refused check (refused in ('expired', 'busy')),
+  constraint agent_messages_refused check (refused = 'expired'),
   constraint agent_messages_one_end check (refused is null or consumed_by_job_id is null)
 );
 create unique index agent_messages_idempotency on perdure.agent_messages (tenant_id, to_agent_id, idempotency_key)
@@ -85,17 +84,6 @@ create table perdure.agent_deliveries (tenant_id text not null, agent_id text no
   with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index agent_deliveries_due on perdure.agent_deliveries (tenant_id, at);
 create index agent_deliveries_agent on perdure.agent_deliveries (tenant_id, agent_id, at);
-
-create table perdure.agent_states (
-  tenant_id text not null default 'default',
-  agent_id text not null,
-  session_id text not null,
-  version int not null,
-  state json not null,
-  job_id uuid,
-  updated_at timestamptz not null default perdure.db_now(),
-  primary key (tenant_id, agent_id, session_id)
-);
 
 -- The jobs of agents that have not ended.
 create function perdure.agent_job_born() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -169,8 +157,8 @@ begin
     from pg_catalog.pg_class c cross join pg_catalog.aclexplode(c.relacl) a
     where c.oid = 'perdure.job_claims'::regclass and a.grantee <> c.relowner
       and a.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE') group by a.grantee loop
-    execute format('grant %s on perdure.agent_instances, perdure.agent_jobs, perdure.agent_messages, perdure.agent_deliveries, '
-      'perdure.agent_states to %s', r.rights, r.who);
+    execute format('grant %s on perdure.agent_instances, perdure.agent_jobs, perdure.agent_messages, '
+      'perdure.agent_deliveries to %s', r.rights, r.who);
     if r.rights like '%SELECT%' then
       execute format('grant select on perdure.agents, perdure.agent_inbox, perdure.agent_outbox, perdure.agent_message_sends to %s',
         r.who);
@@ -195,7 +183,7 @@ comment on column perdure.agent_instances.default_session_id is 'The session of 
 comment on column perdure.agent_instances.meta is 'Anything, as a JSON object: its persona, labels, settings.';
 comment on column perdure.agent_instances.intake is 'each: a job for each message; inbox: messages wait until it is free.';
 comment on column perdure.agent_instances.batch is 'How many messages a job from the inbox gets at most.';
-comment on column perdure.agent_instances.on_busy is 'What becomes of a message while it has a job: enqueue, reject, interrupt, parallel.';
+comment on column perdure.agent_instances.on_busy is 'What becomes of a message while it has a job: enqueue, parallel.';
 comment on column perdure.agent_instances.max_parallel_jobs is 'How many of its jobs run at a time.';
 comment on column perdure.agent_instances.max_retries is 'Of its jobs; null: as the handler says.';
 comment on column perdure.agent_instances.backoff is 'Of its jobs, as JSON; null: as the handler says.';
@@ -220,7 +208,7 @@ comment on column perdure.agent_messages.expires_at is 'When it is no longer del
 comment on column perdure.agent_messages.consumed_by_job_id is 'The job that got it.';
 comment on column perdure.agent_messages.consumed_at is 'When that job got it.';
 comment on column perdure.agent_messages.consumed_key is 'The wait of that job which it answered; null where it started the job.';
-comment on column perdure.agent_messages.refused is 'Why it was not delivered: expired, busy.';
+comment on column perdure.agent_messages.refused is 'Why it was not delivered: expired.';
 comment on column perdure.agent_messages.causation_id is 'What caused it, as its sender says.';
 comment on column perdure.agent_messages.idempotency_key is 'Messages to one agent with the same one are one.';
 comment on column perdure.agent_messages.job_id is 'The job that sent it.';
@@ -230,14 +218,6 @@ comment on table perdure.agent_deliveries is 'When to look at the mailbox of whi
 comment on column perdure.agent_deliveries.tenant_id is 'As in jobs.';
 comment on column perdure.agent_deliveries.agent_id is 'The agent.';
 comment on column perdure.agent_deliveries.at is 'When.';
-comment on table perdure.agent_states is 'The state of each agent and session.';
-comment on column perdure.agent_states.tenant_id is 'As in jobs.';
-comment on column perdure.agent_states.agent_id is 'The agent.';
-comment on column perdure.agent_states.session_id is 'The session.';
-comment on column perdure.agent_states.version is 'Counts the changes, from 1.';
-comment on column perdure.agent_states.state is 'What was saved last.';
-comment on column perdure.agent_states.job_id is 'The job that saved it.';
-comment on column perdure.agent_states.updated_at is 'When it was saved.';
 comment on view perdure.agents is 'Agents with their status: running, waiting, parked, failed or idle.';
 comment on view perdure.agent_inbox is 'Messages to agents, in the words of the design document.';
 comment on view perdure.agent_outbox is 'Messages from agents, in the words of the design document.';

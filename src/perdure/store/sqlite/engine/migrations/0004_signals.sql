@@ -3,8 +3,7 @@
 create table signals (
   id text primary key not null,
   tenant_id text not null default 'default',
-  job_id text,
-  agent_id text,
+  job_id text not null,
   key text not null,
   payload text not null check (json_valid(payload)),
   caller_id text,
@@ -15,15 +14,12 @@ create table signals (
   consumed_at integer,
   wait_key text,
   refused text,
-  constraint signals_target check ((job_id is null) <> (agent_id is null)),
   constraint signals_key check (length(key) between 1 and 200),
   constraint signals_caller_id check (caller_id is null or length(caller_id) between 1 and 200),
   constraint signals_consumed check ((consumed_by_job_id is null) = (consumed_at is null)),
   constraint signals_wait_key check (wait_key is null or consumed_at is not null),
   constraint signals_refused check (refused is null or (consumed_at is not null and wait_key is null))
 ) strict;
-create unique index signals_job on signals (job_id, caller_id) where job_id is not null;
-create unique index signals_agent on signals (tenant_id, agent_id, caller_id) where agent_id is not null;
-create index signals_pending on signals (job_id, key, created_at, id) where job_id is not null and consumed_at is null;
-create index signals_pending_agent on signals (tenant_id, agent_id, created_at, id) where agent_id is not null and consumed_at is null;
+create unique index signals_job on signals (job_id, caller_id);
+create index signals_pending on signals (job_id, key, created_at, id) where consumed_at is null;
 create unique index signals_bound on signals (consumed_by_job_id, wait_key) where wait_key is not null;

@@ -16,7 +16,7 @@ create table agent_instances (
   meta text not null default '{}' check (json_valid(meta)),
   intake text not null default 'each' check (intake in ('each', 'inbox')),
   batch integer not null default 1 check (batch between 1 and 1000),
-  on_busy text not null default 'enqueue' check (on_busy in ('enqueue', 'reject', 'interrupt', 'parallel')),
+  on_busy text not null default 'enqueue' check (on_busy in ('enqueue', 'parallel')),
   max_parallel_jobs integer not null default 1 check (max_parallel_jobs between 1 and 1000000),
   max_retries integer check (max_retries is null or max_retries between 0 and 100),
   backoff text check (backoff is null or json_valid(backoff)),
@@ -47,7 +47,7 @@ create table agent_messages (
   consumed_by_job_id text,
   consumed_at integer,
   consumed_key text,
-  refused text check (refused is null or refused in ('expired', 'busy')),
+  refused text check (refused is null or refused = 'expired'),
   causation_id text,
   idempotency_key text,
   job_id text,
@@ -72,17 +72,6 @@ create table agent_deliveries (
   primary key (tenant_id, at, agent_id)
 ) strict, without rowid;
 create index agent_deliveries_agent on agent_deliveries (tenant_id, agent_id, at);
-
-create table agent_states (
-  tenant_id text not null default 'default',
-  agent_id text not null,
-  session_id text not null,
-  version integer not null,
-  state text not null check (json_valid(state)),
-  job_id text,
-  updated_at integer not null,
-  primary key (tenant_id, agent_id, session_id)
-) strict, without rowid;
 
 create trigger jobs_agent_born after insert on jobs when new.agent_id is not null
 begin
