@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "jobs count": "jobs.count",
     "jobs explain WAITING": "jobs.explain",
     "jobs diff WAITING FAILED": "jobs.diff",
+    "jobs tree FAILED": "jobs.tree",
     "jobs cancel WAITING": "jobs.cancel",
     "jobs retry-now RETRYING": "jobs.retry_now",
     "jobs rerun FAILED": "jobs.rerun",

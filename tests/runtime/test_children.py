@@ -484,3 +484,28 @@ async def test_explain_names_the_children_that_have_not_ended(app: App) -> None:
     assert ", and 2 more." in found.sentence
     [fact] = found.details["children"]
     assert (fact["key"], fact["waiting_for"], len(fact["children"])) == ("gather", 5, 3)
+
+
+async def test_the_tree_of_a_job_is_what_it_spawned(app: App) -> None:
+    @app.job
+    async def leaf(ctx: JobContext, n: int) -> int:
+        return n
+
+    @app.job
+    async def top(ctx: JobContext) -> int:
+        children = [await ctx.spawn(leaf, n) for n in range(2)]
+        return sum(await ctx.gather(*children))
+
+    async with working(app):
+        handle = await app.enqueue(top)
+        assert await handle.result(PATIENCE) == 1
+    nodes = await app.jobs.tree(handle.id)
+    assert [(node.depth, node.kind, node.status) for node in nodes] == [
+        (0, "top", Status.COMPLETED),
+        (1, "leaf", Status.COMPLETED),
+        (1, "leaf", Status.COMPLETED),
+    ]
+    assert {node.parent_id for node in nodes[1:]} == {handle.id}
+    assert len(await app.jobs.tree(handle.id, limit=2)) == 2
+    with pytest.raises(InvalidInput, match="limit"):
+        await app.jobs.tree(handle.id, limit=0)

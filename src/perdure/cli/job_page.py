@@ -99,6 +99,8 @@ class JobPage:
         if job.concurrency_key is not None:
             most = "" if job.max_concurrent is None else f", at most {job.max_concurrent} at a time"
             self._fact("limit", f"{job.concurrency_key}{most}{', waits for a slot' if job.held else ''}")
+        if job.parent_id is not None:
+            self._fact("parent", short(job.parent_id))
         if job.origin_id is not None:
             self._fact("origin", f"{job.origin_kind} of {short(job.origin_id)}")
         if job.lease is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from perdure.model.approvals import Approval
+from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
 from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound
 from perdure.model.events import Event
@@ -114,6 +115,12 @@ async def list_steps(client: Client, job_id: str) -> list[Step]:
 async def explain_job(client: Client, job_id: str) -> Explanation:
     """Why a job does not move, and what would move it, as of one moment."""
     return await client.jobs.explain(job_id)
+
+
+@operation("jobs.tree", role=Role.VIEWER, errors=(*NO_SUCH_JOB, InvalidInput))
+async def tree_of_job(client: Client, id: str, *, limit: int = 1000) -> list[TreeNode]:
+    """A job and the jobs that it spawned, level by level."""
+    return await client.jobs.tree(id, limit=limit)
 
 
 @operation("jobs.diff", role=Role.VIEWER, errors=NO_SUCH_JOB)

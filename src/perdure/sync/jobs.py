@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
 
+from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
@@ -139,6 +140,10 @@ class Jobs:
     def explain(self, job_id: JobId) -> Explanation:
         """See `Jobs.explain`."""
         return self._background.run(self._jobs.explain(job_id))
+
+    def tree(self, job_id: JobId, *, limit: int = 1000) -> builtins.list[TreeNode]:
+        """See `Jobs.tree`."""
+        return self._background.run(self._jobs.tree(job_id, limit=limit))
 
     def diff(self, a: JobId, b: JobId) -> JobDiff:
         """See `Jobs.diff`."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff, compare
 from perdure.model.current_attempt import current_attempt
 from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned
@@ -109,6 +110,16 @@ class JobQueries(ClientPart):
     async def explain(self, job_id: JobId) -> Explanation:
         """Why the job is in its status, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
         return explain(await (await self._store()).jobs.situation(await self._id(job_id)))
+
+    async def tree(self, job_id: JobId, *, limit: int = 1000) -> builtins.list[TreeNode]:
+        """The job and what descends from it, level by level, at most `limit`. Raises JobNotFound, AmbiguousId, InvalidInput."""
+        if limit < 1:
+            raise InvalidInput(f"limit must be at least 1, got {limit}")
+        store, id = await self._store(), await self._id(job_id)
+        found = await store.children.tree(id, limit=limit)
+        if not found:
+            await store.jobs.get_job(id)  # raises if there is no such job
+        return found
 
     async def diff(self, a: JobId, b: JobId) -> JobDiff:
         """What differs between two jobs: input, steps, result and outcome. Raises JobNotFound, AmbiguousId."""

@@ -28,10 +28,6 @@ class ChildStore(Protocol):
         """The job and what descends from it, at most `limit`: level by level, in order of id. Empty if there is no such job."""
         ...
 
-    async def count_children(self, job_id: UUID) -> dict[str, int]:
-        """How many children it has, by status. Only its own children are read."""
-        ...
-
     async def cancelled_parents(self, *, limit: int) -> list[UUID]:
         """Cancelled jobs whose children may be yet to be cancelled. With nothing to do it costs a look at an empty table."""
         ...

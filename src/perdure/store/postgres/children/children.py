@@ -32,11 +32,6 @@ class PostgresChildren:
         rows = await self._database.rows("child_tree", job_id=job_id, tenant_id=self._tenant_id, limit=limit)
         return [node_of(row, CODEC) for row in rows]
 
-    async def count_children(self, job_id: UUID) -> dict[str, int]:
-        """See `protocol.ChildStore.count_children`."""
-        rows = await self._database.rows("count_children", job_id=job_id, tenant_id=self._tenant_id)
-        return {row["status"]: row["n"] for row in rows}
-
     async def cancelled_parents(self, *, limit: int) -> list[UUID]:
         """See `protocol.ChildStore.cancelled_parents`."""
         rows = await self._database.rows("cancelled_parents", tenant_id=self._tenant_id, limit=limit)

@@ -29,9 +29,6 @@ with recursive tree (id, depth) as (
 select j.id, j.parent_id, t.depth, j.kind, j.goal, j.status::text as status, j.created_at, j.finished_at, j.error_message as error
 from (select id, depth from tree limit :limit) t join perdure.jobs j on j.id = t.id order by t.depth, j.id
 
--- name: count_children
-select status::text as status, count(*) as n from perdure.jobs where parent_id = :job_id and tenant_id = :tenant_id group by 1
-
 -- name: cancelled_parents
 select job_id from perdure.cancelled_parents where tenant_id = :tenant_id order by job_id limit :limit
 

@@ -35,11 +35,6 @@ class SqliteChildren:
         rows = await self._engine.rows("child_tree", job_id=str(job_id), tenant_id=self._tenant_id, limit=limit)
         return [node_of(row, CODEC) for row in rows]
 
-    async def count_children(self, job_id: UUID) -> dict[str, int]:
-        """See `protocol.ChildStore.count_children`."""
-        rows = await self._engine.rows("count_children", job_id=str(job_id), tenant_id=self._tenant_id)
-        return {row["status"]: row["n"] for row in rows}
-
     async def cancelled_parents(self, *, limit: int) -> list[UUID]:
         """See `protocol.ChildStore.cancelled_parents`."""
         rows = await self._engine.rows("cancelled_parents", tenant_id=self._tenant_id, limit=limit)

@@ -26,9 +26,6 @@ with recursive tree (id, depth) as (
 select j.id, j.parent_id, t.depth, j.kind, j.goal, j.status, j.created_at, j.finished_at, j.error_message as error
 from tree t join jobs j on j.id = t.id order by t.depth, j.id
 
--- name: count_children
-select status, count(*) as n from jobs where parent_id = :job_id and tenant_id = :tenant_id group by 1
-
 -- name: cancelled_parents
 select job_id from cancelled_parents where tenant_id = :tenant_id order by job_id limit :limit
 
