@@ -229,7 +229,7 @@ class TestOperators:
         with spawned("worker", "start", *APP, "--concurrency", "3") as worker:
             assert "hanging" in line_of(worker.stdout)
             lines = anywhere("worker", "status").lines
-            assert lines[0].split()[:6] == ["STATE", "WORKER", "HELD", "HUNG", "BLOCKED", "HEARTBEAT"]
+            assert lines[0].split()[:6] == ["STATE", "WORKER", "HELD", "SLOTS", "HUNG", "BLOCKED"]
             assert lines[1].startswith("● running  w-")
             assert "1/3" in lines[1]
             seen = anywhere("worker", "status", "--json").json["items"][0]

@@ -27,7 +27,7 @@ async def test_a_log_that_raises_keeps_no_end_from_being_written(monkeypatch: py
     monkeypatch.setattr(ends, "log_lost_lease", broken)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
     lost, *live = [
-        cast("Any", SimpleNamespace(claimed=SimpleNamespace(lease=Lease(uuid7(), 1, "w")))) for _ in range(4)
+        cast("Any", SimpleNamespace(claimed=SimpleNamespace(lease=Lease(uuid7(), 1, "w")), run=None)) for _ in range(4)
     ]
 
     async def finish_many(some: Sequence[tuple[Lease, Outcome]]) -> list[Status | Exception]:

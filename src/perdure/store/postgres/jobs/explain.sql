@@ -24,7 +24,9 @@ select k.account_id, k.job_id from perdure.job_claims k where k.tenant_id = :ten
 -- name: lease_holder
 -- The lease of a job and the worker it names, also a stopped one.
 select k.claimed_at, w.*, w.state <> 'STOPPED' and w.heartbeat_at > perdure.db_now() - interval '15 seconds' as alive,
-  (select count(*) from perdure.job_claims h where h.worker_id = k.worker_id and h.expires_at > perdure.db_now()) as held
+  (select count(*) from perdure.job_claims h where h.worker_id = k.worker_id and h.expires_at > perdure.db_now()) as held,
+  coalesce((select json_object_agg(s.account_id, s.n) from (select h.account_id, count(*) as n from perdure.job_claims h
+    where h.worker_id = k.worker_id and h.expires_at > perdure.db_now() and h.account_id is not null group by 1) s), '{}')::text as accounts
 from perdure.job_claims k left join perdure.workers w on w.id = k.worker_id where k.job_id = :job_id
 
 -- name: approvals_awaited

@@ -23,7 +23,9 @@ select k.account_id, k.job_id from job_claims k where k.tenant_id = :tenant_id a
 -- name: lease_holder
 -- The lease of a job and the worker it names, also a stopped one.
 select k.claimed_at, w.*, w.state <> 'STOPPED' and w.heartbeat_at > (select now from clock) - 15000000 as alive,
-  (select count(*) from job_claims h where h.worker_id = k.worker_id and h.expires_at > (select now from clock)) as held
+  (select count(*) from job_claims h where h.worker_id = k.worker_id and h.expires_at > (select now from clock)) as held,
+  (select json_group_object(s.account_id, s.n) from (select h.account_id, count(*) as n from job_claims h
+    where h.worker_id = k.worker_id and h.expires_at > (select now from clock) and h.account_id is not null group by 1) s) as accounts
 from job_claims k left join workers w on w.id = k.worker_id where k.job_id = :job_id
 
 -- name: approvals_awaited
