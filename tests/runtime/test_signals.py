@@ -406,3 +406,20 @@ async def test_a_job_that_fails_meanwhile_keeps_its_signals_until_it_is_pruned(f
     store = await file_app.open()
     assert await store.retention.prune([handle.id]) == 1
     assert await store.signals.list_signals(handle.id) == []
+
+
+async def test_a_fork_that_has_not_begun_takes_signals_as_well(file_app: App) -> None:
+    @file_app.job
+    async def work(ctx: JobContext) -> str:
+        return await ctx.step("first", str, 1) + str(await ctx.wait_signal("go"))
+
+    async with working(file_app):
+        handle = await file_app.enqueue(work)
+        await file_app.jobs.signal(handle.id, "go", 1)
+        assert await handle.result(PATIENCE) == "11"
+    fork = await file_app.jobs.fork(handle.id, from_step="first")
+    await file_app.jobs.signal(fork.id, "go", 2)
+    assert [finding async for finding in file_app.database.fsck()] == []
+    async with working(file_app):
+        assert await fork.result(PATIENCE) == "12"
+    assert [finding async for finding in file_app.database.fsck()] == []

@@ -48,10 +48,12 @@ class TestTrees:
         place.settings = CliSettings(level=level)
         code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + TREE + "time.sleep(300)"
         place.adapters = tool(place.folder, code)
+        began = time.monotonic()  # the timeout counts from here, `run.seconds` from when the program has begun
         run = await place.run(task(timeout=1.5), ACCOUNT)
+        assert time.monotonic() - began > 1.5
         assert (run.outcome, run.detail) == (RunClass.TIMEOUT, "timeout")
         assert run.message == "it did not end within 1.5 seconds"
-        assert 1.5 < run.seconds < 6
+        assert run.seconds < 6
         if run.sandbox.effective != "L2":  # there it prints the ids of its own namespace
             assert len(pids_in(place.output["stdout"])) == 5
             assert alive(pids_in(place.output["stdout"])) == []

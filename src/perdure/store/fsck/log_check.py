@@ -160,7 +160,9 @@ class Log:
             case "checkpoint_saved":
                 self.checkpoint = version
                 self.kept = True
-            case _ if inherited:
+            case _ if (
+                inherited and type != "signal_received"
+            ):  # of a fork that no worker has claimed: it was sent to the fork
                 pass
             case "wait_started" | "wait_completed" | "approval_requested" | "approval_decided" | "signal_received":
                 try:
