@@ -432,7 +432,7 @@ async def test_a_fork_keeps_the_children_and_a_rerun_spawns_new_ones(app: App) -
     assert await app.jobs.count(by="kind", kind="double") == {"double": 2}
 
 
-async def test_a_killed_parent_spawns_and_waits_once(timed_app: TestApp) -> None:
+async def test_a_parent_in_the_testing_kit_spawns_and_waits_once(timed_app: TestApp) -> None:
     double = with_double(timed_app)
 
     @timed_app.job

@@ -237,6 +237,29 @@ async def test_pause_resume_next_and_trigger(app: App) -> None:
         await app.schedules.get("hourly")
 
 
+async def test_many_that_wait_keep_no_other_from_firing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than one look finds wait for the jobs of their last firings."""
+    monkeypatch.setattr("perdure.runtime.schedule_firing.BATCH", 2)
+    app.job(name="work")(_nothing)
+    store = await app.open()
+    for number in range(5):
+        waiting = await app.schedules.add(f"waits-{number}", "work", every="1h")
+        await app.schedules.trigger(waiting.id)
+        assert await store.schedules.miss(waiting, next_at=await store.now() + timedelta(seconds=5))
+    later = await app.schedules.add("later", "work", at=datetime.now(UTC) + timedelta(seconds=15))
+    await chores(app)
+    assert (await app.schedules.get("later")).last_at == later.at
+
+
+async def test_a_firing_that_is_a_little_late_is_not_missed(app: App) -> None:
+    app.job(name="work")(_nothing)
+    late = await app.schedules.add("late", "work", at=datetime.now(UTC) - timedelta(seconds=5), catch_up=0)
+    missed = await app.schedules.add("missed", "work", at=datetime.now(UTC) - timedelta(minutes=2), catch_up=0)
+    await chores(app)
+    assert (await app.schedules.get(late.id)).last_at == late.at
+    assert (await app.schedules.get(missed.id)).skipped == "missed"
+
+
 async def test_a_schedule_that_cannot_fire_stops_no_other(app: App, caplog: pytest.LogCaptureFixture) -> None:
     app.job(name="work")(_nothing)
     now = datetime.now(UTC)
@@ -285,3 +308,12 @@ async def test_bad_input_stores_nothing(app: App, options: Any, says: str) -> No
     with pytest.raises(UnknownHandler):
         await app.schedules.add("s", "wrok", every=5)
     assert await app.schedules.list() == []
+
+
+async def test_a_round_of_the_chores_makes_up_for_many_times(app: App) -> None:
+    app.job(name="work")(_nothing)
+    schedule = await app.schedules.add("often", "work", cron="* * * * *", overlap="enqueue")
+    store = await app.open()
+    assert await store.schedules.miss(schedule, next_at=schedule.anchor - timedelta(minutes=30))
+    await chores(app)
+    assert (await app.jobs.count(by="kind"))["work"] >= 25

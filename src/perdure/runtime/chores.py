@@ -162,7 +162,7 @@ class RecheckHeld:
 
 
 def _fire_schedules(context: ChoreContext) -> Portion:
-    return Firing(context.store, context.worker_id).make_some
+    return Firing(context.store, context.worker_id).make_many
 
 
 def _prune_interval(context: ChoreContext) -> float | None:

@@ -23,8 +23,13 @@ AHEAD = 20.0
 """Seconds before its time that a firing stores its job, with that time as its `run_at`: so the job starts on time although the
 chore is done only every few seconds."""
 BATCH = 100
+PASSES = 100
+"""Firings of a schedule in a round of the chores, which then go on: thousands that were missed do not hold up the others."""
 LEADS_FOR = 15.0
 """Seconds that a worker fires alone after it has fired. Two that fire at once start no job twice."""
+
+LATE = 30.0
+"""Seconds that a firing may be late, as where a leader died, and is not missed, whatever `catch_up` says."""
 
 log = structlog.get_logger("perdure.schedules")
 
@@ -37,9 +42,16 @@ class Firing:
         self._worker_id = worker_id
         self._left: set[str] = set()
 
+    async def make_many(self) -> bool:
+        """Make what is due, at most PASSES firings of each schedule; True if no more are due. Raises StoreError."""
+        for _ in range(PASSES):
+            if await self.make_some():
+                return True
+        return False
+
     async def make_some(self) -> bool:
         """Make one firing of each schedule that has one, of at most BATCH; True if no more are due. Raises StoreError."""
-        found = await self._store.schedules.due_schedules(ahead=AHEAD, limit=BATCH)
+        found = await self._store.schedules.due_schedules(ahead=AHEAD, limit=BATCH + len(self._left))
         due = [one for one in found if one.schedule.id not in self._left]
         # asked for only where something is due: so workers without schedules write nothing
         if not due or not await self._store.retention.lead("schedules", holder=self._worker_id, ttl=LEADS_FOR):
@@ -59,7 +71,7 @@ class Firing:
         schedule, now, live = due
         at = schedule.next_at
         assert at is not None
-        oldest = now - timedelta(seconds=schedule.catch_up)
+        oldest = now - timedelta(seconds=max(schedule.catch_up, LATE))
         if at < oldest:
             log.warning("firings were missed", schedule=schedule.id, since=at.isoformat())
             return await self._store.schedules.miss(schedule, next_at=next_firing(schedule, oldest - MOMENT))

@@ -239,7 +239,7 @@ class MemoryApp(App):
         """Run a worker until nothing is due, or until the rule kills it."""
         home = await self.open()
         firing = Firing(home, "test")
-        while not await firing.make_some():
+        while not await firing.make_many():
             pass
         counted = await self.jobs.count(by="queue", status=_LIVE)
         queues = {DEFAULT_QUEUE, *(h.policy.queue for h in self.registry), *counted}
