@@ -4,8 +4,21 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from perdure import App, Backoff, BlockingContext, JobContext, StepChanged, TaskSpec
-from perdure.model.tooling import RunClass, Usage
+import pytest
+
+from perdure import (
+    AccountDisabled,
+    AccountNotFound,
+    App,
+    Backoff,
+    BlockingContext,
+    InvalidTask,
+    JobContext,
+    PerdureError,
+    StepChanged,
+    TaskSpec,
+)
+from perdure.model.tooling import Account, RunClass, Usage
 from tests.tools.conftest import GOOD, Runs
 
 NOW = Backoff(base=0, cap=0)
@@ -90,6 +103,55 @@ async def test_what_no_adapter_can_run_is_refused(app: App) -> None:
     assert job.error_message is not None
     assert "UnknownTool" in job.error_message
     assert await app.jobs.count() == {"FAILED": 1}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ("nosuch", AccountNotFound("no account has the id or group name 'nosuch'")),
+        ("off", AccountDisabled("account 'off' is disabled")),
+        ("other", InvalidTask("account 'other' is one of claude, and the task is for codex")),
+    ],
+)
+async def test_an_account_that_cannot_run_it_is_refused(app: App, wanted: str, error: PerdureError) -> None:
+    await app.accounts.add(Account("off", "codex", enabled=False))
+    await app.accounts.add(Account("other", "claude"))
+
+    @app.job
+    async def agent(ctx: JobContext) -> str:
+        with pytest.raises(type(error)) as raised:
+            await ctx.run_tool(replace(TASK, account=wanted), files={"in.txt": b"input"})
+        return raised.value.message
+
+    assert await result_of(app, await app.enqueue(agent)) == error.message
+    assert await app.jobs.count() == {"COMPLETED": 1}, "no task was stored"
+    with pytest.raises(type(error), match=error.message):
+        await app.tasks.enqueue(replace(TASK, account=wanted))
+
+
+async def test_an_account_that_is_disabled_later_does_not_change_what_is_recorded(app: App, runs: Runs) -> None:
+    failures = iter([True, False])
+
+    @app.job(backoff=NOW)
+    async def agent(ctx: JobContext) -> str:
+        run = await ctx.run_tool(replace(TASK, account="a"))
+        if next(failures):
+            await app.accounts.disable("a")
+            raise ValueError("again")
+        return run.text
+
+    assert await result_of(app, await app.enqueue(agent)) == "done"
+    assert len(runs.accounts) == 1
+
+
+async def test_attempts_of_a_task_are_checked(app: App) -> None:
+    @app.job
+    async def agent(ctx: JobContext) -> str:
+        with pytest.raises(InvalidTask, match="max_attempts must be from 1 to 101, got 0"):
+            await ctx.run_tool(TASK, max_attempts=0)
+        return "refused"
+
+    assert await result_of(app, await app.enqueue(agent)) == "refused"
 
 
 async def test_another_prompt_than_was_recorded_is_refused(app: App) -> None:

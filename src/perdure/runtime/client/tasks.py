@@ -16,11 +16,11 @@ from perdure.model.ids import uuid7
 from perdure.model.task_payload import KIND_PREFIX, payload_of_task
 from perdure.model.task_records import JobFile, NewFile, OutputChunk, TaskResult, ToolRun
 from perdure.model.timing import Duration
-from perdure.model.tooling import TaskSpec, check_path
+from perdure.model.tooling import Account, TaskSpec, check_path
 from perdure.runtime.client.base import ClientPart, JobId, Scope
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.handle import Handle
-from perdure.store.protocol import FileStore
+from perdure.store.protocol import AccountStore, FileStore
 from perdure.store.protocol.blobs import Writable
 
 MAX_ATTEMPTS = 101
@@ -57,14 +57,14 @@ class Tasks(ClientPart):
         raises, nothing was enqueued.
         """
         self._scope.holder.check_task(task)
-        if max_attempts is not None and not 1 <= max_attempts <= MAX_ATTEMPTS:
-            raise InvalidTask(f"max_attempts must be from 1 to {MAX_ATTEMPTS}, got {max_attempts}")
+        max_retries = retries_of(max_attempts)
         check_inputs(task, files or {})
-        if not task.any_account:
-            await self._check_account(task, idempotency_key)
+        account = await account_of((await self._store()).accounts, task)
+        if account is not None and not await self._is_there(task, idempotency_key):
+            check_enabled(account)
         options: dict[str, Any] = {
             "priority": priority,
-            "max_retries": None if max_attempts is None else max_attempts - 1,
+            "max_retries": max_retries,
             "delay": delay,
             "run_at": run_at,
             "deadline": deadline,
@@ -89,21 +89,11 @@ class Tasks(ClientPart):
             await store.files.drop_inputs(new.id)
         return Handle(self._jobs, stored.id, TaskResult, created=stored.created)
 
-    async def _check_account(self, task: TaskSpec, key: str | None) -> None:
-        """Raises AccountNotFound; InvalidTask if it is of another tool; AccountDisabled, unless the key has a task already."""
-        account = (await (await self._store()).accounts.get_account(task.account or "")).account
-        if account.tool != task.tool:
-            raise InvalidTask(
-                f"account '{task.account}' is one of {account.tool}, and the task is for {task.tool}",
-                hint=f"name an account of {task.tool}, or none",
-            )
-        if account.enabled:
-            return
-        if key is None or not (await self._jobs.list(kind=KIND_PREFIX + task.tool, idempotency_key=key, limit=1)).items:
-            raise AccountDisabled(
-                f"account '{task.account}' is disabled",
-                hint=f"perdure accounts enable {account.id}, or name another one",
-            )
+    async def _is_there(self, task: TaskSpec, key: str | None) -> bool:
+        """Whether this idempotency key has a task already."""
+        return key is not None and bool(
+            (await self._jobs.list(kind=KIND_PREFIX + task.tool, idempotency_key=key, limit=1)).items
+        )
 
     async def runs(self, task_id: JobId) -> list[ToolRun]:
         """The runs of a task that have ended, by attempt. Raises JobNotFound, AmbiguousId."""
@@ -162,6 +152,35 @@ class Tasks(ClientPart):
     async def _known(self, task_id: JobId) -> UUID:
         """The id of a job that exists."""
         return (await self._jobs.get(task_id)).id
+
+
+def retries_of(max_attempts: int | None) -> int | None:
+    """The retries that so many attempts are. Raises InvalidTask."""
+    if max_attempts is not None and not 1 <= max_attempts <= MAX_ATTEMPTS:
+        raise InvalidTask(f"max_attempts must be from 1 to {MAX_ATTEMPTS}, got {max_attempts}")
+    return None if max_attempts is None else max_attempts - 1
+
+
+async def account_of(accounts: AccountStore, task: TaskSpec) -> Account | None:
+    """The account that a task names, None if it names none. Raises AccountNotFound; InvalidTask if it is one of another tool."""
+    if task.any_account:
+        return None
+    account = (await accounts.get_account(task.account or "")).account
+    if account.tool != task.tool:
+        raise InvalidTask(
+            f"account '{task.account}' is one of {account.tool}, and the task is for {task.tool}",
+            hint=f"name an account of {task.tool}, or none",
+        )
+    return account
+
+
+def check_enabled(account: Account) -> None:
+    """Raises AccountDisabled."""
+    if not account.enabled:
+        raise AccountDisabled(
+            f"account '{account.id}' is disabled",
+            hint=f"perdure accounts enable {account.id}, or name another one",
+        )
 
 
 def check_inputs(task: TaskSpec, files: Mapping[str, bytes | Path]) -> None:

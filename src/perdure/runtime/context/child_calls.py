@@ -13,6 +13,7 @@ from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.task_records import TaskOutcome
 from perdure.model.tooling import TaskSpec
 from perdure.model.waits import CHILD
+from perdure.runtime.client.tasks import retries_of
 from perdure.runtime.context import children, tool_tasks
 from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.children import ChildHandle, SpawnOptions
@@ -130,14 +131,15 @@ class ChildCalls:
         It runs once for this key (`cli.codex`, `cli.codex#2`, ...; parallel calls give `key`), however often this job is
         replayed. files: input files by their path in the workspace. max_attempts: 3 unless given. A task that failed gives
         `ok=False` and its error. Workers that serve the tool run it: `perdure worker start --tools codex`.
-        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, StepChanged.
+        Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, AccountNotFound, AccountDisabled,
+        StepChanged.
         """
         tool_tasks.checked(self._run, task, files or {})
         given = SpawnOptions()
         if priority is not None:
             given["priority"] = priority
-        if max_attempts is not None:
-            given["max_retries"] = max_attempts - 1
+        if (max_retries := retries_of(max_attempts)) is not None:
+            given["max_retries"] = max_retries
         if goal is not None:
             given["goal"] = goal
         its_key = await self._caller.enter(children.SPAWN, KIND_PREFIX + task.tool, self._keyed(key))

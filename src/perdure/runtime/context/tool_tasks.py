@@ -15,7 +15,7 @@ from perdure.model.states import Status
 from perdure.model.task_payload import KIND_PREFIX, payload_of_task
 from perdure.model.task_records import DIFF, TaskOutcome, TaskResult
 from perdure.model.tooling import TaskSpec, Usage
-from perdure.runtime.client.tasks import check_inputs, kept_inputs
+from perdure.runtime.client.tasks import account_of, check_enabled, check_inputs, kept_inputs
 from perdure.runtime.context import children
 from perdure.runtime.context.children import SpawnOptions
 from perdure.runtime.context.options import CallOptions
@@ -35,12 +35,15 @@ def checked(run: Run, task: TaskSpec, files: Mapping[str, bytes | Path]) -> None
 async def spawn_task(
     run: Run, options: CallOptions, key: str, task: TaskSpec, files: Mapping[str, bytes | Path], given: SpawnOptions
 ) -> UUID:
-    """Store the task as a child, once under this key; its inputs are stored before it, under its id."""
+    """Store the task as a child, once under this key; its inputs are stored before it, under its id. Raises AccountNotFound,
+    AccountDisabled, InvalidTask, FilesTooLarge, StepChanged."""
     kind = KIND_PREFIX + task.tool
     asked, _ = children.checked(run, kind, payload_of_task(task, ()), {**given, "elsewhere": True})
     if key in run.history.spawned:
         return await children.spawn(run, options, key, asked)  # which compares it, without reading its inputs again
     with run.busy():
+        if (account := await account_of(run.store.accounts, task)) is not None:
+            check_enabled(account)
         inputs = await kept_inputs(run.store.files, files)
         new, _ = children.checked(run, kind, payload_of_task(task, inputs), {**given, "elsewhere": True})
         new = new._replace(id=uuid7())
