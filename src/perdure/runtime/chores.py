@@ -39,11 +39,13 @@ class RunBy(StrEnum):
 
 
 class Serves(NamedTuple):
-    """The jobs that a worker runs: the version of its code, its queues, and the kinds that it has handlers for."""
+    """The jobs that a worker runs: the version of its code, its queues, and the kinds that it has handlers for. `woken`: set when
+    it has made some of them due, so that it claims at once."""
 
     version: str
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
+    woken: asyncio.Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +126,14 @@ class RetryChanged:
         """Make some of them due. Raises StoreError."""
         if self._serves is None:
             return True
-        version, queues, kinds = self._serves
+        version, queues, kinds, woken = self._serves
         limit = BATCH + self._turns.remembered
         found = await self._store.jobs.waiting_for_code(version=version, queues=queues, kinds=kinds, limit=limit)
         note = json.dumps({"actor": self._worker_id, "via": "worker", "version": version})
         for job_id in self._turns.pick(found):
             with contextlib.suppress(Conflict, NotFound):  # another worker was faster
-                await self._store.jobs.retry_now(job_id, note=note)
+                await self._store.jobs.retry_now(job_id, note=note, hint=False)
+                woken.set()
         return len(found) < limit
 
 

@@ -102,7 +102,7 @@ class Worker:
         self._ends = Ends(store, self._leases, observer, self._changed.set)
         self._take = partial(store.leases.claim, worker_id=self.id, ttl=self.options.lease, version=self.version)
         self._looks = Looks(store, self._leases, registry)
-        self._stopping = asyncio.Event()
+        self._stopping, self._woken = asyncio.Event(), asyncio.Event()
         self._suspects = Suspects(
             self._slots,
             self._buffer,
@@ -145,7 +145,7 @@ class Worker:
         )
         self.working = True
         self._log_life("worker started", database=self._database, queues=self.options.queues, kinds=kinds)
-        serves = Serves(self.version, self.options.queues, kinds)
+        serves = Serves(self.version, self.options.queues, kinds, self._woken)
         options, more = self.options, self._registry.chores
         chores = Chores(self._store, self.id, serves, every=options.chores, retention=options.retention, more=more)
         if once:
@@ -273,6 +273,7 @@ class Worker:
         # with once=True it checks again each time an attempt has ended; `stop` sets both events
         stop = asyncio.ensure_future((self._changed if self._until_idle else self._stopping).wait())
         freed = asyncio.ensure_future(self._leases.slot_freed.wait())
+        woken = asyncio.ensure_future(self._woken.wait())
         try:
             await asyncio.sleep(0)
             if hint.done():  # it came during the claims
@@ -280,9 +281,10 @@ class Worker:
             pause = min(pause, await self._next_due())
             if self._until_idle:
                 pause = min(pause, 0.05)
-            await asyncio.wait({hint, stop, freed}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({hint, stop, freed, woken}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for waiting in (hint, stop, freed):
+            self._woken.clear()
+            for waiting in (hint, stop, freed, woken):
                 waiting.cancel()
 
     async def _next_due(self) -> float:

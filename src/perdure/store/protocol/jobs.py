@@ -120,9 +120,11 @@ class JobStore(Protocol):
         """
         ...
 
-    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+    async def retry_now(self, job_id: UUID, *, note: str, hint: bool = True) -> None:
         """Make a RETRY job, a PENDING job with a delay, or a PARKED job that waits for code that fits, due now; writes
-        `made_due`. Raises `IllegalTransition` in any other state (a job already due is left as it is, without an event)."""
+        `made_due`. Raises `IllegalTransition` in any other state (a job already due is left as it is, without an event).
+
+        hint=False: other workers find it when they poll, so that the caller, a worker that claims at once, is first."""
         ...
 
     async def waiting_for_code(

@@ -138,7 +138,7 @@ class PostgresJobs:
         )
         return [row["job_id"] for row in rows]
 
-    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+    async def retry_now(self, job_id: UUID, *, note: str, hint: bool = True) -> None:
         """See `protocol.JobStore.retry_now`."""
         await control.retry_now(self._database, self._tenant_id, job_id, note=note)
-        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        self._engine.notifier.notify(self._tenant_id, *(("work", "news") if hint else ("news",)))

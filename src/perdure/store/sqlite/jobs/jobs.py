@@ -152,9 +152,9 @@ class SqliteJobs:
         )
         return [CODEC.uuid(row["job_id"]) for row in rows]
 
-    async def retry_now(self, job_id: UUID, *, note: str) -> None:
+    async def retry_now(self, job_id: UUID, *, note: str, hint: bool = True) -> None:
         """See `protocol.JobStore.retry_now`."""
         await self._engine.write(
             lambda conn, now: control.retry_now(conn, now, self._tenant_id, job_id, note),
-            WORK | NEWS,
+            WORK | NEWS if hint else NEWS,
         )
