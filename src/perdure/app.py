@@ -40,6 +40,7 @@ from perdure.runtime.validation import (
     check_queue,
     check_retries,
     check_seconds,
+    check_tags,
     check_version,
     check_word,
 )
@@ -154,6 +155,7 @@ class App(Shortcuts):
         on_change: Literal["wait", "fail"] = "wait",
         concurrency_key: str | Callable[[Any], str | None] | None = None,
         max_concurrent: int | None = None,
+        tags: Sequence[str] = (),
     ) -> JobDecorator: ...
     def job(
         self,
@@ -171,6 +173,7 @@ class App(Shortcuts):
         on_change: Literal["wait", "fail"] = "wait",
         concurrency_key: str | Callable[[Any], str | None] | None = None,
         max_concurrent: int | None = None,
+        tags: Sequence[str] = (),
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
@@ -178,7 +181,7 @@ class App(Shortcuts):
         and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
         waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
         concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
-        for no limit, None; default the kind. Raises DuplicateHandler, InvalidInput, InvalidPriority.
+        for no limit, None; default the kind. tags: of all its jobs. Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
         check_word(on_change, "on_change", Literal["wait", "fail"])
         policy = Policy(
@@ -194,6 +197,7 @@ class App(Shortcuts):
             if concurrency_key is None or callable(concurrency_key)
             else check_key(concurrency_key),
             max_concurrent=None if max_concurrent is None else check_maximum(max_concurrent),
+            tags=check_tags(tags),
         )
         local_names = dict(sys._getframe(1).f_locals)
 

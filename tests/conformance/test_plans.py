@@ -182,6 +182,8 @@ LISTS = {
     "failed": JobFilter(statuses=(S.FAILED, S.DEADLETTER)),
     "cancelled": JobFilter(statuses=(S.CANCELLED,)),
     "newest": JobFilter(),
+    "tagged": JobFilter(tags=("some",)),
+    "tagged with one of several": JobFilter(tags=("some", "few")),
 }
 
 
@@ -249,6 +251,29 @@ async def test_postgres_lists_a_rare_end_without_reading_the_others(old_postgres
     assert read <= 100
 
 
+async def test_postgres_lists_a_tag_by_its_index(old_postgres_url: str) -> None:
+    """Of 20,000 jobs, of which a few have the tag: it reads about those."""
+    store = await open_store(old_postgres_url)
+    await store.jobs.enqueue_many([new_job(tags='["rare"]') for _ in range(5)])
+    await store.close()
+    filter = JobFilter(tags=("rare",))
+    read = await rows_read(old_postgres_url, lambda s: s.jobs.list_jobs(filter, limit=20), "jobs", "job_tags")
+    assert read <= 50
+    assert await rows_read(old_postgres_url, lambda s: s.jobs.count_jobs(filter, by="kind"), "jobs", "job_tags") <= 50
+
+
+@pytest.mark.parametrize("name", ["tagged_ids", "any_tagged_ids"])
+async def test_sqlite_lists_tags_by_their_index(sqlite_url: str, name: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = plan(connection, load_statements("perdure.store.sqlite")[name])
+    finally:
+        connection.close()
+    assert any("SEARCH job_tags USING PRIMARY KEY (tenant_id=? AND tag=? AND job_id<?)" in step for step in steps), (
+        steps
+    )
+
+
 async def test_sqlite_lists_ends_by_an_index(sqlite_url: str) -> None:
     connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
     try:
@@ -260,7 +285,7 @@ async def test_sqlite_lists_ends_by_an_index(sqlite_url: str) -> None:
     assert all(step.endswith("INDEX job_failures_status (status=? AND job_id<?)") for step in searched), steps
 
 
-@pytest.mark.parametrize("name", [name for name in LISTS if LISTS[name].statuses])
+@pytest.mark.parametrize("name", [name for name in LISTS if LISTS[name] != JobFilter()])
 async def test_postgres_counts_without_reading_history(old_postgres_url: str, name: str) -> None:
     async with open_shell(old_postgres_url) as shell:
         await shell.run("analyze")
@@ -270,7 +295,7 @@ async def test_postgres_counts_without_reading_history(old_postgres_url: str, na
 
 ANY_JOB: dict[str, Any] = {
     "tenant_id": "default",
-    **dict.fromkeys(("statuses", "kinds", "queues", "since", "until", "search", "key")),
+    **dict.fromkeys(("statuses", "kinds", "queues", "since", "until", "search", "key", "tags")),
 }
 
 

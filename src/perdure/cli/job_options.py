@@ -26,6 +26,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Crea
 Search = Annotated[
     str | None, typer.Option("--search", metavar="TEXT", help="With this in the goal, the kind or the error")
 ]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="With this tag; or with one of several")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the job's log")]
 
 
@@ -36,6 +37,7 @@ def filters(
     since: str | None,
     until: str | None,
     search: str | None,
+    tags: list[str] | None = None,
 ) -> JobSelection:
     """The jobs that the filter options mean. Raises Usage."""
     return JobSelection(
@@ -45,4 +47,5 @@ def filters(
         since=None if since is None else moment(since, "--since", past=True),
         until=None if until is None else moment(until, "--until", past=True),
         search=search,
+        tags=tuple(inputs.names(tags)),
     )

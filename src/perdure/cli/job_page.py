@@ -96,6 +96,7 @@ class JobPage:
         self._fact("pruned", f"{show(job.pruned_at)}: payload, result, checkpoint" if job.pruned_at else "")
         self._fact("deadline", show(job.deadline))
         self._fact("key", job.idempotency_key or "")
+        self._fact("tags", ", ".join(job.tags))
         if job.concurrency_key is not None:
             most = "" if job.max_concurrent is None else f", at most {job.max_concurrent} at a time"
             self._fact("limit", f"{job.concurrency_key}{most}{', waits for a slot' if job.held else ''}")

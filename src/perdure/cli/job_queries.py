@@ -17,7 +17,7 @@ from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
 from perdure.cli.flags import Paging
 from perdure.cli.format import duration
-from perdure.cli.job_options import Id, Ids, Kinds, Queues, Search, Since, Statuses, Until, app, filters
+from perdure.cli.job_options import Id, Ids, Kinds, Queues, Search, Since, Statuses, Tags, Until, app, filters
 from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, status_cell
 from perdure.cli.usage_error import Usage
@@ -51,10 +51,11 @@ async def ls(
     since: Since = None,
     until: Until = None,
     search: Search = None,
+    tag: Tags = None,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="With this idempotency key")] = None,
 ) -> None:
     """List jobs, newest first."""
-    wanted = filters(status, kind, queue, since, until, search)
+    wanted = filters(status, kind, queue, since, until, search, tag)
     asked: dict[UUID, Approval] = {}
     async with cli.client() as client:
 
@@ -211,9 +212,10 @@ async def count(
     since: Since = None,
     until: Until = None,
     search: Search = None,
+    tag: Tags = None,
 ) -> None:
     """Count jobs by status, kind or queue."""
-    wanted = filters(status, kind, queue, since, until, search)
+    wanted = filters(status, kind, queue, since, until, search, tag)
     group_by: Literal["status", "kind", "queue"] = by.value
     async with cli.client() as client:
         found = await jobs.count_jobs(client, wanted, by=group_by)

@@ -72,6 +72,9 @@ async def start(
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="The conversation of that agent; default: its own")
     ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; several with commas or repeated")
+    ] = None,
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
     ] = None,
@@ -112,6 +115,7 @@ async def start(
                 max_concurrent=max_concurrent,
                 agent=agent,
                 session=session,
+                tags=tuple(inputs.names(tags)),
                 elsewhere=elsewhere,
             )
         except UnknownHandler as error:

@@ -25,6 +25,7 @@ def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[
         Column("priority", lambda j: str(j.priority), wide=True, right=True),
         Column("worker", lambda j: j.lease.worker_id if j.lease else "", wide=True, least=12),
         Column("key", lambda j: j.idempotency_key or "", wide=True),
+        Column("tags", lambda j: ",".join(j.tags), wide=True),
         Column("concurrency_key", lambda j: j.concurrency_key or "", wide=True),
         Column("id", lambda j: str(j.id), wide=True, least=36),
         Column("last", lambda j: last_word(j, times, (asked or {}).get(j.id)), flexible=True),

@@ -126,6 +126,7 @@ _SPAWNED = (
     "note",
     "concurrency_key",
     "max_concurrent",
+    "tags",
 )
 """The fields of a child."""
 

@@ -80,6 +80,7 @@ class NewJob(NamedTuple):
     max_concurrent: int | None = None  # None: what the handler of the worker says that claims it
     agent_id: str | None = None
     session_id: str | None = None
+    tags: str | None = None  # JSON array of texts
 
     @property
     def payload_hash(self) -> str | None:
@@ -198,6 +199,8 @@ class Job:
     """The agent whose job it is."""
     session_id: str | None = None
     """The conversation of that agent."""
+    tags: tuple[str, ...] = ()
+    """By which it can be listed and counted."""
     pruned_at: datetime | None = None
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 
@@ -302,6 +305,7 @@ class JobFilter:
     until: datetime | None = None
     search: str | None = None  # part of the goal, the kind or the error message, any case
     idempotency_key: str | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def only_queued(self) -> bool:

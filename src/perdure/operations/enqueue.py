@@ -32,6 +32,7 @@ async def enqueue_job(
     max_concurrent: int | None = None,
     agent: str | None = None,
     session: str | None = None,
+    tags: tuple[str, ...] = (),
     elsewhere: bool = False,
 ) -> Enqueued:
     """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
@@ -52,6 +53,7 @@ async def enqueue_job(
         "max_concurrent": max_concurrent,
         "agent": agent,
         "session": session,
+        "tags": tags or None,
         "elsewhere": elsewhere or None,
     }
     handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})

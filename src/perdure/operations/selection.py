@@ -21,6 +21,7 @@ class JobSelection:
     since: datetime | None = None
     until: datetime | None = None
     search: str | None = None
+    tags: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return any(self.arguments().values())

@@ -60,6 +60,7 @@ _PRIVATE = {
         "state.checkpoint",
         "state.progress_text",
         "idempotency_key",
+        "tags",
     ),
     "run": ("error_message",),
     "approval": (

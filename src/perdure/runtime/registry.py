@@ -39,6 +39,7 @@ class Policy:
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
     for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
     it of the input; None: the kind, where max_concurrent is given. task: where its jobs run a coding CLI.
+    tags: of all its jobs.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -52,6 +53,7 @@ class Policy:
     concurrency_key: str | Callable[[Any], str | None] | None = None
     max_concurrent: int | None = None
     task: TaskKind | None = None
+    tags: tuple[str, ...] = ()
 
     def limit(self, kind: str) -> KindLimit | None:
         """What a claim needs to know of its limit; None where it has none."""

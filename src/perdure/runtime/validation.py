@@ -14,6 +14,8 @@ from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
 from perdure.runtime import codec
 
+MOST_TAGS = 50
+"""Of one job."""
 MOST_TOKENS = 10**15
 """Of one call: a job's sums overflow only after thousands of such calls."""
 
@@ -99,6 +101,20 @@ def check_names(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v and "\x00" not in v for v in value):
         raise InvalidInput(f"{name} is a list of names, got {value!r}", hint='for example ["ann", "bob"]')
     return tuple(value)
+
+
+def check_tags(value: object) -> tuple[str, ...]:
+    """A list or tuple of at most 50 tags as a tuple, each once. Raise InvalidInput unless each is text of 1 to 100 printable
+    characters without a comma."""
+    tags = tuple(dict.fromkeys(check_names(value, "tags")))
+    if wrong := [tag for tag in tags if len(tag) > 100 or not tag.isprintable() or "," in tag]:
+        raise InvalidInput(
+            f"a tag is 1 to 100 printable characters without a comma, got {wrong[0]!r:.120}",
+            hint="for example 'nightly'",
+        )
+    if len(tags) > MOST_TAGS:
+        raise InvalidInput(f"a job has at most {MOST_TAGS} tags, got {len(tags)}")
+    return tags
 
 
 def check_backoff(value: object) -> Backoff:

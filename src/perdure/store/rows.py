@@ -111,6 +111,7 @@ def job_of(row: Row, codec: Codec) -> Job:
         parent_id=None if row["parent_id"] is None else codec.uuid(row["parent_id"]),
         agent_id=row["agent_id"],
         session_id=row["session_id"],
+        tags=tuple(_json(row["tags"]) or ()),
         pruned_at=time("pruned_at"),
     )
 

@@ -85,6 +85,7 @@ class Jobs:
         until: datetime | None = None,
         search: str | None = None,
         idempotency_key: str | None = None,
+        tags: str | Sequence[str] = (),
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Job]:
@@ -98,6 +99,7 @@ class Jobs:
                 until=until,
                 search=search,
                 idempotency_key=idempotency_key,
+                tags=tags,
                 limit=limit,
                 cursor=cursor,
             )
@@ -114,6 +116,7 @@ class Jobs:
         until: datetime | None = None,
         search: str | None = None,
         idempotency_key: str | None = None,
+        tags: str | Sequence[str] = (),
     ) -> dict[str, int]:
         """See `Jobs.count`."""
         return self._background.run(
@@ -126,6 +129,7 @@ class Jobs:
                 until=until,
                 search=search,
                 idempotency_key=idempotency_key,
+                tags=tags,
             )
         )
 

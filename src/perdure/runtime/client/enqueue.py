@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +34,7 @@ from perdure.runtime.validation import (
     check_priority,
     check_queue,
     check_retries,
+    check_tags,
     check_text,
 )
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -50,8 +52,8 @@ class EnqueueOptions(TypedDict, total=False):
     job. goal: a title or message for people. concurrency_key: jobs with the same key run at most max_concurrent at a time; where
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
     knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
-    it, and belongs to its default session unless one is given as session. elsewhere: True if this process does not have the
-    handler.
+    it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
+    of its handler. elsewhere: True if this process does not have the handler.
     """
 
     queue: str
@@ -66,6 +68,7 @@ class EnqueueOptions(TypedDict, total=False):
     max_concurrent: int
     agent: str
     session: str
+    tags: Sequence[str]
     elsewhere: bool
 
 
@@ -287,6 +290,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             max_concurrent=check_maximum(options["max_concurrent"]) if "max_concurrent" in options else None,
             agent_id=check_agent_id(options["agent"]) if "agent" in options else None,
             session_id=check_session(options.get("session")),
+            tags=_tags_as_text(policy.tags, options),
         )
         if blank.session_id is not None and blank.agent_id is None:
             raise InvalidInput("session needs an agent", hint="give agent= as well")
@@ -337,6 +341,12 @@ def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
     return payload
 
 
+def _tags_as_text(own: tuple[str, ...], options: EnqueueOptions) -> str | None:
+    """The tags of a handler and those of a job, as JSON."""
+    tags = check_tags([*own, *check_tags(options["tags"])]) if "tags" in options else own
+    return json.dumps(tags, ensure_ascii=False) if tags else None
+
+
 def of_agent(new: NewJob, agents: Mapping[str, AgentInstance]) -> NewJob:
     """A job with what it takes from its agent, if that is among those that were created."""
     agent = agents.get(new.agent_id or "")
@@ -367,4 +377,5 @@ def again(old: Job, payload: str, how: str, note: str) -> NewJob:
         max_concurrent=old.max_concurrent,
         agent_id=old.agent_id,
         session_id=old.session_id,
+        tags=json.dumps(old.tags, ensure_ascii=False) if old.tags else None,
     )

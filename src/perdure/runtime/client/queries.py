@@ -63,11 +63,12 @@ class JobQueries(ClientPart):
         until: datetime | None = None,
         search: str | None = None,
         idempotency_key: str | None = None,
+        tags: str | Sequence[str] = (),
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Job]:
         """Jobs, newest first; filters are combined with AND, several values of one with OR. Raises InvalidInput."""
-        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key)
+        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key, tags)
         if not 1 <= limit <= 1000:
             raise InvalidInput(f"limit must be between 1 and 1000, got {limit}")
         return await (await self._store()).jobs.list_jobs(wanted, limit=limit, cursor=cursor)
@@ -83,9 +84,10 @@ class JobQueries(ClientPart):
         until: datetime | None = None,
         search: str | None = None,
         idempotency_key: str | None = None,
+        tags: str | Sequence[str] = (),
     ) -> dict[str, int]:
         """How many jobs, grouped; filters as in `list`. Raises InvalidInput."""
-        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key)
+        wanted = job_filter(status, kind, queue, since, until, search, idempotency_key, tags)
         return await (await self._store()).jobs.count_jobs(wanted, by=by)
 
     async def runs(self, job_id: JobId) -> builtins.list[RunRecord]:
@@ -163,6 +165,7 @@ def job_filter(
     until: Any = None,
     search: Any = None,
     idempotency_key: Any = None,
+    tags: Any = (),
 ) -> JobFilter:
     """A filter from what a person wrote: single values or sequences, statuses as in `parse_status`. Raises InvalidInput."""
     try:
@@ -177,6 +180,7 @@ def job_filter(
         until=check_moment(until, "until"),
         search=search or None,
         idempotency_key=idempotency_key,
+        tags=tuple(_several(tags)),
     )
 
 

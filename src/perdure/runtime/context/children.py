@@ -84,6 +84,7 @@ class SpawnOptions(TypedDict, total=False):
     goal: str
     concurrency_key: str
     max_concurrent: int
+    tags: Sequence[str]
     elsewhere: bool
 
 

@@ -5,27 +5,29 @@
 -- (unnest pads short arrays with nulls); which of the two, enqueue_values.py says.
 -- It raises if a job is there already, and returns nothing: `on conflict` and ids that come back would be a fifth of the time.
 insert into perdure.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id)
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags)
 select u.id, coalesce(u.tenant_id, :tenant_id[1]), coalesce(u.kind, :kind[1]), coalesce(u.queue, :queue[1]),
   coalesce(u.lane, :lane[1]), u.goal, coalesce(u.payload, :payload[1])::json, u.payload_hash,
   coalesce(u.priority, :priority[1]), u.max_retries,
   coalesce(u.run_at, perdure.db_now() + coalesce(u.delay, :delay[1]) * interval '1 second'), u.deadline, u.idempotency_key,
   u.origin_id, u.origin_kind, coalesce(u.note, :note[1])::json, u.concurrency_key, u.max_concurrent,
-  u.agent_id, u.session_id
+  u.agent_id, u.session_id, u.tags::json
 from unnest(:id::uuid[], :tenant_id::text[], :kind::text[], :queue::text[], :lane::text[], :goal::text[], :payload::text[],
   :payload_hash::text[], :priority::smallint[], :max_retries::smallint[], :run_at::timestamptz[], :delay::float8[],
   :deadline::timestamptz[], :idempotency_key::text[], :origin_id::uuid[], :origin_kind::text[], :note::text[],
-  :concurrency_key::text[], :max_concurrent::int[], :agent_id::text[], :session_id::text[])
+  :concurrency_key::text[], :max_concurrent::int[], :agent_id::text[], :session_id::text[],
+  :tags::text[])
   u(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, delay, deadline,
-    idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id)
+    idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags)
 
 -- name: enqueue_one
 -- only: postgres enqueue_joined for one job: the array takes a fifth of the time of a lone enqueue
 insert into perdure.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id)
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags)
 values (:id, :tenant_id, :kind, :queue, :lane, :goal, :payload::text::json, :payload_hash, :priority, :max_retries,
   coalesce(:run_at, perdure.db_now() + :delay::float8 * interval '1 second'), :deadline, :idempotency_key, :origin_id,
-  :origin_kind, :note::text::json, :concurrency_key, :max_concurrent, :agent_id, :session_id)
+  :origin_kind, :note::text::json, :concurrency_key, :max_concurrent, :agent_id, :session_id,
+  :tags::text::json)
 on conflict do nothing returning id
 
 -- name: find_enqueued

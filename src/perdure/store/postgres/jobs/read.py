@@ -6,7 +6,7 @@ import json
 from typing import Any, Literal
 
 from perdure.model.jobs import Job, JobFilter, Page
-from perdure.model.states import Status
+from perdure.model.states import LEASED, Status
 from perdure.store.errors import parse_cursor
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Database, Transaction
@@ -77,11 +77,14 @@ def _conditions(filter: JobFilter) -> dict[str, Any]:
         "until": filter.until,
         "search": filter.search,
         "key": filter.idempotency_key,
+        "tags": list(filter.tags) or None,
     }
 
 
 def _small_tables(filter: JobFilter) -> list[str]:
-    """Those that name all jobs of the wanted states; none where some are found in history alone."""
+    """Those that name all jobs of the wanted states or tags; none where some are found in history alone."""
+    if filter.tags and not (filter.statuses and LEASED.issuperset(filter.statuses)):
+        return ["tag" if len(filter.tags) == 1 else "tags"]
     sources = {source for status in filter.statuses for source in SOURCES.get(status, ("all",))}
     return [] if "all" in sources else sorted(sources)
 

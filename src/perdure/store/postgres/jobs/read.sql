@@ -24,7 +24,7 @@ from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_has
   'enable_bitmapscan', 'enable_material']) name
 
 -- name: list_jobs
--- sources: all, or kind (the one that is asked for), or any of queue, due (the part of it that is), claims, waits, FAILED, DEADLETTER and CANCELLED:
+-- sources: all, or kind or tag (the one that is asked for), or tags (those that are), or any of queue, due (the part of it that is), claims, waits, FAILED, DEADLETTER and CANCELLED:
 -- the small tables that name the jobs of some states. Filters that are null match any job.
 -- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
@@ -43,6 +43,12 @@ from (
       union all
       (select id from perdure.jobs where 'kind' = any (:sources) and kind = (:kinds::text[])[1]
         and (:before::uuid is null or id < :before) order by 1 desc)
+      union all
+      (select job_id from perdure.job_tags where 'tag' = any (:sources) and tenant_id = :tenant_id and tag = (:tags::text[])[1]
+        and (:before::uuid is null or job_id < :before) order by 1 desc)
+      union all
+      (select job_id from perdure.job_tags where 'tags' = any (:sources) and tenant_id = :tenant_id and tag = any (:tags)
+        and (:before::uuid is null or job_id < :before) order by 1 desc)
       union all
       (select job_id from perdure.job_queue where 'queue' = any (:sources) and (:before::uuid is null or job_id < :before)
         order by 1 desc)
@@ -70,6 +76,8 @@ from (
     and (:statuses::text[] is null or i.status::text = any (:statuses)) and (:kinds::text[] is null or i.kind = any (:kinds))
     and (:queues::text[] is null or i.queue = any (:queues)) and (:since::timestamptz is null or i.created_at >= :since)
     and (:until::timestamptz is null or i.created_at < :until) and (:key::text is null or i.idempotency_key = :key)
+    and (:tags is null or exists (select from perdure.job_tags t
+      where t.tenant_id = i.tenant_id and t.tag = any (:tags) and t.job_id = i.id offset 0))
     and (:search::text is null
       or position(lower(:search) in lower(i.kind || ' ' || coalesce(i.goal, '') || ' ' || coalesce(i.error_message, ''))) > 0)
   order by page.job_id desc limit :limit
@@ -87,6 +95,8 @@ where j.tenant_id = :tenant_id
   and (:statuses::text[] is null or j.status::text = any(:statuses)) and (:kinds::text[] is null or j.kind = any(:kinds))
   and (:queues::text[] is null or j.queue = any(:queues)) and (:since::timestamptz is null or j.created_at >= :since)
   and (:until::timestamptz is null or j.created_at < :until) and (:key::text is null or j.idempotency_key = :key)
+  and (:tags::text[] is null or exists (select from perdure.job_tags t
+    where t.tenant_id = j.tenant_id and t.tag = any (:tags) and t.job_id = j.id offset 0))
   and (:search::text is null
     or position(lower(:search) in lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, ''))) > 0)
 group by 1
@@ -101,11 +111,14 @@ from (
   union select job_id from perdure.job_claims where 'claims' = any (:sources)
   union select job_id from perdure.job_waits where 'waits' = any (:sources)
   union select job_id from perdure.job_failures where status::text = any (:sources)
+  union select job_id from perdure.job_tags where ('tag' = any (:sources) or 'tags' = any (:sources)) and tenant_id = :tenant_id and tag = any (:tags::text[])
 ) named cross join lateral (select * from perdure.jobs where id = named.job_id offset 0) j
 where j.tenant_id = :tenant_id
   and (:statuses::text[] is null or j.status::text = any(:statuses)) and (:kinds::text[] is null or j.kind = any(:kinds))
   and (:queues::text[] is null or j.queue = any(:queues)) and (:since::timestamptz is null or j.created_at >= :since)
   and (:until::timestamptz is null or j.created_at < :until) and (:key::text is null or j.idempotency_key = :key)
+  and (:tags::text[] is null or exists (select from perdure.job_tags t
+    where t.tenant_id = j.tenant_id and t.tag = any (:tags) and t.job_id = j.id offset 0))
   and (:search::text is null
     or position(lower(:search) in lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, ''))) > 0)
 group by 1

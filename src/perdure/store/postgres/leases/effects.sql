@@ -37,14 +37,15 @@ select perdure.settle_waits(:job_id::uuid[], :key::text[])
 -- name: spawn_job
 -- The lane is derived by a trigger.
 insert into perdure.jobs (id, parent_id, tenant_id, kind, queue, goal, payload, priority, max_retries, run_at, deadline, note,
-  concurrency_key, max_concurrent)
+  concurrency_key, max_concurrent, tags)
 select u.id, u.job_id, p.tenant_id, u.kind, u.queue, u.goal, u.payload::json, u.priority, u.max_retries,
   coalesce(u.run_at, perdure.db_now() + u.delay * interval '1 second'), u.deadline, u.note::json, u.concurrency_key,
-  u.max_concurrent
+  u.max_concurrent, u.tags::json
 from unnest(:job_id::uuid[], :id::uuid[], :kind::text[], :queue::text[], :goal::text[], :payload::text[], :priority::smallint[],
   :max_retries::smallint[], :run_at::timestamptz[], :delay::float8[], :deadline::timestamptz[], :note::text[],
-  :concurrency_key::text[], :max_concurrent::int[])
-  u(job_id, id, kind, queue, goal, payload, priority, max_retries, run_at, delay, deadline, note, concurrency_key, max_concurrent)
+  :concurrency_key::text[], :max_concurrent::int[], :tags::text[])
+  u(job_id, id, kind, queue, goal, payload, priority, max_retries, run_at, delay, deadline, note, concurrency_key, max_concurrent,
+    tags)
 join perdure.jobs p on p.id = any (array[u.job_id])
 on conflict (id) do nothing
 

@@ -20,6 +20,7 @@ _PARTS = (
     "files",
     "tool_runs",
     "tool_output",
+    "tags",
     "jobs",
     "done",
 )

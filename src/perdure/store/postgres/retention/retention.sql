@@ -52,6 +52,11 @@ delete from perdure.tool_runs where job_id = any (:ids::uuid[])
 -- name: prune_tool_output
 delete from perdure.tool_output where job_id = any (:ids::uuid[])
 
+-- name: prune_tags
+delete from perdure.job_tags t using (select j.tenant_id, j.id, e.tag from perdure.jobs j, json_array_elements_text(j.tags) e(tag)
+  where j.id = any (:ids::uuid[]) and j.tags is not null offset 0) g
+where t.tenant_id = g.tenant_id and t.tag = g.tag and t.job_id = g.id
+
 -- name: prune_jobs
 delete from perdure.jobs where id = any (:ids::uuid[])
 

@@ -6,15 +6,16 @@
 -- As enqueue_many, where some of the jobs, or of their idempotency keys, may be there already: the ids that come back were inserted.
 -- The trigger jobs_lane derives the lane. It names operators of pg_catalog, because the path of the caller may lead to others.
 insert into perdure.jobs (id, tenant_id, kind, queue, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id)
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags)
 select u.id, u.tenant_id, u.kind, u.queue, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
   coalesce(u.run_at, perdure.db_now() operator(pg_catalog.+) (u.delay operator(pg_catalog.*) interval '1 second')), u.deadline,
   u.idempotency_key, u.origin_id, u.origin_kind, u.note::json, u.concurrency_key, u.max_concurrent,
-  u.agent_id, u.session_id
+  u.agent_id, u.session_id, u.tags::json
 from pg_catalog.json_to_recordset(:jobs::text::json)
   u(id uuid, tenant_id text, kind text, queue text, goal text, payload text, payload_hash text, priority smallint,
     max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, idempotency_key text, origin_id uuid,
-    origin_kind text, note text, concurrency_key text, max_concurrent int, agent_id text, session_id text)
+    origin_kind text, note text, concurrency_key text, max_concurrent int, agent_id text, session_id text,
+    tags text)
 on conflict do nothing returning id::text
 
 -- name: find_joined

@@ -5,10 +5,10 @@
 -- name: enqueue_many
 -- Nothing happens where the id is there already. The key must have been looked for before.
 insert into main.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id,
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags,
   created_at, updated_at)
 values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id,
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags,
   :now, :now)
 on conflict (id) do nothing
 

@@ -37,6 +37,8 @@ where j.tenant_id = :tenant_id and j.id < coalesce(:before, 'g')
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
+  and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
+    and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
@@ -59,13 +61,15 @@ where j.tenant_id = :tenant_id and j.kind = :kind and j.id < coalesce(:before, '
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
+  and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
+    and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
 order by j.id desc limit :limit
 
 -- name: list_some_jobs
--- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next four names
+-- only: sqlite the planner cannot choose a source by a parameter: as list_jobs, of the jobs that one of the next six names
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
   k.worker_id, k.expires_at, k.started as claim_started, k.cancel_requested_at, q.run_at as due_at, q.held,
   q.concurrency_key as handler_key,
@@ -82,6 +86,8 @@ where j.tenant_id = :tenant_id and j.id in (select value from json_each(:ids))
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
+  and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
+    and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
@@ -114,6 +120,16 @@ select * from (select job_id from job_failures where status = 'CANCELLED' and jo
   and 'CANCELLED' in (select value from json_each(:statuses)) order by job_id desc limit :limit)
 order by job_id desc limit :limit
 
+-- name: tagged_ids
+-- only: sqlite see list_some_jobs
+select job_id from job_tags where tenant_id = :tenant_id and tag = :tags ->> 0 and job_id < coalesce(:before, 'g')
+order by job_id desc limit :limit
+
+-- name: any_tagged_ids
+-- only: sqlite as tagged_ids, of several tags
+select distinct job_id from job_tags where tenant_id = :tenant_id and tag in (select value from json_each(:tags))
+  and job_id < coalesce(:before, 'g') order by job_id desc limit :limit
+
 -- name: count_jobs
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
 from jobs j
@@ -123,19 +139,23 @@ where j.tenant_id = :tenant_id
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
+  and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
+    and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
 group by 1
 
 -- name: count_some_jobs
--- As count_jobs, where all wanted states are named by small tables: :source, the name of one of the four above.
+-- As count_jobs, where all wanted states are named by small tables: :source, the name of one of the six above.
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
 from (
   select job_id from job_queue where :source in ('queued_ids', 'live_ids')
   union select job_id from job_claims where :source in ('leased_ids', 'live_ids')
   union select job_id from job_waits where :source = 'live_ids'
   union select job_id from job_failures where :source = 'failed_ids'
+  union select job_id from job_tags where :source in ('tagged_ids', 'any_tagged_ids') and tenant_id = :tenant_id
+    and tag in (select value from json_each(:tags))
 ) named cross join jobs j on j.id = named.job_id
 where j.tenant_id = :tenant_id
   and (:statuses is null or j.status in (select value from json_each(:statuses)))
@@ -143,6 +163,8 @@ where j.tenant_id = :tenant_id
   and (:queues is null or j.queue in (select value from json_each(:queues)))
   and (:since is null or j.created_at >= :since) and (:until is null or j.created_at < :until)
   and (:key is null or j.idempotency_key = :key)
+  and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
+    and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)

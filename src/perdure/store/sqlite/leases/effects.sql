@@ -33,10 +33,10 @@ update job_waits set answered_at = :now where job_id = :job_id and kind = 'child
 
 -- name: spawn_job
 insert into jobs (id, parent_id, tenant_id, kind, queue, lane, goal, payload, priority, max_retries, run_at, deadline, note,
-  concurrency_key, max_concurrent, created_at, updated_at)
+  concurrency_key, max_concurrent, tags, created_at, updated_at)
 values (:id, :job_id, :tenant_id, :kind, :queue, case when :tenant_id = 'default' then :queue else :tenant_id || ':' || :queue end,
   :goal, :payload, :priority, :max_retries, coalesce(:run_at, :now + cast(:delay * 1000000 as integer)), :deadline, :note,
-  :concurrency_key, :max_concurrent, :now, :now)
+  :concurrency_key, :max_concurrent, :tags, :now, :now)
 on conflict (id) do nothing
 
 -- name: add_tool_run

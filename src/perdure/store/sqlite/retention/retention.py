@@ -16,6 +16,7 @@ from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 
 _PARTS = (
+    "tags",
     "jobs",
     "events",
     "runs",
