@@ -126,29 +126,3 @@ async def test_pruning_takes_the_files_and_their_contents(file_store: Store, she
     assert await store.files.forget_contents() == 0, "they may be of a file that is being added"
     await shell.run(f"update file_contents set created_at = {shell.ago(90_000)}")
     assert await store.files.forget_contents() == 1
-
-
-async def test_the_views_speak_as_the_design_document(file_store: Store, shell: Shell) -> None:
-    store = file_store
-    payload = '{"tool": "codex", "prompt": "do it", "model": "gpt-5", "output_spec": ["a.txt"]}'
-    lease = await started(store, kind="cli.codex", payload=payload, idempotency_key="k")
-    await store.files.add_outputs(lease, [file("a.txt", b"12")])
-    await store.leases.record(lease, [event("tool_run_ended")], effects=[add_tool_run(await ran(store, lease))])
-    [task] = await shell.run("select * from tasks")
-    assert {name: dict(task)[name] for name in ("tool", "model", "status", "prompt", "idempotency_key", "attempt")} == {
-        "tool": "codex",
-        "model": "gpt-5",
-        "status": "running",
-        "prompt": "do it",
-        "idempotency_key": "k",
-        "attempt": 1,
-    }
-    columns = (
-        "id tenant_id tool model status priority prompt input_files output_spec idempotency_key attempt leased_by "
-        "lease_expires_at next_attempt_at error_message created_at updated_at"
-    )
-    assert [*dict(task)] == columns.split()
-    [run] = await shell.run("select status, exit_code, tokens_used, latency_ms from task_runs")
-    assert tuple(dict(run).values()) == ("ok", 0, 120, 1500)
-    [found] = await shell.run("select path, is_input, content, size_bytes from task_files")
-    assert tuple(dict(found).values()) == ("a.txt", 0, b"12", 2)

@@ -5,15 +5,18 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
+from perdure import Client
 from perdure.model.jobs import JobFilter
 from perdure.model.states import Status
+from perdure.operations.selection import JobSelection
+from perdure.operations.tasks import list_tasks
 from perdure.store.open import open_store
 from perdure.store.postgres.engine.connections import POOLED
 from perdure.store.postgres.engine.statements import STATEMENTS
@@ -214,6 +217,68 @@ async def rows_read(url: str, act: Act, *tables: str) -> int:
             await shell.run("select pg_stat_clear_snapshot()")
             figures.append(int((await shell.run(sql))[0]["n"]))
     return figures[1] - figures[0]
+
+
+TASK_LISTS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "a tool": {"tools": ["codex"]},
+    "two tools": {"tools": ["codex", "claude"]},
+    **{
+        name: {"which": JobSelection(status=(name,))}
+        for name in ("queued", "leased", "succeeded", "failed", "deadletter")
+    },
+    "status and tool": {"which": JobSelection(status=("failed", "queued")), "tools": ["codex"]},
+    "since": {"which": JobSelection(since=datetime(2020, 1, 1, tzinfo=UTC))},
+    "until": {"which": JobSelection(until=datetime(2100, 1, 1, tzinfo=UTC))},
+}
+"""What `tasks ls` may be asked for."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def old_url_with_tasks(old_postgres_url: str) -> str:
+    """A history of other jobs, and a task in each state."""
+    store = await open_store(old_postgres_url)
+    for status in (S.PENDING, S.RUNNING, S.RETRY, S.COMPLETED, S.FAILED, S.DEADLETTER):
+        await run_to(store, status, kind="cli.codex")
+    await store.jobs.cancel(await enqueue(store, kind="cli.codex"), note=NOTE)
+    await store.close()
+    async with open_shell(old_postgres_url) as shell:
+        await shell.run("analyze")
+    return old_postgres_url
+
+
+def listed(wanted: dict[str, Any]) -> Act:
+    """The tasks that `tasks ls` shows."""
+
+    async def act(store: Store) -> None:
+        assert (await list_tasks(Client(store), limit=20, **wanted)).items
+
+    return act
+
+
+@pytest.mark.parametrize("name", TASK_LISTS)
+async def test_postgres_lists_tasks_without_reading_history(old_url_with_tasks: str, name: str) -> None:
+    read = await rows_read(old_url_with_tasks, listed(TASK_LISTS[name]), "jobs")
+    assert read <= 200, "of 20,000"
+
+
+async def test_postgres_lists_cancelled_tasks_without_reading_other_ends(old_url_with_tasks: str) -> None:
+    wanted = {"which": JobSelection(status=("canceled",)), "tools": ["codex"]}
+    assert (await cost(old_url_with_tasks, listed(wanted)))["jobs"] == 0
+
+
+async def test_sqlite_lists_tasks_by_indexes(sqlite_url: str) -> None:
+    """Those of a status; lists without one are of a kind, see below."""
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    names = ("list_some_jobs", "leased_ids", "queued_ids", "live_ids", "failed_ids")
+    try:
+        connection.create_function("fold", 1, str.casefold)
+        steps = [step for name in names for step in plan(connection, load_statements("perdure.store.sqlite")[name])]
+    finally:
+        connection.close()
+    read = [step for step in steps if re.search(r"\b(j|jobs|e|job_events)\b", step.partition(" USING")[0])]
+    assert read, steps
+    assert [step for step in read if not step.startswith("SEARCH")] == []
 
 
 async def test_postgres_drains_a_kind_in_linear_time(postgres: PostgresServer, postgres_template: str) -> None:
