@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
     from perdure.model.messages import Message, Sent
+    from perdure.model.queues import QueueInfo, QueuePause
     from perdure.model.schedules import Overlap, Schedule, ScheduledFor
     from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
@@ -231,6 +232,8 @@ __all__ = [
     "PerdureError",
     "PortTaken",
     "PromptTooLarge",
+    "QueueInfo",
+    "QueuePause",
     "RealJobs",
     "RecordedFailure",
     "RepositoryRefused",
@@ -312,6 +315,7 @@ _HOMES = {
     "perdure.model.jobs": "Job",
     "perdure.model.signals": "Signal",
     "perdure.model.messages": "Message Sent",
+    "perdure.model.queues": "QueueInfo QueuePause",
     "perdure.model.schedules": "Overlap Schedule ScheduledFor",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.task_records": "AccountInfo JobFile TaskOutcome TaskResult ToolRun",

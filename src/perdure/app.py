@@ -63,8 +63,8 @@ O = TypeVar("O")  # noqa: E741  the handler's output
 class App(Shortcuts):
     """Your handlers, and the database of their jobs.
 
-    Its parts `jobs`, `approvals`, `limits`, `schedules`, `workers` and `database` have all calls; the most frequent ones are also
-    short:
+    Its parts `jobs`, `approvals`, `limits`, `schedules`, `queues`, `workers` and `database` have all calls; the most frequent
+    ones are also short:
     `await app.enqueue(...)`. `acting` gives a client for another actor or tenant.
 
     database_url: memory:, sqlite:///path or postgresql://...; else PERDURE_DATABASE_URL, perdure.toml, sqlite:///perdure.db.
@@ -107,6 +107,7 @@ class App(Shortcuts):
         self.tasks, self.accounts = self.client.tasks, self.client.accounts
         self.workers, self.database = self.client.workers, self.client.database
         self.limits, self.agents, self.schedules = self.client.limits, self.client.agents, self.client.schedules
+        self.queues = self.client.queues
 
     @property
     def settings(self) -> Settings:

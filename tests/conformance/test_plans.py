@@ -301,6 +301,24 @@ async def test_postgres_drains_a_kind_in_linear_time(postgres: PostgresServer, p
         postgres.drop_database(name)
 
 
+async def test_postgres_reads_no_job_of_a_paused_queue(full_postgres_url: str) -> None:
+    """However many are due at its head."""
+    store = await open_store(full_postgres_url)
+    await store.queues.pause_queue("default", by="ann")
+
+    async def claim_paused(store: Store) -> None:
+        for _ in range(7):  # PostgreSQL keeps a generic plan from the sixth execution on
+            kinds = {f"unknown {n}": 3 for n in range(3)}
+            assert await store.leases.claim(worker_id="w", queue="default", kinds=kinds, limit=10, ttl=30) == []
+            assert await store.leases.next_due(["default"], kinds) is None
+
+    try:
+        assert await rows_read(full_postgres_url, claim_paused, "jobs", "job_queue") == 0
+    finally:
+        await store.queues.resume_queue("default", by="ann")
+        await store.close()
+
+
 async def before_15(shell: Shell) -> bool:
     """PostgreSQL 14 hands out figures that may be half a second old."""
     return int((await shell.run("select current_setting('server_version_num') as v"))[0]["v"]) < 150_000

@@ -22,7 +22,18 @@ each = pytest.mark.parametrize("which", OPERATIONS.values(), ids=lambda o: o.nam
 @each
 def test_it_says_what_it_is(which: Operation) -> None:
     noun, _, verb = which.name.partition(".")
-    assert noun in ("jobs", "tasks", "accounts", "agents", "limits", "schedules", "approvals", "workers", "database")
+    assert noun in (
+        "jobs",
+        "tasks",
+        "accounts",
+        "agents",
+        "limits",
+        "queues",
+        "schedules",
+        "approvals",
+        "workers",
+        "database",
+    )
     assert verb
     assert which.description.endswith(".")
     assert which.role in Role

@@ -624,6 +624,22 @@ async def test_a_lease_by_hand(file_app: App) -> None:
     assert (await lease_of(await file_app.open(), job)).worker_id == "sql"
 
 
+async def test_a_job_of_a_paused_queue_names_the_pause(app: App) -> None:
+    job = await app.enqueue("echo", elsewhere=True, concurrency_key="customer:8", max_concurrent=1)
+    await app.acting(actor="ann").queues.pause("default", "the provider is down")
+    found = await app.jobs.explain(job.id)
+    assert found.code is Why.PAUSED
+    assert ", but queue 'default' is paused by ann since " in found.sentence
+    assert found.sentence.endswith(": the provider is down.")
+    assert [move.command for move in found.moves] == ["perdure queues resume default"]
+    later = await app.enqueue("echo", elsewhere=True, delay=60)
+    found = await app.jobs.explain(later.id)
+    assert found.code is Why.DELAYED
+    assert "Even then it could not start: queue 'default' is paused by ann" in found.sentence
+    await app.queues.resume("default")
+    assert (await app.jobs.explain(job.id)).code is not Why.PAUSED
+
+
 # -- limits -----------------------------------------------------------------------------------------------------------------
 
 

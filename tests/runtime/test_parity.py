@@ -12,12 +12,13 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.queues import Queues
 from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
-from perdure.sync import accounts, approvals, database, jobs, limits, schedules, tasks, workers
+from perdure.sync import accounts, approvals, database, jobs, limits, queues, schedules, tasks, workers
 from tests.parity import differences
 
 
@@ -46,6 +47,7 @@ CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
     (Approvals, approvals.Approvals, {}),
     (Limits, limits.Limits, {}),
     (Schedules, schedules.Schedules, {}),
+    (Queues, queues.Queues, {}),
     (Workers, workers.Workers, {}),
     (Tasks, tasks.Tasks, {}),
     (Accounts, accounts.Accounts, {}),

@@ -49,6 +49,7 @@ REFUSED = {
     "limits": {"set_limit", "unset_limit"},
     "signals": {"send_signal"},
     "schedules": {"fire", "miss", "pause_schedule", "put_schedule", "remove_schedule", "resume_schedule", "trigger"},
+    "queues": {"pause_queue", "resume_queue"},
     "retention": {"forget_workers", "lead", "prune"},
     "checks": {"blocked_by", "check", "repair"},
 }

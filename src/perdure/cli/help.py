@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-NOUNS = {"jobs", "tasks", "accounts", "agents", "approvals", "limits", "schedules", "worker", "db", "config"}
+NOUNS = {"jobs", "tasks", "accounts", "agents", "approvals", "limits", "queues", "schedules", "worker", "db", "config"}
 """Groups of commands."""
 ALIASES = {
     "list": "ls",
@@ -25,6 +25,7 @@ ALIASES = {
     "agent": "agents",
     "approval": "approvals",
     "limit": "limits",
+    "queue": "queues",
     "schedule": "schedules",
     "workers": "worker",
     "database": "db",

@@ -48,6 +48,7 @@ class Root(LazyGroup):
         "agents": ("perdure.cli.agents", "Create agents, send them messages, read their mailboxes"),
         "approvals": ("perdure.cli.approvals", "Read and decide approvals"),
         "limits": ("perdure.cli.limits", "See and set how many jobs of a key run at a time"),
+        "queues": ("perdure.cli.queues", "See, pause and resume queues"),
         "schedules": ("perdure.cli.schedules", "Start jobs by cron, at an interval, or once"),
         "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),
         "db": ("perdure.cli.db", "Migrate, inspect, copy and prune the database"),

@@ -15,6 +15,7 @@ from perdure.model.events import Event
 from perdure.model.ids import short_id
 from perdure.model.jobs import DEFAULT_QUEUE, Job
 from perdure.model.limits import Limit
+from perdure.model.queues import QueuePause
 from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo
 
@@ -42,6 +43,7 @@ class Why(StrEnum):
     PUT_OFF = "put_off"
     PUT_ASIDE = "put_aside"
     LIMIT = "limit"
+    PAUSED = "paused"
     ACCOUNT = "account"
     SLEEPING = "sleeping"
     APPROVAL = "approval"
@@ -94,7 +96,7 @@ class Situation:
     workers: those of its tenant that have not stopped, whatever they serve. holder: the worker whose lease it is under, also a
     stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order. limit: of its
     concurrency key, where it waits for a slot. account: of a task that is due, why none of its tool's accounts has a slot for it.
-    awaited: of each open wait for children, the first few that have not ended.
+    awaited: of each open wait for children, the first few that have not ended. pause: the one of its queue that holds now.
     """
 
     now: datetime
@@ -108,6 +110,7 @@ class Situation:
     limit: Limit | None = None
     account: NoAccount | None = None
     awaited: tuple[Awaited, ...] = ()
+    pause: QueuePause | None = None
 
 
 def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:

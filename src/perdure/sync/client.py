@@ -23,6 +23,7 @@ from perdure.sync.database import Database
 from perdure.sync.handle import Handle
 from perdure.sync.jobs import Jobs
 from perdure.sync.limits import Limits
+from perdure.sync.queues import Queues
 from perdure.sync.schedules import Schedules
 from perdure.sync.tasks import Tasks
 from perdure.sync.workers import Workers
@@ -59,6 +60,8 @@ class Client:
         """See `perdure.Client.limits`."""
         self.schedules = Schedules(client.schedules, background)
         """See `perdure.Client.schedules`."""
+        self.queues = Queues(client.queues, background)
+        """See `perdure.Client.queues`."""
         self.workers = Workers(client.workers, background)
         """See `perdure.Client.workers`."""
         self.database = Database(client.database, background)

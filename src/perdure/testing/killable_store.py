@@ -49,6 +49,7 @@ _READS: dict[str, frozenset[str]] = {
     "children": frozenset({"read_children", "waiters", "tree", "cancelled_parents", "children_to_cancel"}),
     "limits": frozenset({"list_limits", "get_limit"}),
     "schedules": frozenset({"get_schedule", "list_schedules"}),
+    "queues": frozenset({"list_pauses"}),
     "workers": frozenset({"list_workers"}),
     "agents": frozenset({"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages"}),
     "accounts": frozenset({"list_accounts", "get_account"}),
@@ -86,6 +87,7 @@ class KillableStore:
         self.limits = _Reads("limits", store)
         self.signals = _Reads("signals", store)
         self.schedules = _KillableSchedules(store)
+        self.queues = _Reads("queues", store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
         self.checks = _Reads("checks", store)

@@ -10,6 +10,7 @@ from perdure.runtime.client.base import Scope, login_name
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.queues import Queues
 from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.client.tasks import Tasks
@@ -40,6 +41,7 @@ class Client(Shortcuts):
         self.agents = Agents(scope)
         self.limits = Limits(scope)
         self.schedules = Schedules(scope, self.jobs)
+        self.queues = Queues(scope)
         self.workers = Workers(scope)
         self.database = Database(scope)
 

@@ -50,7 +50,7 @@ def _without_lease(seen: Situation) -> Reason:
         who, moves = done_by_a_worker(seen, "fails it")
         sentence = f"Its deadline passed {when(job.deadline, now)}: {who}."
         return Reason(Why.DEADLINE_PASSED, sentence, {"deadline": job.deadline}, moves)
-    if seen.limit is not None:
+    if seen.limit is not None and seen.pause is None:
         return held(seen, seen.limit)
     if job.due_at is not None and job.due_at <= now:
         return _due(seen)

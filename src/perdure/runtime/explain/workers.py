@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from perdure.model.explanation import Move, Situation, Why, start_worker
+from perdure.model.queues import QueuePause
 from perdure.model.timing import when
 from perdure.model.workers import WorkerInfo, WorkerState
 
@@ -35,6 +37,8 @@ def able_workers(seen: Situation) -> Reason:
     busy = sum(min(w.held, w.concurrency) for w in able)  # jobs that are claimed ahead use no slot
     facts: dict[str, Any] = {"workers": [w.id for w in able], "slots": slots, "busy": busy}
     start = start_worker(job)
+    if seen.pause is not None:
+        return paused(seen, seen.pause)
     if not alive:
         sentence = f"and no live worker serves {queue}."
         if serving:
@@ -62,6 +66,15 @@ def able_workers(seen: Situation) -> Reason:
         return Reason(Why.WORKERS_BUSY, sentence, facts, (Move("start another worker", start.command),))
     sentence = f"and {slots - busy} of {count(slots, 'slot', 'slots')} of {workers} for it are free: {SOON}"
     return Reason(Why.QUEUED, sentence, facts)
+
+
+def paused(seen: Situation, pause: QueuePause) -> Reason:
+    """Its queue is paused: by whom, since when and why."""
+    sentence = f"but queue '{pause.queue}' is paused by {pause.paused_by} since {when(pause.paused_at, seen.now)}"
+    sentence += f": {pause.reason}." if pause.reason else "."
+    facts = {"paused_by": pause.paused_by, "paused_at": pause.paused_at, "reason": pause.reason}
+    move = Move("let its jobs start again", f"perdure queues resume {shlex.quote(pause.queue)}")
+    return Reason(Why.PAUSED, sentence, facts, (move,))
 
 
 def with_workers(reason: Reason, found: Reason) -> Reason:

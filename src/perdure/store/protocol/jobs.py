@@ -105,6 +105,7 @@ class JobStore(Protocol):
         - ahead: due jobs of its queue and of the `kinds_served` that a claim would take before it (higher priority, or earlier
           due, or lower id), counted up to MOST_AHEAD, at a cost that does not grow with the queue; 0 where the job is not due.
         - workers: all of the tenant that have not stopped. holder and claimed_at: of its lease, if there is one.
+        - pause: that of its queue which holds now.
         - approvals: those that its open waits name. events: its newest NEWEST_EVENTS, in order.
         """
         ...

@@ -63,6 +63,7 @@ class LeaseStore(Protocol):
         - Jobs of other kinds are not touched, and not read: however many wait at the head of the queue, they cost nothing.
         - Claimable: PENDING, RETRY, PARKED, WAITING_FOR_APPROVAL with a queue row that is due.
         - Each becomes RUNNING with attempt + 1, a claim that expires in `ttl` seconds, and a `run_started` event.
+        - Of a queue that is paused (`QueueStore.pause_queue`) nothing is taken, and no job is read.
         - Two claimers never get the same job; a job locked by another session is skipped, not waited for.
         - limits: of the kinds that have one. A job with a concurrency key is taken only while fewer leases of its key exist than
           its maximum: what an operator has set for the key, else its own `max_concurrent`, else that of its kind. The lease
@@ -94,12 +95,12 @@ class LeaseStore(Protocol):
     ) -> float | None:
         """Seconds until the next job of these queues and kinds may start or wake by itself; 0 if one is due, None if there is
         none. A task that is due already does not count: what it waits for is the end of a lease, a change of an account, or the
-        time until which an account is parked, which counts."""
+        time until which an account is parked, which counts. Jobs of a paused queue do not count."""
         ...
 
     async def waiting_queues(self, kinds: Collection[str]) -> dict[str, bool]:
         """The queues in which jobs of this tenant and of these kinds wait, and whether any of them is due. It costs a few looks
-        into the index for each queue of any tenant in which jobs wait, however many those are."""
+        into the index for each queue of any tenant in which jobs wait, however many those are. Paused queues are left out."""
         ...
 
     async def heartbeat(

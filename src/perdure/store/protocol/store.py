@@ -17,6 +17,7 @@ from perdure.store.protocol.hints import HintStore
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
+from perdure.store.protocol.queues import QueueStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schedules import ScheduleStore
 from perdure.store.protocol.schema import SchemaStore
@@ -91,6 +92,11 @@ class Store(Protocol):
     @property
     def schedules(self) -> ScheduleStore:
         """Jobs that are started by themselves."""
+        ...
+
+    @property
+    def queues(self) -> QueueStore:
+        """Pauses of queues."""
         ...
 
     @property

@@ -15,7 +15,7 @@ from perdure.model.explanation import (
     Situation,
     kinds_served,
 )
-from perdure.model.jobs import Job
+from perdure.model.jobs import Job, lane_of
 from perdure.model.waits import CHILD
 from perdure.store.child_rows import awaited_of
 from perdure.store.errors import job_not_found
@@ -23,6 +23,7 @@ from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.jobs.read import job_of_row
 from perdure.store.postgres.limits.limits import read_limit
+from perdure.store.queue_rows import pause_of
 from perdure.store.rows import approval_of, event_of, worker_of
 from perdure.store.task_rows import account_of
 
@@ -43,6 +44,7 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
     events = await tx.rows(
         "list_events", job_id=job_id, after=before, limit=NEWEST_EVENTS, types=None, tenant_id=tenant_id
     )
+    pause = await tx.row("open_pause", lane=lane_of(tenant_id, job.queue))
     return Situation(
         now=CODEC.time(now["now"]),
         job=job,
@@ -54,6 +56,7 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
         limit=await read_limit(tx, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
         account=await _without_account(tx, tenant_id, job, CODEC.time(now["now"])),
         awaited=await _awaited(tx, job),
+        pause=None if pause is None else pause_of(pause, CODEC),
         ahead=await _ahead(
             tx, job_id, kinds_served(job, workers)
         ),  # last: it changes the planner's settings for the rest of the transaction

@@ -6,7 +6,7 @@
 -- retries: the max_retries of each kind, for jobs whose callers left that to the handler; from here on it stays. only_job: null for
 -- any. One index range per kind and priority: neither 100k delayed jobs at priority 9 nor 100k jobs of kinds that
 -- are not asked for cost anything. Where jobs of one kind wait, they are locked as they are read, up to the limit. Where jobs of
--- several do, `shares` first counts how many of each are among the first, without locks. What most jobs leave as it is
+-- several do, `shares` first counts how many of each are among the first, without locks. Of a paused queue nothing is read. What most jobs leave as it is
 -- comes in `more`, null where it is as usual. Jobs with a concurrency key, their own or that of their handler (keys, by kind), are only
 -- found: they come last, without an attempt, and claim_limited takes them or holds them. Times are microseconds since 1970: a time costs the driver as much as all the rest.
 -- There is no `on conflict` for the lease: it would double what the insert writes. A lease that was left behind fails the statement,
@@ -14,6 +14,7 @@
 with kinds as materialized (
   select k.kind, k.max_retries, k.key from unnest(:kinds::text[], :retries::smallint[], :keys::text[]) k(kind, max_retries, key)
   cross join lateral (select from perdure.job_queue q where q.lane = :lane and q.kind = k.kind and not q.held limit 1) waiting
+  where not exists (select from perdure.queue_pauses z where z.lane = :lane and z.resumed_at is null)
 ), shares as (
   select p.priority::smallint as priority, k.kind, k.max_retries, k.key, :limit::bigint as number
   from generate_series(9, 1, -1) p(priority) cross join kinds k where (select count(*) from kinds) = 1
@@ -89,6 +90,7 @@ update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes', h
 with kinds as materialized (
   select l.lane, k.kind from unnest(:lanes::text[]) l(lane) cross join unnest(:kinds::text[]) k(kind)
   cross join lateral (select from perdure.job_queue q where q.lane = l.lane and q.kind = k.kind and not q.held limit 1) waiting
+  where not exists (select from perdure.queue_pauses z where z.lane = l.lane and z.resumed_at is null)
 )
 select extract(epoch from min(least(greatest(x.run_at, '0002-01-01 UTC'), '9998-12-31 UTC')) - perdure.db_now())::float8 as seconds
 from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (
@@ -107,6 +109,7 @@ with recursive lanes as (
   select l.lane, k.kind from lanes l cross join unnest(:kinds::text[]) k(kind)
   cross join lateral (select from perdure.job_queue q where q.lane = l.lane and q.kind = k.kind and not q.held limit 1) waiting
   where case when :prefix::text = '' then position(':' in l.lane) = 0 else left(l.lane, length(:prefix::text)) = :prefix::text end
+    and not exists (select from perdure.queue_pauses z where z.lane = l.lane and z.resumed_at is null)
 )
 select k.lane, bool_or(x.run_at <= perdure.db_now()) as due
 from kinds k cross join generate_series(1, 9) p(priority) cross join lateral (

@@ -2,11 +2,12 @@
 -- Lock order: accounts, then concurrency keys, then queue and job rows, which are skipped where they are locked.
 
 -- name: task_groups
--- Of each kind the accounts that waiting tasks ask for, empty for any: from one to the next one, not through their rows.
+-- Of each kind the accounts that waiting tasks ask for, empty for any: from one to the next one, not through their rows. None of a
+-- paused queue.
 with recursive groups as (
   select k.kind, (select q.wanted_account from perdure.job_queue q where q.lane = :lane and q.kind = k.kind and not q.held
     and q.wanted_account is not null order by q.wanted_account limit 1) as wanted
-  from unnest(:kinds::text[]) k(kind)
+  from unnest(:kinds::text[]) k(kind) where not exists (select from perdure.queue_pauses z where z.lane = :lane and z.resumed_at is null)
   union all
   select g.kind, (select q.wanted_account from perdure.job_queue q where q.lane = :lane and q.kind = g.kind and not q.held
     and q.wanted_account > g.wanted order by q.wanted_account limit 1)

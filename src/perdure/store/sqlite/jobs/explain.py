@@ -15,10 +15,11 @@ from perdure.model.explanation import (
     Situation,
     kinds_served,
 )
-from perdure.model.jobs import Job
+from perdure.model.jobs import Job, lane_of
 from perdure.model.waits import CHILD
 from perdure.store.child_rows import awaited_of
 from perdure.store.errors import job_not_found
+from perdure.store.queue_rows import pause_of
 from perdure.store.rows import approval_of, event_of, job_of, worker_of
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.statements import SQL
@@ -39,6 +40,7 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
     log = event_values(job_id, tenant_id, after=after, limit=NEWEST_EVENTS, types=None)
     rows = conn.execute(SQL["list_workers"], {"tenant_id": tenant_id, "include_stopped": False})
     workers = tuple(worker_of(row, CODEC) for row in rows)
+    pause = conn.execute(SQL["open_pause"], {"lane": lane_of(tenant_id, job.queue)}).fetchone()
     return Situation(
         now=CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
         job=job,
@@ -54,6 +56,7 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
             for row in conn.execute(SQL["awaited_children"], {**id, "limit": SHOWN_AWAITED})
             if any(wait.kind == CHILD.name for wait in job.waits)
         ),
+        pause=None if pause is None else pause_of(pause, CODEC),
         ahead=_ahead(conn, str(job_id), kinds_served(job, workers)),
     )
 

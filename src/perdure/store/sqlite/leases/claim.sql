@@ -55,9 +55,10 @@ select json_group_array(job_id) filter (where not stray and limited is not 1) as
 from looked_at
 
 -- name: claim_kinds
--- only: sqlite kinds: JSON array. Those of which any job waits, due or not: how many, one of them, and all.
+-- only: sqlite kinds: JSON array. Those of which any job waits, due or not: how many, one of them, and all. Of a paused queue none.
 select count(*) as number, min(k.value) as kind, json_group_array(k.value) as kinds
 from json_each(:kinds) k where exists (select 1 from job_queue q where q.lane = :lane and q.kind = k.value and q.held = 0)
+  and not exists (select 1 from queue_pauses z where z.lane = :lane and z.resumed_at is null)
 
 -- name: large_payloads
 -- only: sqlite see claim; ids: JSON array
@@ -97,7 +98,8 @@ select min(x.run_at) - (select now from clock) as left from (
   select (select q.run_at from job_queue q where q.lane = l.value and q.kind = k.value and q.priority = p.value
     and q.held = 0 order by q.run_at limit 1) as run_at
   from json_each(:lanes) l cross join json_each(:kinds) k cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p
-  where exists (select 1 from job_queue q where q.lane = l.value and q.kind = k.value and q.held = 0)) x
+  where exists (select 1 from job_queue q where q.lane = l.value and q.kind = k.value and q.held = 0)
+    and not exists (select 1 from queue_pauses z where z.lane = l.value and z.resumed_at is null)) x
 
 -- name: waiting_lanes
 -- From one lane to the next one, not through their rows; then as next_due. kinds: JSON array. prefix: of the tenant's lanes, empty for
@@ -112,5 +114,6 @@ select x.lane, max(x.run_at <= (select now from clock)) as due from (
     and q.held = 0 order by q.run_at limit 1) as run_at
   from lanes l cross join json_each(:kinds) k cross join json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]') p
   where case when :prefix = '' then instr(l.lane, ':') = 0 else substr(l.lane, 1, length(:prefix)) = :prefix end
-    and exists (select 1 from job_queue q where q.lane = l.lane and q.kind = k.value and q.held = 0)) x
+    and exists (select 1 from job_queue q where q.lane = l.lane and q.kind = k.value and q.held = 0)
+    and not exists (select 1 from queue_pauses z where z.lane = l.lane and z.resumed_at is null)) x
 where x.run_at is not null group by x.lane

@@ -3,10 +3,11 @@
 
 -- name: task_groups
 -- kinds: JSON array. Of each the accounts that waiting tasks ask for, empty for any: from one to the next one, not through their rows.
+-- None of a paused queue.
 with recursive groups (kind, wanted) as (
   select k.value, (select min(q.wanted_account) from job_queue q where q.lane = :lane and q.kind = k.value and q.held = 0
     and q.wanted_account is not null)
-  from json_each(:kinds) k
+  from json_each(:kinds) k where not exists (select 1 from queue_pauses z where z.lane = :lane and z.resumed_at is null)
   union all
   select g.kind, (select min(q.wanted_account) from job_queue q where q.lane = :lane and q.kind = g.kind and q.held = 0
     and q.wanted_account > g.wanted)
