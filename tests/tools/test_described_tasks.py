@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import Account, App, Status, TaskSpec, ToolMissing, UnknownTool
+from perdure.cli.main import run
 
 SCRIPT = """#!/bin/sh
 [ "$1" = --version ] && { echo "shout 1.0.0"; exit 0; }
@@ -106,7 +107,7 @@ async def test_a_task_works_in_a_copy_of_a_repository(place: Path) -> None:
         assert (repo / "b.txt").read_text() == "new\n"
 
 
-@pytest.mark.parametrize("change", [{"repo": "/nonexistent"}, {"ref": "nosuch"}])
+@pytest.mark.parametrize("change", [{"repo": "/usr/share"}, {"repo": "/nonexistent"}, {"ref": "nosuch"}])
 async def test_a_repository_that_cannot_be_used_fails_the_task(place: Path, change: dict[str, Any]) -> None:
     repo = place / "repo"
     repo.mkdir()
@@ -120,6 +121,32 @@ async def test_a_repository_that_cannot_be_used_fails_the_task(place: Path, chan
         job = await handle.get()
         assert (job.status, job.error_kind) == (Status.FAILED, "repository-refused")
         assert change.get("repo", "nosuch") in (job.error_message or "")
+        assert ("is no git repository" in (job.error_message or "")) == ("repo" in change)
+
+
+def test_from_the_command_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is shown to a person: an account that is tried, hints where none can run a task, and the answer of one."""
+
+    def said(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run([*words]) == code, capsys.readouterr().err
+        both = capsys.readouterr()
+        return both.out + both.err
+
+    assert "it waits until there is an account of shout: " in said("enqueue", "--tool", "shout", "--prompt", "hello")
+    said("accounts", "add", "--id", "a", "--tool", "shout")
+    shown = said("accounts", "test", "a")
+    assert "ok" in shown.split()
+    assert "L1" in shown or "landlock" in shown
+    said("accounts", "disable", "a")
+    assert "perdure accounts enable a" in said("enqueue", "--tool", "shout", "--prompt", "hello")
+    said("accounts", "enable", "a")
+    assert "it waits" not in said("enqueue", "--tool", "shout", "--prompt", "hello")
+    warned = said("worker", "start", "--accounts", "a,nosuch", "--tools", "shout", "--once")
+    assert "no account has the id or group name nosuch yet" in warned
+    assert said("tasks", "ls", "--status", "completed").count("HELLO\n") == 3
+    (place / "shout").write_text("#!/bin/sh\nexit 3\n")
+    assert "unknown" in said("accounts", "test", "a", code=1)
 
 
 async def test_an_account_is_tried(place: Path) -> None:

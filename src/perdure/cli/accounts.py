@@ -166,7 +166,7 @@ async def test(cli: Cli, id: Id) -> int:
     """Run the tool of an account once, on this machine, with a short prompt: is it installed, is its credential accepted?"""
     async with cli.client() as client:
         run = await operations.check_account(client, id)
-    facts = {
+    facts: dict[str, Any] = {
         "class": run.outcome,
         "detail": run.detail,
         "message": run.message,
@@ -176,9 +176,13 @@ async def test(cli: Cli, id: Id) -> int:
         "sandbox": run.sandbox.effective,
         "missing": run.sandbox.missing,
     }
-    columns = [Column[dict[str, Any]](name, lambda f, name=name: _shown(f[name])) for name in facts]  # type: ignore[misc]  # bound now
-    cli.out.rows([facts], columns, id=lambda f: f["class"], plain=dict)
+    shown = [_fact(name) for name in facts]
+    cli.out.rows([facts], shown, id=lambda f: f["class"], plain=dict)
     return Exit.OK if run.ok else Exit.FAILURE
+
+
+def _fact(name: str) -> Column[dict[str, Any]]:
+    return Column(name, lambda facts: _shown(facts[name]), flexible=name == "message")
 
 
 def _shown(value: Any) -> str:

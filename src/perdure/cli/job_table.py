@@ -11,6 +11,7 @@ from perdure.cli.output import Cell, Column, status_cell
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Job
 from perdure.model.states import Status
+from perdure.model.task_payload import KIND_PREFIX
 
 
 def columns(times: Times, asked: Mapping[UUID, Approval] | None = None) -> list[Column[Job]]:
@@ -69,10 +70,17 @@ def last_word(job: Job, times: Times, approval: Approval | None = None) -> Cell:
                 return "asked to stop"
             return (_progress(job) + (job.state.cursor or "")).rstrip()
         case Status.COMPLETED:
-            return preview(job.result)
+            return preview(_answer(job))
         case Status.CANCELLED:
             by = job.note.get("actor")
             return ", ".join(filter(None, [f"by {by}" if by else "", str(job.note.get("reason") or "")]))
+
+
+def _answer(job: Job) -> object:
+    """What a job has returned; of a task the text of its answer."""
+    if job.kind.startswith(KIND_PREFIX) and isinstance(job.result, dict) and "text" in job.result:
+        return job.result["text"]
+    return job.result
 
 
 def bar(fraction: float, width: int = 6) -> str:

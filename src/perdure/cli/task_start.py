@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,12 @@ from perdure.cli.format import bare, duration, moment
 from perdure.cli.job_start import follow_to_end
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode
+from perdure.model.tooling import TaskSpec
+from perdure.operations.accounts import list_accounts
 from perdure.operations.tasks import enqueue_task, get_task
+
+if TYPE_CHECKING:
+    from perdure import Client
 
 app = group("Start a task.", "perdure enqueue --tool codex --prompt @task.md")
 
@@ -149,6 +154,18 @@ async def enqueue(
             cli.out.rows([job], [], id=lambda j: j.id) if cli.out.mode is Mode.JSONL else cli.out.json(job)
         elif cli.out.for_people:
             cli.out.note(f"watch it: {cli.next(f'tasks watch {bare(task.id)}')}")
+            await _say_without_account(cli, client, new.task)
+
+
+async def _say_without_account(cli: Cli, client: Client, task: TaskSpec) -> None:
+    """A task that no account can run waits for one, however many workers there are."""
+    its = [info.account for info in await list_accounts(client) if info.account.tool == task.tool]
+    if not its:
+        add = cli.next(f"accounts add --id {task.tool}-main --tool {task.tool} --env ...")
+        cli.out.note(f"it waits until there is an account of {task.tool}: {add}")
+    elif not any(account.enabled for account in its):
+        enable = cli.next(f"accounts enable {its[0].id}")
+        cli.out.note(f"it waits, as every account of {task.tool} is disabled: {enable}")
 
 
 def absolute(path: str) -> str:

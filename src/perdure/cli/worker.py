@@ -23,6 +23,7 @@ from perdure.config import load_setting
 from perdure.model.errors import ToolMissing
 from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.workers import WorkerInfo
+from perdure.operations.accounts import list_accounts
 from perdure.operations.errors import NoWorker
 from perdure.operations.workers import Asked, Health, drain_worker, health_of, list_workers, stop_worker
 from perdure.stop_signals import StopSignals, end_process
@@ -155,7 +156,8 @@ def start(
 async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
     server = cli.app.status_server()  # before anything is made: its port may be taken
     with nullcontext() if server is None else closing(server):
-        async with cli.client(creates=True, works=True):
+        async with cli.client(creates=True, works=True) as client:
+            await _say_unknown_accounts(cli, client)
             worker = await cli.app.worker()
             worker.may_end_process()
             if supervised:
@@ -168,6 +170,16 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
     if worker.unfinished:
         end_process(code)  # the event loop would wait for them
     return code
+
+
+async def _say_unknown_accounts(cli: Cli, client: Client) -> None:
+    """Accounts that `--accounts` names may be added later; a name that is written wrongly would be waited for in vain."""
+    served = cli.settings["accounts"]
+    if served == ("auto",):
+        return
+    known = {name for info in await list_accounts(client) for name in (info.account.id, info.account.group_name)}
+    if missing := [name for name in served if name not in known]:
+        cli.out.warn(f"--accounts: no account has the id or group name {', '.join(missing)} yet")
 
 
 async def _serve(

@@ -95,5 +95,9 @@ async def _git(*args: str, what: TaskSpec | None = None) -> bytes:
     if process.returncode:
         about = "" if what is None else f"{what.repo}{f' at {what.ref}' if what.ref else ''}: "
         said = errors.decode(errors="replace").strip().splitlines()
+        if (
+            what is not None and said and said[-1].endswith("does not exist")
+        ):  # git says this of every folder that is none
+            raise RepositoryRefused(f"{what.repo} is no git repository on the machine of the worker")
         raise RepositoryRefused(f"{about}{said[-1] if said else 'there is no such commit'}")
     return printed
