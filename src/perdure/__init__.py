@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         PromptTooLarge,
         RealJobs,
         RecordedFailure,
+        ReplyTimeout,
         RepositoryRefused,
         Retry,
         SandboxTooWeak,
@@ -236,6 +237,7 @@ __all__ = [
     "QueuePause",
     "RealJobs",
     "RecordedFailure",
+    "ReplyTimeout",
     "RepositoryRefused",
     "Request",
     "Retry",
@@ -303,9 +305,9 @@ _HOMES = {
         "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "
         "InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound JobPruned "
         "LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted "
-        "NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure RepositoryRefused "
-        "Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionMissing "
-        "SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
+        "NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure ReplyTimeout "
+        "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
+        "SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
         "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UnknownHandler UnknownOutcome "
         "UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob WaitTimeout "
         "WorkerNotFound WrongToken"

@@ -284,7 +284,7 @@ def make_app(url: str | None = None, release: int = 1) -> App:
 
 
 def add_agents(app: App) -> None:
-    """A writer that sends to a critic, which replies."""
+    """A writer that sends to a critic, which replies; a host that asks the critic, and receives."""
 
     @app.agent("writer", max_retries=100, backoff=AT_ONCE)
     async def write(ctx: JobContext, message: Message) -> str:
@@ -298,6 +298,12 @@ def add_agents(app: App) -> None:
     @app.agent("critic", max_retries=100, backoff=AT_ONCE).on_message(str)
     async def judge(ctx: JobContext, text: str) -> str:
         return await ctx.step("judge", partial(_act, ctx, Op("step", "judge"), f"{text}: yes"))
+
+    @app.agent("host", max_retries=100, backoff=AT_ONCE)
+    async def host(ctx: JobContext, message: Message) -> list[str]:
+        judged = await ctx.ask("critic", message.payload, str)
+        [news] = await ctx.receive("news", limit=1)
+        return [judged, str(news.payload)]
 
 
 # --- processes -----------------------------------------------------------------------------------------------------------

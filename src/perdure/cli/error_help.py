@@ -113,6 +113,8 @@ ADVICE: dict[str, str] = {
     "retry": "Raise it in a handler. Seen outside, the job has used up its retries.",
     "fatal": "Raise it in a handler, as `Fail`. Seen outside, as `error_kind`, the job failed for good.",
     "snooze": "Raise it in a handler to run again later at no cost.",
+    "reply-timeout": "Catch it in a handler that asks with a `timeout`. Else the job is FAILED (`timeout`). A reply that comes "
+    "later is marked `late`.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
     "child-error": "Catch one of the two below it.",
     "child-failed": "Catch it where the parent can go on without the child. `error.child_id` is the job, `error.error` says why; "

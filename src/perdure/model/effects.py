@@ -23,6 +23,8 @@ from perdure.model.task_records import ToolRun
 LOCK_ORDER = (
     "patch_state",
     "send_message",
+    "release_messages",
+    "look_at_mailbox",
     "withdraw_approvals",
     "settle_waits",
     "release_signals",
@@ -68,6 +70,16 @@ def patch_state(
 def send_message(message: NewMessage) -> Effect:
     """A message of the job's agent, if it has one. Nothing is sent where its id, or its key for its agent, is there."""
     return Effect("send_message", message._asdict())
+
+
+def release_messages(key: str) -> Effect:
+    """The wait with this key ends without the messages that it has taken, if it has: they are pending again."""
+    return Effect("release_messages", {"key": key})
+
+
+def look_at_mailbox(mailbox: str | None) -> Effect:
+    """A delivery looks at this mailbox: a channel of replies; None: that of the job's agent, if it has one."""
+    return Effect("look_at_mailbox", {"mailbox": mailbox})
 
 
 def open_wait(wait: Wait) -> Effect:

@@ -110,6 +110,9 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _C, "the payload of a signal does not fit: the wait goes on", ("key", "signal", "subject", "error"),
             by_holder=True,
         ),
+        "agent_message": EventType(
+            _C, "the wait `key` of the job took a message of its agent", ("key", "message", "channel")
+        ),
         "cancel_requested": EventType(_C, "a running job was asked to stop"),
         "made_due": EventType(_C, "the job was made due now"),
         "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",), by_holder=True, forked=True),

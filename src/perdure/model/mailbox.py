@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -82,11 +83,17 @@ def goal_for(agent: AgentInstance, messages: Sequence[Message]) -> str | None:
 
 def _batch(agent: AgentInstance, due: Sequence[Message]) -> tuple[Message, ...]:
     """The first messages, as many as one job gets: those of one session, that one payload can hold."""
+    same = itertools.takewhile(lambda message: message.session_id == due[0].session_id, due[: agent.batch])
+    return fitting_together(same)
+
+
+def fitting_together(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The first of these messages, as many as one payload, or one event, can hold: at least one, if there is one."""
     chosen: list[Message] = []
     size = 0
-    for message in due[: agent.batch]:
+    for message in messages:
         size += len(json.dumps(recorded_message(message)))
-        if chosen and (size > MAX_JSON_BYTES or message.session_id != chosen[0].session_id):
+        if chosen and size > MAX_JSON_BYTES:
             break
         chosen.append(message)
     return tuple(chosen)

@@ -12,6 +12,8 @@ from uuid import UUID
 DEFAULT_CHANNEL = "default"
 REPLY_PREFIX = "reply:"
 """Of channels on which a reply is waited for: their messages start no job."""
+MOST_RECEIVED = 100
+"""Messages of one call of `receive`."""
 MAX_MESSAGE_BYTES = 1_000_000
 """Of the JSON text of one payload."""
 GOAL_LENGTH = 2000
@@ -50,8 +52,9 @@ class Message:
     to_agent_id: None for a reply to a sender that is no agent. from_agent_id: None where no agent sent it. payload: plain JSON.
     session_id: of the job that gets it; None: the default of its agent. created_at: when it was sent. due_at: when it may be
     delivered. expires_at: when it is no longer delivered. consumed_by_job_id, consumed_at: the job that got it, and when.
-    refused: why it was not delivered: "expired". causation_id: what caused it, as its sender says. job_id: the job that
-    sent it. reply_to: the message it answers. reply_channel: where its sender waits for the reply.
+    refused: why it was not delivered: "expired", or "late": a reply that is no longer waited for. causation_id: what caused it,
+    as its sender says. job_id: the job that sent it. reply_to: the message it answers. reply_channel: where its sender waits
+    for the reply.
     """
 
     id: UUID
@@ -79,15 +82,36 @@ class Message:
 
     @property
     def state(self) -> str:
-        """In one word: consumed, expired, pending, or sent: to a sender that is no agent."""
-        if self.to_agent_id is None:
-            return "sent"
-        return "consumed" if self.consumed_by_job_id is not None else self.refused or "pending"
+        """In one word: consumed, expired, late, pending, or sent: to a sender that is no agent."""
+        if self.consumed_by_job_id is not None:
+            return "consumed"
+        return self.refused or ("sent" if self.to_agent_id is None else "pending")
 
     @property
     def text(self) -> str:
         """What it says, as text: the payload itself if that is text, else as JSON."""
         return self.payload if isinstance(self.payload, str) else json.dumps(self.payload, ensure_ascii=False)
+
+
+def reply_channel_of(message_id: UUID) -> str:
+    """The channel on which the sender of a message waits for the reply."""
+    return f"{REPLY_PREFIX}{message_id}"
+
+
+def asked_by(channel: str) -> UUID:
+    """The message whose reply is waited for on this channel."""
+    return UUID(channel.removeprefix(REPLY_PREFIX))
+
+
+def wanted_text(channel: str | None, limit: int) -> str:
+    """What a wait for messages takes, as its subject says it: at most `limit` of this channel; None: of any."""
+    return f"{limit}:{channel or ''}"
+
+
+def wanted(subject: str | None) -> tuple[str | None, int]:
+    """The channel and the limit of a wait for messages."""
+    limit, _, channel = (subject or "").partition(":")
+    return channel or None, int(limit) if limit.isdecimal() else 1
 
 
 def recorded_message(message: Message) -> dict[str, Any]:

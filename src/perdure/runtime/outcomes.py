@@ -9,6 +9,7 @@ from perdure.model.errors import (
     Denied,
     Fail,
     InvalidInput,
+    ReplyTimeout,
     Retry,
     SignalTimeout,
     Snooze,
@@ -53,7 +54,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _failed(error.message, error.kind)
         case Denied():
             return _failed(error.message, "denied")
-        case SignalTimeout():
+        case SignalTimeout() | ReplyTimeout():
             return _failed(error.message, "timeout")
         case ChildError():
             return _failed(error.message, "child")

@@ -78,6 +78,17 @@ def message_of(row: Row, codec: Codec) -> Message:
     )
 
 
+def message_note(message: Message, wait_key: str) -> str:
+    """The payload of `agent_message`, as JSON. wait_key: of the wait which has taken it."""
+    note = {
+        "key": wait_key,
+        "message": str(message.id),
+        "from": message.from_agent_id,
+        "channel": message.channel,
+    }
+    return json.dumps(note, ensure_ascii=False)
+
+
 def backoff_text(backoff: Backoff | None) -> str | None:
     """A backoff as it is stored."""
     return None if backoff is None else json.dumps(asdict(backoff))

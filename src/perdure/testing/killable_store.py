@@ -51,7 +51,9 @@ _READS: dict[str, frozenset[str]] = {
     "schedules": frozenset({"get_schedule", "list_schedules"}),
     "queues": frozenset({"list_pauses"}),
     "workers": frozenset({"list_workers"}),
-    "agents": frozenset({"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages"}),
+    "agents": frozenset(
+        {"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages", "bound_messages"}
+    ),
     "accounts": frozenset({"list_accounts", "get_account"}),
     "files": frozenset({"copy_file", "limit", "list_files", "read_file"}),
     "tool_runs": frozenset({"list_tool_runs", "read_output"}),

@@ -88,6 +88,7 @@ PerdureError
 └── Verdict                      raised by or inside handlers
     ├── Retry  Fail  Snooze
     ├── SignalTimeout            signal-timeout
+    ├── ReplyTimeout             reply-timeout
     ├── ChildError               child-error
     │   ├── ChildFailed          child-failed
     │   └── ChildCancelled       child-cancelled
@@ -100,7 +101,7 @@ There is a file per noun; `base` has PerdureError and the groups that errors of 
 
 from __future__ import annotations
 
-from perdure.model.errors.agents import AgentExists, AgentNotFound, AgentPaused
+from perdure.model.errors.agents import AgentExists, AgentNotFound, AgentPaused, ReplyTimeout
 from perdure.model.errors.approvals import (
     AlreadyDecided,
     ApprovalChanged,
@@ -228,6 +229,7 @@ __all__ = [
     "PromptTooLarge",
     "RealJobs",
     "RecordedFailure",
+    "ReplyTimeout",
     "Retry",
     "SandboxTooWeak",
     "SchemaMissing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure.model.errors.base import Conflict, NotFound
+from perdure.model.errors.verdicts import Verdict
 
 
 class AgentNotFound(NotFound):
@@ -21,3 +22,13 @@ class AgentPaused(Conflict):
     """The agent is paused: it accepts no messages until it is resumed."""
 
     code = "agent-paused"
+
+
+class ReplyTimeout(Verdict, TimeoutError):
+    """Raised in a handler: the agent that it asked did not reply in time. Not caught, it fails the job (`timeout`)."""
+
+    code = "reply-timeout"
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(f"agent '{agent_id}' did not reply in time")
+        self.agent_id = agent_id

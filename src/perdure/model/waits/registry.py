@@ -15,11 +15,14 @@ from perdure.model.waits.approval import APPROVAL
 from perdure.model.waits.base import WaitKind, WaitLine
 from perdure.model.waits.child import CHILD
 from perdure.model.waits.code import CODE
+from perdure.model.waits.message import MESSAGE
 from perdure.model.waits.question import QUESTION
 from perdure.model.waits.signal import SIGNAL
 from perdure.model.waits.timer import TIMER
 
-_KINDS: dict[str, WaitKind[Any, Any]] = {kind.name: kind for kind in (TIMER, APPROVAL, QUESTION, SIGNAL, CODE, CHILD)}
+_KINDS: dict[str, WaitKind[Any, Any]] = {
+    kind.name: kind for kind in (TIMER, APPROVAL, QUESTION, SIGNAL, CODE, CHILD, MESSAGE)
+}
 
 
 def register(kind: WaitKind[Any, Any]) -> Callable[[], None]:

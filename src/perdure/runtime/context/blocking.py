@@ -140,6 +140,45 @@ class BlockingContext:
             )
         )
 
+    @overload
+    def ask(
+        self,
+        agent: str,
+        payload: Any,
+        reply: type[M],
+        *,
+        timeout: Duration | None = None,
+        channel: str = DEFAULT_CHANNEL,
+        session: str | None = None,
+    ) -> M: ...
+    @overload
+    def ask(
+        self,
+        agent: str,
+        payload: Any,
+        reply: None = None,
+        *,
+        timeout: Duration | None = None,
+        channel: str = DEFAULT_CHANNEL,
+        session: str | None = None,
+    ) -> Any: ...
+    def ask(
+        self,
+        agent: str,
+        payload: Any,
+        reply: Any = None,
+        *,
+        timeout: Duration | None = None,
+        channel: str = DEFAULT_CHANNEL,
+        session: str | None = None,
+    ) -> Any:
+        """See `JobContext.ask`."""
+        return self._wait(self._ctx.ask(agent, payload, reply, timeout=timeout, channel=channel, session=session))
+
+    def receive(self, channel: str | None = None, *, limit: int = 10, timeout: Duration | None = None) -> list[Message]:
+        """See `JobContext.receive`."""
+        return self._wait(self._ctx.receive(channel, limit=limit, timeout=timeout))
+
     def options(
         self,
         *,

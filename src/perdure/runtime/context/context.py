@@ -12,27 +12,25 @@ from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
-from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.effects import patch_state
 from perdure.model.errors import InvalidInput, StepChanged
 from perdure.model.events import NewEvent
-from perdure.model.messages import DEFAULT_CHANNEL, Message, messages_of_payload
+from perdure.model.messages import Message
 from perdure.model.schedules import ScheduledFor, scheduled_for
 from perdure.model.timing import Backoff, Duration
 from perdure.model.waits import APPROVAL, SIGNAL, TIMER
 from perdure.runtime import codec
 from perdure.runtime.context import approvals, signals
+from perdure.runtime.context.agent_calls import AgentCalls
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.calls import STEP, TOOL, Caller
 from perdure.runtime.context.changed_code import refuse
-from perdure.runtime.context.child_calls import ChildCalls
 from perdure.runtime.context.current_call import idempotency_key_of
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
 from perdure.runtime.context.wait_any import Awaited, First, wait_any
 from perdure.runtime.context.waits import wait_once
-from perdure.runtime.message_checks import check_message
 from perdure.runtime.run import Run
 from perdure.runtime.validation import (
     check_key,
@@ -50,14 +48,13 @@ O = TypeVar("O")  # noqa: E741  the child's output
 T = typing_extensions.TypeVar("T", default=None)
 
 
-class JobContext(ChildCalls):
+class JobContext(AgentCalls):
     """The handle of one attempt, given to the handler as its first argument.
 
     Once the attempt is over (parked, cancelled, handed back, lease lost) every call raises `Suspended`.
     """
 
     _options: CallOptions = DEFAULTS
-    _message: Message | None = None
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -108,74 +105,11 @@ class JobContext(ChildCalls):
         """What the last `checkpoint` of an earlier attempt saved, as plain JSON; None in a first attempt."""
         return self._run.last_checkpoint
 
-    # -- the agent -----------------------------------------------------------------------------------------------------
-
-    @property
-    def agent(self) -> AgentInstance | None:
-        """The agent whose job it is, as it was when this attempt began; its persona is in `meta`. None for a job without one."""
-        return None if self._run.of_agent is None else self._run.of_agent.agent
-
-    @property
-    def agent_id(self) -> str | None:
-        """The id of that agent."""
-        return None if self._run.of_agent is None else self._run.of_agent.agent_id
-
-    @property
-    def session_id(self) -> str | None:
-        """The session of that agent which the job belongs to."""
-        return None if self._run.of_agent is None else self._run.of_agent.session_id
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The messages that the job was started for; empty for other jobs."""
-        return () if self._run.of_agent is None else messages_of_payload(json.loads(self._run.claimed.payload))
-
-    @property
-    def message(self) -> Message | None:
-        """The message that is handled; None in other jobs, and where the job has several and `on_message` is not used."""
-        if self._message is not None:
-            return self._message
-        return self.messages[0] if len(self.messages) == 1 else None
-
     def for_message(self, message: Message | None) -> JobContext:
         """The same context, whose `message` is this one."""
         other = self.options()
         other._message = message
         return other
-
-    async def send(
-        self,
-        to: str,
-        payload: Any,
-        *,
-        channel: str = DEFAULT_CHANNEL,
-        session: str | None = None,
-        delay: Duration = 0,
-        expires_in: Duration | None = None,
-        idempotency_key: str | None = None,
-        causation_id: str | None = None,
-    ) -> UUID:
-        """Send a message to an agent, once: it commits together with its event, and a replay does not send it again. Messages to
-        one agent have the keys `to`, `to#2`, ...; parallel branches give options(key=...). Inside the function of a step or tool
-        every call counts. It is delivered when it is due: after `delay`, unless `expires_in` has passed since now. session: of
-        the job that gets it. causation_id: what caused it, by default the message that this job handles. Returns its id.
-
-        Raises AgentNotFound, AgentPaused, NotJson, TooLarge (more than 1,000,000 bytes), NegativeDelay, InvalidInput.
-        """
-        cause = self.message
-        if causation_id is None and cause is not None:
-            causation_id = str(cause.id)
-        message = check_message(
-            to,
-            payload,
-            channel=channel,
-            session=session,
-            delay=delay,
-            expires_in=expires_in,
-            idempotency_key=idempotency_key,
-            causation_id=causation_id,
-        )
-        return await self._caller.mail.send(self._options.key, message)
 
     # -- options -------------------------------------------------------------------------------------------------------
 

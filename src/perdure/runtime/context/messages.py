@@ -1,19 +1,25 @@
-"""Messages from inside a job: what it sends commits with its step, once."""
+"""Messages from inside a job: what it sends commits with its step, once; what it receives, and replies, are waited for."""
 
 from __future__ import annotations
 
 import json
+from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
 
-from perdure.model.effects import send_message
-from perdure.model.errors import PerdureError
+from perdure.model.effects import open_wait, send_message
+from perdure.model.errors import PerdureError, ReplyTimeout
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
-from perdure.model.messages import NewMessage
+from perdure.model.jobs import Wait
+from perdure.model.messages import Message, NewMessage, message_from, reply_channel_of, wanted_text
+from perdure.model.waits import MESSAGE
+from perdure.runtime import codec
 from perdure.runtime.context.current_call import running_call
 from perdure.runtime.context.names import Keys
+from perdure.runtime.context.waits import completed, opened, record_end, recorded_answer, started
 from perdure.runtime.run import Run
 from perdure.store.errors import agent_not_found, agent_paused
 
@@ -39,17 +45,61 @@ class Mail:
         known = run.history.messages.get(its_key)
         if known is not None:
             return known
-        with run.busy():
-            agent = await run.store.agents.get_agent(to)
-        if agent is None:
-            raise agent_not_found(to)
-        if agent.paused_at is not None:
-            raise agent_paused(agent)
-        note = {"key": its_key, "message": str(message.id), "to": to, "channel": message.channel}
-        await run.record([NewEvent("message_sent", json.dumps(note))], send_message(message))
+        await self._check_accepts(to)
+        await run.record([_sent(its_key, message)], send_message(message))
         if not message.delay:
             await self._deliver(to)
         return message.id
+
+    async def ask(self, key: str, message: NewMessage, model: Any, timeout: float | None) -> Any:
+        """See `JobContext.ask`. timeout: seconds."""
+        run, to = self._run, message.to_agent_id
+        assert to is not None
+        done = recorded_answer(run, MESSAGE, key)
+        if done is None:
+            wait = await self._asked(key, to, message, timeout)
+            done = await record_end(run, MESSAGE, wait, await run.waits.answer(MESSAGE, wait))
+        if "messages" not in done:
+            raise ReplyTimeout(to)
+        [reply] = done["messages"]
+        return codec.decode(json.dumps(reply["payload"]), model, f"the reply of agent '{to}'")
+
+    async def _asked(self, key: str, to: str, message: NewMessage, timeout: float | None) -> Wait:
+        """The wait for the reply: that of an earlier attempt, or a new one, which begins as the message is sent."""
+        run = self._run
+        if (MESSAGE.name, key) in run.history.waits:
+            return await opened(run, MESSAGE, key, None, None)
+        await self._check_accepts(to)
+        channel = reply_channel_of(message.id)
+        until = None if timeout is None else run.database_now() + timedelta(seconds=timeout)
+        wait = Wait(key, MESSAGE.name, until, wanted_text(channel, 1))
+        events = [_sent(key, message), started(wait, timeout)]
+        await run.record(events, send_message(message._replace(reply_channel=channel)), open_wait(wait))
+        await self._deliver(to)
+        return wait
+
+    async def receive(self, key: str, channel: str | None, limit: int, timeout: float | None) -> list[Message]:
+        """See `JobContext.receive`. timeout: seconds."""
+        run = self._run
+        subject = wanted_text(channel, limit)
+        done = await completed(run, MESSAGE, key, duration=timeout, subject_id=subject, answer_of=self._received)
+        return [message_from(record) for record in done.get("messages", ())]
+
+    async def _received(self, wait: Wait) -> list[Message] | None:
+        run = self._run
+        row = run.history.rows.get((wait.kind, wait.key))
+        if run.of_agent is not None and (row is None or row.answered_at is None):
+            await self._deliver(run.of_agent.agent_id)
+        return await run.waits.answer(MESSAGE, wait)
+
+    async def _check_accepts(self, agent_id: str) -> None:
+        """Raises AgentNotFound, AgentPaused."""
+        with self._run.busy():
+            agent = await self._run.store.agents.get_agent(agent_id)
+        if agent is None:
+            raise agent_not_found(agent_id)
+        if agent.paused_at is not None:
+            raise agent_paused(agent)
 
     async def _deliver(self, agent_id: str) -> None:
         """At once, as nothing waits for it; where it fails, workers deliver it."""
@@ -58,6 +108,11 @@ class Mail:
                 await self._run.store.agents.deliver(agent_id)
         except PerdureError as error:
             log.warning("a message is delivered later", agent=agent_id, error=str(error))
+
+
+def _sent(key: str, message: NewMessage) -> NewEvent:
+    note = {"key": key, "message": str(message.id), "to": message.to_agent_id, "channel": message.channel}
+    return NewEvent("message_sent", json.dumps(note))
 
 
 def reply_to(

@@ -42,10 +42,15 @@ async def completed(
         return recorded
     wait = await opened(run, kind, key, duration, subject_id)
     answer = await (run.waits.answer(kind, wait) if answer_of is None else answer_of(wait))
-    done = {"key": key, "kind": kind.name} | kind.recorded(answer)
+    return await record_end(run, kind, wait, answer)
+
+
+async def record_end(run: Run, kind: WaitKind[Store, A], wait: Wait, answer: A | None) -> dict[str, Any]:
+    """Record the end of a wait; returns the payload of `wait_completed`."""
+    done = {"key": wait.key, "kind": kind.name} | kind.recorded(answer)
     closing = kind.closes(wait, answered=answer is not None)
     await run.record([NewEvent("wait_completed", json.dumps(done))], *closing)
-    run.history.rows.pop((kind.name, key), None)
+    run.history.rows.pop((kind.name, wait.key), None)
     return done
 
 

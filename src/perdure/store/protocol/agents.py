@@ -49,12 +49,21 @@ class AgentStore(Protocol):
         ...
 
     async def deliver(self, agent_id: str) -> int:
-        """Bind due messages of an agent, in the order of their due time, then id, each to exactly one job, which starts in this
-        transaction; return how many were bound. Nothing is bound while the agent is paused. Expired ones are marked."""
+        """Bind due messages of an agent, in the order of their due time, then id, each to exactly one job; return how many were
+        bound. Waits for messages of its jobs come first, the oldest first: a wait takes those of its channel and session, as many
+        as it wants and one event can hold, and is answered in this transaction, with an event `agent_message` for each. The rest
+        starts jobs, in this transaction. Nothing is bound while the agent is paused. Expired ones are marked.
+
+        agent_id: or the channel of a reply that is waited for: that wait takes it. A reply that is no longer waited for is
+        marked."""
+        ...
+
+    async def bound_messages(self, job_id: UUID, wait_key: str) -> list[Message]:
+        """What the job's wait for messages with this key has taken, in order."""
         ...
 
     async def due_agents(self, *, limit: int = 100) -> list[str]:
-        """Agents whose mailboxes are to be looked at, by `deliver`."""
+        """Agents, and channels of replies, whose mailboxes are to be looked at, by `deliver`."""
         ...
 
     async def next_delivery(self) -> float | None:

@@ -84,6 +84,11 @@ class PostgresAgents:
             self._notifier.notify(self._tenant_id, "work", "news")
         return bound
 
+    async def bound_messages(self, job_id: UUID, wait_key: str) -> list[Message]:
+        """See `protocol.AgentStore.bound_messages`."""
+        rows = await self._database.rows("bound_messages", job_id=job_id, wait_key=wait_key, tenant_id=self._tenant_id)
+        return [message_of(row, CODEC) for row in rows]
+
     async def due_agents(self, *, limit: int = 100) -> list[str]:
         """See `protocol.AgentStore.due_agents`."""
         rows = await self._database.rows("due_agents", tenant_id=self._tenant_id, limit=limit)

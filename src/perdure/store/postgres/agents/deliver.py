@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from perdure.model.agents import AgentInstance
 from perdure.model.mailbox import MOST_MESSAGES, Start, job_for, job_ids, plan_delivery
+from perdure.model.messages import REPLY_PREFIX
 from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.postgres.agents.wake import deliver_reply, wake_waiting
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.jobs.enqueue_values import many_jobs
@@ -18,6 +20,8 @@ async def lock_agent(tx: Transaction, tenant_id: str, agent_id: str) -> AgentIns
 
 async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
     """See `protocol.AgentStore.deliver`."""
+    if agent_id.startswith(REPLY_PREFIX):
+        return await deliver_reply(tx, tenant_id, agent_id)
     agent = await lock_agent(tx, tenant_id, agent_id)
     place = {"tenant_id": tenant_id, "agent_id": agent_id}
     await tx.rows("drop_deliveries", **place)
@@ -25,13 +29,16 @@ async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
         return 0  # resuming it writes the next row
     await tx.rows("expire_messages", **place)
     rows = await tx.rows("due_messages", **place, limit=MOST_MESSAGES + 1)
+    woken = await wake_waiting(tx, tenant_id, agent) if rows else 0
+    if woken:
+        rows = await tx.rows("due_messages", **place, limit=MOST_MESSAGES + 1)
     due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
     busy = bool(due) and await _is_busy(tx, tenant_id, agent_id)
     plan = plan_delivery(agent, due, busy=busy)
     await start_jobs(tx, tenant_id, plan.starts)
     if plan.bound and len(rows) > MOST_MESSAGES:
         await tx.rows("add_delivery", **place)
-    return plan.bound
+    return woken + plan.bound
 
 
 async def start_jobs(tx: Transaction, tenant_id: str, starts: list[Start]) -> None:

@@ -36,6 +36,49 @@ select * from perdure.agent_messages where tenant_id = :tenant_id and to_agent_i
   and consumed_by_job_id is null and refused is null and due_at <= perdure.db_now()
 order by due_at, id limit :limit
 
+-- name: agent_waits
+-- The waits of an agent's jobs for messages, the oldest first.
+select w.job_id, w.key, w.subject_id, j.session_id from perdure.agent_jobs a
+join perdure.jobs j on j.id = a.job_id
+join perdure.job_waits w on w.job_id = a.job_id and w.kind = 'message' and w.answered_at is null
+  and w.subject_id not like '%:reply:%'
+where a.tenant_id = :tenant_id and a.agent_id = :agent_id
+order by w.opened_at, w.job_id, length(w.key), w.key
+
+-- name: messages_for_wait
+-- What a wait may take: of its channel, if it names one, and of its job's session, if the message has one.
+select * from perdure.agent_messages where tenant_id = :tenant_id and to_agent_id = :agent_id
+  and consumed_by_job_id is null and refused is null and due_at <= perdure.db_now() and channel not like 'reply:%'
+  and (:channel::text is null or channel = :channel)
+  and coalesce(session_id, :default_session_id::text, :session_id::text, '') = coalesce(:session_id::text, '')
+order by due_at, id limit :limit
+
+-- name: reply_wait
+-- The wait for the reply to a message, while it is open.
+select w.job_id, w.key from perdure.agent_messages m
+join perdure.job_waits w on w.job_id = m.job_id and w.kind = 'message' and w.subject_id = '1:' || :channel and w.answered_at is null
+where m.tenant_id = :tenant_id and m.id = :asked
+
+-- name: due_reply
+select * from perdure.agent_messages where reply_to = :asked and tenant_id = :tenant_id and channel = :channel
+  and consumed_by_job_id is null and refused is null and due_at <= perdure.db_now()
+order by id limit 1
+
+-- name: refuse_late
+update perdure.agent_messages set refused = 'late' where id = :id and consumed_by_job_id is null
+
+-- name: bind_messages
+update perdure.agent_messages set consumed_by_job_id = :job_id, consumed_at = perdure.db_now(), consumed_key = :key
+where id = any (:ids::uuid[])
+
+-- name: answer_message_wait
+update perdure.job_waits set answered_at = perdure.db_now() where job_id = :job_id and kind = 'message' and key = :key and answered_at is null
+
+-- name: bound_messages
+-- What a wait has taken.
+select * from perdure.agent_messages where consumed_by_job_id = :job_id and consumed_key = :wait_key and tenant_id = :tenant_id
+order by due_at, id
+
 -- name: agent_is_busy
 -- Suspended jobs do not count: they hold no slot.
 select exists (select from perdure.agent_jobs a join perdure.jobs j on j.id = a.job_id

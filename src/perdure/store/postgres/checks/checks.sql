@@ -139,7 +139,7 @@ order by f.job_id, f.is_input desc, f.attempt, f.path
 select job_id, version, type, from_status::text, to_status::text, attempt, event_id,
   case when created_at between '0002-01-01 UTC' and '9999-01-01 UTC' then created_at end as created_at,
   case when type in ('node_finished', 'tool_returned', 'wait_started', 'wait_completed', 'approval_requested',
-    'approval_decided', 'signal_received', 'usage_recorded') or from_status is not null then left(payload::text, 4000) end as head
+    'approval_decided', 'signal_received', 'agent_message', 'usage_recorded') or from_status is not null then left(payload::text, 4000) end as head
 from perdure.job_events where job_id >= :first::uuid and job_id <= :last::uuid and job_id = any (:ids::uuid[])
 order by job_id, version
 

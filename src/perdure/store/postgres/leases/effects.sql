@@ -106,3 +106,15 @@ from unnest(:job_id::uuid[], :id::uuid[], :to_agent_id::text[], :payload::text[]
   u(job_id, id, to_agent_id, payload, channel, session_id, delay, expires_in, causation_id, idempotency_key, reply_to, reply_channel)
 join perdure.jobs j on j.id = any (array[u.job_id])
 on conflict do nothing
+
+-- name: release_messages
+-- What a wait that ends without them had taken is pending again.
+update perdure.agent_messages m set consumed_by_job_id = null, consumed_at = null, consumed_key = null
+from unnest(:job_id::uuid[], :key::text[]) u(job_id, key)
+where m.consumed_by_job_id = any (array[u.job_id]) and m.consumed_key = u.key
+
+-- name: look_at_mailbox
+insert into perdure.agent_deliveries (tenant_id, agent_id, at)
+select distinct j.tenant_id, coalesce(u.mailbox, j.agent_id), perdure.db_now()
+from unnest(:job_id::uuid[], :mailbox::text[]) u(job_id, mailbox) join perdure.jobs j on j.id = any (array[u.job_id])
+where coalesce(u.mailbox, j.agent_id) is not null

@@ -81,6 +81,13 @@ class SqliteAgents:
         """See `protocol.AgentStore.deliver`."""
         return await self._engine.write(lambda conn, now: deliver(conn, now, self._tenant_id, agent_id), WORK | NEWS)
 
+    async def bound_messages(self, job_id: UUID, wait_key: str) -> list[Message]:
+        """See `protocol.AgentStore.bound_messages`."""
+        rows = await self._engine.rows(
+            "bound_messages", job_id=str(job_id), wait_key=wait_key, tenant_id=self._tenant_id
+        )
+        return [message_of(row, CODEC) for row in rows]
+
     async def due_agents(self, *, limit: int = 100) -> list[str]:
         """See `protocol.AgentStore.due_agents`."""
         rows = await self._engine.rows("due_agents", tenant_id=self._tenant_id, limit=limit)

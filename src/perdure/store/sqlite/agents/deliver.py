@@ -7,7 +7,9 @@ from uuid import UUID
 
 from perdure.model.agents import AgentInstance
 from perdure.model.mailbox import MOST_MESSAGES, Start, job_for, job_ids, plan_delivery
+from perdure.model.messages import REPLY_PREFIX
 from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.sqlite.agents.wake import deliver_reply, wake_waiting
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.jobs.enqueue import enqueue_all
@@ -21,6 +23,8 @@ def lock_agent(conn: sqlite3.Connection, tenant_id: str, agent_id: str) -> Agent
 
 def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -> int:
     """See `protocol.AgentStore.deliver`."""
+    if agent_id.startswith(REPLY_PREFIX):
+        return deliver_reply(conn, now, tenant_id, agent_id)
     agent = lock_agent(conn, tenant_id, agent_id)
     place = {"tenant_id": tenant_id, "agent_id": agent_id, "now": now}
     conn.execute(SQL["drop_deliveries"], place)
@@ -28,13 +32,16 @@ def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -
         return 0  # resuming it writes the next row
     conn.execute(SQL["expire_messages"], place)
     rows = conn.execute(SQL["due_messages"], {**place, "limit": MOST_MESSAGES + 1}).fetchall()
+    woken = wake_waiting(conn, now, tenant_id, agent) if rows else 0
+    if woken:
+        rows = conn.execute(SQL["due_messages"], {**place, "limit": MOST_MESSAGES + 1}).fetchall()
     due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
     busy = bool(due) and bool(conn.execute(SQL["agent_is_busy"], place).fetchone()["busy"])
     plan = plan_delivery(agent, due, busy=busy)
     start_jobs(conn, now, tenant_id, plan.starts)
     if plan.bound and len(rows) > MOST_MESSAGES:
         conn.execute(SQL["add_delivery"], place)
-    return plan.bound
+    return woken + plan.bound
 
 
 def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, starts: list[Start]) -> None:

@@ -37,6 +37,48 @@ select * from agent_messages where tenant_id = :tenant_id and to_agent_id = :age
   and consumed_by_job_id is null and refused is null and due_at <= :now
 order by due_at, id limit :limit
 
+-- name: agent_waits
+-- The waits of an agent's jobs for messages, the oldest first.
+select w.job_id, w.key, w.subject_id, j.session_id from agent_jobs a
+join jobs j on j.id = a.job_id
+join job_waits w on w.job_id = a.job_id and w.kind = 'message' and w.answered_at is null
+  and w.subject_id not like '%:reply:%'
+where a.tenant_id = :tenant_id and a.agent_id = :agent_id
+order by w.opened_at, w.job_id, length(w.key), w.key
+
+-- name: messages_for_wait
+-- What a wait may take: of its channel, if it names one, and of its job's session, if the message has one.
+select * from agent_messages where tenant_id = :tenant_id and to_agent_id = :agent_id
+  and consumed_by_job_id is null and refused is null and due_at <= :now and channel not like 'reply:%'
+  and (:channel is null or channel = :channel)
+  and coalesce(session_id, :default_session_id, :session_id, '') = coalesce(:session_id, '')
+order by due_at, id limit :limit
+
+-- name: reply_wait
+-- The wait for the reply to a message, while it is open.
+select w.job_id, w.key from agent_messages m
+join job_waits w on w.job_id = m.job_id and w.kind = 'message' and w.subject_id = '1:' || :channel and w.answered_at is null
+where m.tenant_id = :tenant_id and m.id = :asked
+
+-- name: due_reply
+select * from agent_messages where reply_to = :asked and tenant_id = :tenant_id and channel = :channel
+  and consumed_by_job_id is null and refused is null and due_at <= :now
+order by id limit 1
+
+-- name: refuse_late
+update agent_messages set refused = 'late' where id = :id and consumed_by_job_id is null
+
+-- name: bind_messages
+update agent_messages set consumed_by_job_id = :job_id, consumed_at = :now, consumed_key = :key where id = :id
+
+-- name: answer_message_wait
+update job_waits set answered_at = :now where job_id = :job_id and kind = 'message' and key = :key and answered_at is null
+
+-- name: bound_messages
+-- What a wait has taken.
+select * from agent_messages where consumed_by_job_id = :job_id and consumed_key = :wait_key and tenant_id = :tenant_id
+order by due_at, id
+
 -- name: agent_is_busy
 -- Suspended jobs do not count: they hold no slot.
 select exists (select 1 from agent_jobs a join jobs j on j.id = a.job_id

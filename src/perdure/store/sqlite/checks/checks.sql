@@ -141,7 +141,7 @@ order by f.job_id, f.is_input desc, f.attempt, f.path
 select version, type, from_status, to_status, attempt, event_id,
   case when created_at between -62104060800000000 and 253370764800000000 then created_at end as created_at,
   case when type in ('node_finished', 'tool_returned', 'wait_started', 'wait_completed', 'approval_requested',
-    'approval_decided', 'signal_received', 'usage_recorded') or from_status is not null then substr(payload, 1, 4000) end as head
+    'approval_decided', 'signal_received', 'agent_message', 'usage_recorded') or from_status is not null then substr(payload, 1, 4000) end as head
 from job_events where job_id = :job_id order by version
 
 -- name: check_prune_batch

@@ -82,3 +82,13 @@ values (:id, :tenant_id, :to_agent_id, (select agent_id from jobs where id = :jo
   :now + cast(:delay * 1000000 as integer), :now + cast(:expires_in * 1000000 as integer),
   :causation_id, :idempotency_key, :job_id, :reply_to, :reply_channel)
 on conflict do nothing
+
+-- name: release_messages
+-- What a wait that ends without them had taken is pending again.
+update agent_messages set consumed_by_job_id = null, consumed_at = null, consumed_key = null
+where consumed_by_job_id = :job_id and consumed_key = :key
+
+-- name: look_at_mailbox
+insert into agent_deliveries (tenant_id, agent_id, at)
+select :tenant_id, coalesce(:mailbox, agent_id), :now from jobs where id = :job_id and coalesce(:mailbox, agent_id) is not null
+on conflict do nothing

@@ -46,6 +46,8 @@ create table perdure.agent_jobs (
   primary key (tenant_id, agent_id, job_id)
 );
 
+create index job_waits_message on perdure.job_waits (job_id) where kind = 'message' and answered_at is null;
+
 create table perdure.agent_messages (
   id uuid primary key default perdure.uuid7(),
   tenant_id text not null default 'default',
@@ -67,7 +69,7 @@ create table perdure.agent_messages (
   reply_to uuid,
   reply_channel text,
   constraint agent_messages_consumed check ((consumed_by_job_id is null) = (consumed_at is null)),
-  constraint agent_messages_refused check (refused = 'expired'),
+  constraint agent_messages_refused check (refused in ('expired', 'late')),
   constraint agent_messages_one_end check (refused is null or consumed_by_job_id is null)
 );
 create unique index agent_messages_idempotency on perdure.agent_messages (tenant_id, to_agent_id, idempotency_key)
@@ -77,6 +79,8 @@ create index agent_messages_pending on perdure.agent_messages (tenant_id, to_age
 create index agent_messages_inbox on perdure.agent_messages (tenant_id, to_agent_id, id) where to_agent_id is not null;
 create index agent_messages_outbox on perdure.agent_messages (tenant_id, from_agent_id, id) where from_agent_id is not null;
 create index agent_messages_consumer on perdure.agent_messages (consumed_by_job_id) where consumed_by_job_id is not null;
+create index agent_messages_replies on perdure.agent_messages (reply_to)
+  where reply_to is not null and consumed_by_job_id is null and refused is null;
 create index agent_messages_sender on perdure.agent_messages (job_id) where job_id is not null;
 
 -- Without a unique index: what writes here waits for no other.
@@ -110,14 +114,15 @@ create trigger jobs_agent_left after update on perdure.jobs for each row
     and (new.finished_at is not null or new.status in ('PARKED', 'WAITING_FOR_APPROVAL')))
   execute function perdure.agent_job_left();
 
--- The mailbox is looked at when a message is due.
+-- The mailbox is looked at when a message is due. A reply that is waited for has a mailbox of its own, named as its channel.
 create function perdure.agent_message_sent() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  insert into perdure.agent_deliveries (tenant_id, agent_id, at) values (new.tenant_id, new.to_agent_id, new.due_at);
+  insert into perdure.agent_deliveries (tenant_id, agent_id, at)
+    values (new.tenant_id, case when new.channel like 'reply:%' then new.channel else new.to_agent_id end, new.due_at);
   return null;
 end $$;
 create trigger agent_messages_sent after insert on perdure.agent_messages for each row
-  when (new.to_agent_id is not null and new.consumed_by_job_id is null)
+  when (new.consumed_by_job_id is null and (new.to_agent_id is not null or new.channel like 'reply:%'))
   execute function perdure.agent_message_sent();
 
 create view perdure.agents as
@@ -208,7 +213,7 @@ comment on column perdure.agent_messages.expires_at is 'When it is no longer del
 comment on column perdure.agent_messages.consumed_by_job_id is 'The job that got it.';
 comment on column perdure.agent_messages.consumed_at is 'When that job got it.';
 comment on column perdure.agent_messages.consumed_key is 'The wait of that job which it answered; null where it started the job.';
-comment on column perdure.agent_messages.refused is 'Why it was not delivered: expired.';
+comment on column perdure.agent_messages.refused is 'Why it was not delivered: expired, or late: a reply that is no longer waited for.';
 comment on column perdure.agent_messages.causation_id is 'What caused it, as its sender says.';
 comment on column perdure.agent_messages.idempotency_key is 'Messages to one agent with the same one are one.';
 comment on column perdure.agent_messages.job_id is 'The job that sent it.';
@@ -216,7 +221,7 @@ comment on column perdure.agent_messages.reply_to is 'The message it answers.';
 comment on column perdure.agent_messages.reply_channel is 'The channel for its reply, where the sender waits for one.';
 comment on table perdure.agent_deliveries is 'When to look at the mailbox of which agent; emptied all the time.';
 comment on column perdure.agent_deliveries.tenant_id is 'As in jobs.';
-comment on column perdure.agent_deliveries.agent_id is 'The agent.';
+comment on column perdure.agent_deliveries.agent_id is 'The agent, or the channel of a reply that is waited for.';
 comment on column perdure.agent_deliveries.at is 'When.';
 comment on view perdure.agents is 'Agents with their status: running, waiting, parked, failed or idle.';
 comment on view perdure.agent_inbox is 'Messages to agents, in the words of the design document.';

@@ -33,6 +33,8 @@ create table agent_jobs (
   primary key (tenant_id, agent_id, job_id)
 ) strict, without rowid;
 
+create index job_waits_message on job_waits (job_id) where kind = 'message' and answered_at is null;
+
 create table agent_messages (
   id text primary key not null,
   tenant_id text not null default 'default',
@@ -47,7 +49,7 @@ create table agent_messages (
   consumed_by_job_id text,
   consumed_at integer,
   consumed_key text,
-  refused text check (refused is null or refused = 'expired'),
+  refused text check (refused is null or refused in ('expired', 'late')),
   causation_id text,
   idempotency_key text,
   job_id text,
@@ -63,6 +65,8 @@ create index agent_messages_pending on agent_messages (tenant_id, to_agent_id, d
 create index agent_messages_inbox on agent_messages (tenant_id, to_agent_id, id) where to_agent_id is not null;
 create index agent_messages_outbox on agent_messages (tenant_id, from_agent_id, id) where from_agent_id is not null;
 create index agent_messages_consumer on agent_messages (consumed_by_job_id) where consumed_by_job_id is not null;
+create index agent_messages_replies on agent_messages (reply_to)
+  where reply_to is not null and consumed_by_job_id is null and refused is null;
 create index agent_messages_sender on agent_messages (job_id) where job_id is not null;
 
 create table agent_deliveries (
@@ -90,11 +94,12 @@ begin
     where i.tenant_id = new.tenant_id and i.id = new.agent_id on conflict do nothing;
 end;
 
--- The mailbox is looked at when a message is due.
+-- The mailbox is looked at when a message is due. A reply that is waited for has a mailbox of its own, named as its channel.
 create trigger agent_messages_sent after insert on agent_messages
-when new.to_agent_id is not null and new.consumed_by_job_id is null
+when new.consumed_by_job_id is null and (new.to_agent_id is not null or new.channel like 'reply:%')
 begin
-  insert into agent_deliveries (tenant_id, agent_id, at) values (new.tenant_id, new.to_agent_id, new.due_at) on conflict do nothing;
+  insert into agent_deliveries (tenant_id, agent_id, at)
+    values (new.tenant_id, case when new.channel like 'reply:%' then new.channel else new.to_agent_id end, new.due_at) on conflict do nothing;
 end;
 
 create view agents as
