@@ -53,6 +53,8 @@ MORE = {
     "store-error": "operations",
     "child-failed": "children",
     "wait-circle": "children",
+    "invalid-budget": "budgets",
+    "budget-exceeded": "budgets",
 }
 """Pages that say more about an error. Its advice does without them: who has only installed perdure has no pages."""
 WHOLE = ("errors", "reference")

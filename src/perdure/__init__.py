@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.agents import AgentInstance, AgentStatus
     from perdure.model.approvals import Approval, ApprovalStatus
+    from perdure.model.budgets import Budget
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
         AccountDisabled,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         ApprovalExpired,
         ApprovalNotFound,
         BlobDirUnusable,
+        BudgetExceeded,
         ChildCancelled,
         ChildError,
         ChildFailed,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         IdempotencyConflict,
         IllegalTransition,
         InvalidAccount,
+        InvalidBudget,
         InvalidInput,
         InvalidModel,
         InvalidOutputSpec,
@@ -168,6 +171,8 @@ __all__ = [
     "Backoff",
     "BlobDirUnusable",
     "BlockingContext",
+    "Budget",
+    "BudgetExceeded",
     "ChildCancelled",
     "ChildError",
     "ChildFailed",
@@ -198,6 +203,7 @@ __all__ = [
     "IdempotencyConflict",
     "IllegalTransition",
     "InvalidAccount",
+    "InvalidBudget",
     "InvalidInput",
     "InvalidModel",
     "InvalidOutputSpec",
@@ -296,16 +302,17 @@ _HOMES = {
     "perdure.model.agents": "AgentInstance AgentStatus",
     "perdure.model.approvals": "Approval ApprovalStatus",
     "perdure.model.fsck_faults": "Finding",
+    "perdure.model.budgets": "Budget",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
         "AccountDisabled AccountExists AccountNotFound AgentExists AgentNotFound AgentPaused AlreadyDecided AmbiguousId "
         "ApprovalChanged ApprovalExpired ApprovalNotFound "
-        "BlobDirUnusable ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
+        "BlobDirUnusable BudgetExceeded ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
         "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
-        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidInput InvalidModel "
-        "InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound JobPruned "
-        "LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound NotJson NotPermitted "
-        "NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure ReplyTimeout "
+        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidBudget InvalidInput "
+        "InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound "
+        "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound NotJson "
+        "NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure ReplyTimeout "
         "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
         "SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
         "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UnknownHandler UnknownOutcome "

@@ -17,6 +17,7 @@ from perdure.event_loop import run
 from perdure.handler_types import AsyncDefault, JobDecorator, PlainDefault
 from perdure.logs import configure_logs
 from perdure.model.agents import Intake, OnBusy
+from perdure.model.budgets import Budget
 from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tooling import Account, CliRun, TaskSpec
@@ -33,6 +34,7 @@ from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
     check_backoff,
+    check_budget,
     check_key,
     check_kind,
     check_maximum,
@@ -157,6 +159,7 @@ class App(Shortcuts):
         concurrency_key: str | Callable[[Any], str | None] | None = None,
         max_concurrent: int | None = None,
         tags: Sequence[str] = (),
+        budget: Budget | None = None,
     ) -> JobDecorator: ...
     def job(
         self,
@@ -175,6 +178,7 @@ class App(Shortcuts):
         concurrency_key: str | Callable[[Any], str | None] | None = None,
         max_concurrent: int | None = None,
         tags: Sequence[str] = (),
+        budget: Budget | None = None,
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
@@ -182,7 +186,8 @@ class App(Shortcuts):
         and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
         waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
         concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
-        for no limit, None; default the kind. tags: of all its jobs. Raises DuplicateHandler, InvalidInput, InvalidPriority.
+        for no limit, None; default the kind. tags: of all its jobs. budget: of a job that was enqueued without one.
+        Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
         check_word(on_change, "on_change", Literal["wait", "fail"])
         policy = Policy(
@@ -199,6 +204,7 @@ class App(Shortcuts):
             else check_key(concurrency_key),
             max_concurrent=None if max_concurrent is None else check_maximum(max_concurrent),
             tags=check_tags(tags),
+            budget=check_budget(budget),
         )
         local_names = dict(sys._getframe(1).f_locals)
 

@@ -112,6 +112,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.Snooze: 1,
     errors.SignalTimeout: 1,
     errors.ReplyTimeout: 1,
+    errors.BudgetExceeded: 1,
     errors.ChildError: 1,
     errors.ChildFailed: 1,
     errors.ChildCancelled: 1,

@@ -27,6 +27,7 @@ ADVICE: dict[str, str] = {
     "not-json": "Pass JSON values, dataclasses or pydantic models. Clients, files and secrets do not belong in a payload.",
     "too-large": "Store large data elsewhere and pass its address.",
     "invalid-priority": "Give a whole number from 1 to 9.",
+    "invalid-budget": "Give positive numbers, or 0 for no limit.",
     "negative-delay": "Leave the delay out to run now.",
     "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs: one of psycopg 3, "
     "asyncpg, sqlite3 or aiosqlite, or a connection or session of SQLAlchemy 2 over one of them. An engine or a pool has no "
@@ -116,6 +117,8 @@ ADVICE: dict[str, str] = {
     "reply-timeout": "Catch it in a handler that asks with a `timeout`. Else the job is FAILED (`timeout`). A reply that comes "
     "later is marked `late`.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
+    "budget-exceeded": "Catch it in a handler that can end with what it has. Else the job is FAILED (`budget`). Run it again "
+    "with more: `perdure jobs start --budget-tokens`, `--budget-cost`; `perdure jobs get` shows what was spent.",
     "child-error": "Catch one of the two below it.",
     "child-failed": "Catch it where the parent can go on without the child. `error.child_id` is the job, `error.error` says why; "
     "`perdure jobs rerun` runs the child again as a job of its own.",

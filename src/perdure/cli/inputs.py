@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perdure.cli.usage_error import Usage
+from perdure.model.budgets import Budget
 
 
 def read_text(value: str, option: str) -> str:
@@ -113,3 +114,13 @@ def _bare_word(text: str) -> bool:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def budget(given: Mapping[str, Any]) -> Budget | None:
+    """The budget of the options that were given; None if there is none. Raises InvalidBudget."""
+    values = {name: value for name, value in given.items() if value is not None}
+    if not values:
+        return None
+    if not values.keys() - {"on_breach"}:
+        raise Usage("--on-breach goes with a budget", hint="--budget-tokens, --budget-cost, ...")
+    return Budget(**values)

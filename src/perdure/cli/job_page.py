@@ -13,6 +13,7 @@ from perdure.cli import step_table as steps
 from perdure.cli.format import Times, approve_command, clean_text, one_line, short, span
 from perdure.cli.job_table import attempts, attempts_of, bar
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
+from perdure.model import budgets
 from perdure.model.approvals import Approval
 from perdure.model.cost import text_of_cost
 from perdure.model.jobs import Job, RunRecord
@@ -37,6 +38,9 @@ def as_json(record: JobRecord, parts: Iterable[str]) -> dict[str, Any]:
         value["signals"] = record.signals
     if "runs" in parts:
         value["runs"] = record.runs
+    budget = budgets.summary(budgets.use_of(record.events))
+    if budget is not None:
+        value["budget"] = budget
     return value
 
 
@@ -121,6 +125,7 @@ class JobPage:
         self._fact("last step", state.cursor or "")
         if state.tokens or state.cost:
             self._fact("used", f"{state.tokens} tokens, cost {text_of_cost(state.cost)}")
+        self._fact("budget left", budgets.line(budgets.use_of(self._record.events), self._times.now))
 
     def _fact(self, name: str, value: str) -> None:
         if value:

@@ -75,6 +75,27 @@ async def start(
     tags: Annotated[
         list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; several with commas or repeated")
     ] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", metavar="N", help="Tokens that it may use at most")
+    ] = None,
+    budget_cost: Annotated[
+        str | None, typer.Option("--budget-cost", metavar="AMOUNT", help="Money that it may use at most: 1.50")
+    ] = None,
+    budget_tool_calls: Annotated[
+        int | None, typer.Option("--budget-tool-calls", metavar="N", help="Tools that it may call at most")
+    ] = None,
+    budget_time: Annotated[
+        str | None, typer.Option("--budget-time", metavar="DURATION", help="How long it may run, waits left out: 2h")
+    ] = None,
+    budget_children: Annotated[
+        int | None, typer.Option("--budget-children", metavar="N", help="Jobs that it may spawn at most")
+    ] = None,
+    on_breach: Annotated[
+        str | None,
+        typer.Option(
+            "--on-breach", metavar="ask|fail", help="When the budget is used up: ask for more (default), or fail"
+        ),
+    ] = None,
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
     ] = None,
@@ -96,6 +117,16 @@ async def start(
     if stop_on_approval and wait is None and not follow:
         raise Usage("--stop-on-approval goes with --wait or --follow")
     value = inputs.job_input(input, params or [])
+    budget = inputs.budget(
+        {
+            "tokens": budget_tokens,
+            "cost": budget_cost,
+            "tool_calls": budget_tool_calls,
+            "wall_time": budget_time,
+            "children": budget_children,
+            "on_breach": on_breach,
+        }
+    )
     cli.loads_app = True  # to check the kind and the input
     async with cli.client(creates=True) as client:
         try:
@@ -116,6 +147,7 @@ async def start(
                 agent=agent,
                 session=session,
                 tags=tuple(inputs.names(tags)),
+                budget=budget,
                 elsewhere=elsewhere,
             )
         except UnknownHandler as error:

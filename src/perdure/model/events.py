@@ -120,6 +120,21 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _R, "tokens and cost were added, once under this key", ("key", "tokens", "cost"),
             by_holder=True, replayed=True, forked=True,
         ),
+        "budget_set": EventType(
+            _R, "the job has a budget, given by its caller or its handler", ("budget",), replayed=True, forked=True
+        ),
+        "budget_reserved": EventType(
+            _R, "a part of the budget was set aside for a call", ("key",), by_holder=True, replayed=True
+        ),
+        "budget_settled": EventType(
+            _R, "what was set aside is free again; amounts in it were used", ("key",), by_holder=True, replayed=True
+        ),
+        "budget_extended": EventType(
+            _R, "a person has given more", ("key", "by"), by_holder=True, replayed=True
+        ),
+        "budget_warned": EventType(
+            _R, "a part of the budget is almost used up", ("thing", "spent", "limit"), by_holder=True, replayed=True
+        ),
         "message_sent": EventType(
             _R, "a message was sent to an agent, once under this key", ("key", "message", "to", "channel"),
             by_holder=True, replayed=True, forked=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from perdure.model.budgets import Budget
 from perdure.model.errors import IdempotencyConflict, InvalidInput, UnknownHandler
 from perdure.model.jobs import Enqueued
 from perdure.model.timing import Duration
@@ -33,6 +34,7 @@ async def enqueue_job(
     agent: str | None = None,
     session: str | None = None,
     tags: tuple[str, ...] = (),
+    budget: Budget | None = None,
     elsewhere: bool = False,
 ) -> Enqueued:
     """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
@@ -54,6 +56,7 @@ async def enqueue_job(
         "agent": agent,
         "session": session,
         "tags": tags or None,
+        "budget": budget,
         "elsewhere": elsewhere or None,
     }
     handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})

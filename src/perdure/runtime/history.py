@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from perdure.model.budgets import TYPES as BUDGET_TYPES
+from perdure.model.budgets import Use
 from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.jobs import Wait
 from perdure.model.waits import CODE, QUESTION, TIMER
@@ -60,6 +62,8 @@ class History:
     """The messages that were sent, by key."""
     kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
     """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
+    use: Use = field(default_factory=Use)
+    """Of the job's budget, if it has one."""
     checkpoint: Any = None
     """The last one that was saved."""
     progress: float = 0.0
@@ -79,6 +83,8 @@ class History:
                 self._read(event, event.payload)
 
     def _read(self, event: Event, payload: dict[str, Any]) -> None:
+        if event.type in BUDGET_TYPES:
+            self.use.read(event)
         if event.type == "event_kept":
             self.kept_events.setdefault(UUID(payload["job"]), set()).add(UUID(payload["event"]))
         key = payload.get("key")

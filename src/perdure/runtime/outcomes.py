@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from perdure.model.errors import (
+    BudgetExceeded,
     ChildError,
     Denied,
     Fail,
@@ -56,6 +57,8 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return _failed(error.message, "denied")
         case SignalTimeout() | ReplyTimeout():
             return _failed(error.message, "timeout")
+        case BudgetExceeded():
+            return _failed(error.message, "budget")
         case ChildError():
             return _failed(error.message, "child")
         case UnknownOutcome():

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from perdure.model.account_choice import TaskKind
 from perdure.model.agents import NewAgent
+from perdure.model.budgets import Budget
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
@@ -39,7 +40,7 @@ class Policy:
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
     for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
     it of the input; None: the kind, where max_concurrent is given. task: where its jobs run a coding CLI.
-    tags: of all its jobs.
+    tags: of all its jobs. budget: of jobs that were enqueued without one.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -54,6 +55,7 @@ class Policy:
     max_concurrent: int | None = None
     task: TaskKind | None = None
     tags: tuple[str, ...] = ()
+    budget: Budget | None = None
 
     def limit(self, kind: str) -> KindLimit | None:
         """What a claim needs to know of its limit; None where it has none."""

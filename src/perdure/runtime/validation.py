@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, get_args
 
+from perdure.model.budgets import Budget
 from perdure.model.cost import MOST_COST, MOST_DIGITS, cost_of
-from perdure.model.errors import InvalidInput, InvalidPriority, NegativeDelay
+from perdure.model.errors import InvalidBudget, InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
@@ -141,10 +142,11 @@ def check_version(value: object) -> str:
     return value
 
 
-def check_tokens(tokens: object) -> None:
+def check_tokens(tokens: object) -> int:
     """Raise InvalidInput unless it is a whole number from 0 to MOST_TOKENS."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_TOKENS:
         raise InvalidInput(f"usage: tokens is a whole number from 0 to 10^15, got {tokens!r}")
+    return tokens
 
 
 def check_cost(value: object) -> Decimal:
@@ -160,6 +162,15 @@ def check_cost(value: object) -> Decimal:
         f"usage: cost is a number from 0 to 10^15 with at most {MOST_DIGITS} digits after the point, got {value!r:.60}",
         hint='for example Decimal("0.0184")',
     )
+
+
+def check_budget(value: object) -> Budget | None:
+    """Raise InvalidBudget for anything but a Budget or None."""
+    if value is not None and not isinstance(value, Budget):
+        raise InvalidBudget(
+            f"a budget is a Budget, got {value!r:.60}", hint='for example Budget(tokens=10_000, cost="1.50")'
+        )
+    return value
 
 
 def check_key(value: object, name: str = "concurrency_key") -> str:

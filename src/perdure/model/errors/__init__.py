@@ -18,6 +18,7 @@ PerdureError
 │   ├── NotJson                  not-json
 │   ├── TooLarge                 too-large
 │   ├── InvalidPriority          invalid-priority
+│   ├── InvalidBudget            invalid-budget
 │   ├── NegativeDelay            negative-delay
 │   ├── UnsupportedTransaction   unsupported-transaction
 │   ├── NoTransaction            no-transaction
@@ -89,6 +90,7 @@ PerdureError
     ├── Retry  Fail  Snooze
     ├── SignalTimeout            signal-timeout
     ├── ReplyTimeout             reply-timeout
+    ├── BudgetExceeded           budget-exceeded
     ├── ChildError               child-error
     │   ├── ChildFailed          child-failed
     │   └── ChildCancelled       child-cancelled
@@ -115,7 +117,7 @@ from perdure.model.errors.base import Conflict, HandlerError, InvalidInput, NotF
 from perdure.model.errors.children import ChildCancelled, ChildError, ChildFailed, WaitCircle
 from perdure.model.errors.config import ConfigError, ExtraMissing, MalformedUrl, PortTaken
 from perdure.model.errors.handlers import DuplicateHandler, UnknownHandler
-from perdure.model.errors.inputs import AmbiguousId, InvalidPriority, NegativeDelay, NotJson, TooLarge
+from perdure.model.errors.inputs import AmbiguousId, InvalidBudget, InvalidPriority, NegativeDelay, NotJson, TooLarge
 from perdure.model.errors.jobs import (
     IdempotencyConflict,
     IllegalTransition,
@@ -164,7 +166,7 @@ from perdure.model.errors.tooling import (
     UnsafePath,
 )
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
-from perdure.model.errors.verdicts import Denied, Fail, Retry, SignalTimeout, Snooze, Suspended, Verdict
+from perdure.model.errors.verdicts import BudgetExceeded, Denied, Fail, Retry, SignalTimeout, Snooze, Suspended, Verdict
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
@@ -182,6 +184,7 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalNotFound",
     "BlobDirUnusable",
+    "BudgetExceeded",
     "ChildCancelled",
     "ChildError",
     "ChildFailed",
@@ -202,6 +205,7 @@ __all__ = [
     "IdempotencyConflict",
     "IllegalTransition",
     "InvalidAccount",
+    "InvalidBudget",
     "InvalidInput",
     "InvalidModel",
     "InvalidOutputSpec",

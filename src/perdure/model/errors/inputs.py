@@ -23,6 +23,12 @@ class InvalidPriority(InvalidInput):
     code = "invalid-priority"
 
 
+class InvalidBudget(InvalidInput):
+    """A budget has a number that is negative or no number, or an unknown policy."""
+
+    code = "invalid-budget"
+
+
 class NegativeDelay(InvalidInput):
     """A delay cannot be negative."""
 

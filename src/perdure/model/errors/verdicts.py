@@ -78,6 +78,19 @@ class SignalTimeout(Verdict, TimeoutError):
         self.key = key
 
 
+class BudgetExceeded(Verdict):
+    """Raised in a handler: its budget is used up, and more was not given. Not caught, it fails the job (`budget`).
+
+    thing: what is used up: tokens, cost, tool_calls, wall_time or children.
+    """
+
+    code = "budget-exceeded"
+
+    def __init__(self, message: str, *, thing: str) -> None:
+        super().__init__(message)
+        self.thing = thing
+
+
 class Suspended(BaseException):
     """Raised by every call on a context whose attempt has ended: parked, cancelled, handed back, or its lease lost."""
 

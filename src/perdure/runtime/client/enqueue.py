@@ -11,7 +11,9 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from perdure.model.agents import AgentInstance, key_of_agent
+from perdure.model.budgets import Budget
 from perdure.model.errors import InvalidInput, JobPruned
+from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.timing import Duration
@@ -26,6 +28,7 @@ from perdure.runtime.observer import Sending
 from perdure.runtime.registry import Handler, Policy
 from perdure.runtime.unknown_keys import check_keys
 from perdure.runtime.validation import (
+    check_budget,
     check_delay,
     check_key,
     check_kind,
@@ -37,6 +40,7 @@ from perdure.runtime.validation import (
     check_tags,
     check_text,
 )
+from perdure.store.protocol.jobs import JobStore
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
 
 I = TypeVar("I")  # noqa: E741  the handler's input
@@ -53,7 +57,8 @@ class EnqueueOptions(TypedDict, total=False):
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
     knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
     it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
-    of its handler. elsewhere: True if this process does not have the handler.
+    of its handler. budget: what it may use at most; else its handler's budget. elsewhere: True if this process does not have the
+    handler.
     """
 
     queue: str
@@ -69,6 +74,7 @@ class EnqueueOptions(TypedDict, total=False):
     agent: str
     session: str
     tags: Sequence[str]
+    budget: Budget
     elsewhere: bool
 
 
@@ -173,7 +179,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         new = form.with_input(input)
         if new.agent_id is not None:
             new = of_agent(new, await self._agents_of([new.agent_id]))
-        stored = await self._send(new, (await self._store()).jobs.enqueue)
+        stored = await self._send(new, self._writing((await self._store()).jobs, first_events(options)))
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
     async def enqueue_many(self, requests: Iterable[Request], *, tx: object = None) -> list[Handle[Any]]:
@@ -240,6 +246,10 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
                 if not request.options:
                     forms[request.job] = form
             new = form.with_input(request.input)
+            if first_events(request.options or {}):
+                raise InvalidInput(
+                    "budget= is not possible in enqueue_many or with tx=", hint="enqueue the job by itself, without tx="
+                )
             yield (of_agent(new, agents) if new.agent_id is not None else new), form.output_type
 
     def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:
@@ -312,9 +322,18 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
         new = again(old, payload, "rerun", self._scope.note(reason, origin=str(old.id)))
-        stored = await self._send(new, (await self._store()).jobs.enqueue)
+        jobs = (await self._store()).jobs
+        budgets = [
+            e for e in await jobs.list_events(old.id, limit=1, types=["budget_set"]) if e.payload.get("by") is None
+        ]
+        events = [NewEvent("budget_set", json.dumps({"budget": e.payload["budget"]})) for e in budgets]
+        stored = await self._send(new, self._writing(jobs, events))
         handler = self._scope.registry.find(old.kind)
         return Handle(self, stored.id, handler.output_type if handler else None)
+
+    def _writing(self, jobs: JobStore, events: Sequence[NewEvent]) -> Callable[[NewJob], Awaitable[Enqueued]]:
+        """Stores a job whose log begins with these events."""
+        return jobs.enqueue if not events else lambda job: jobs.enqueue_recorded(job, events)
 
     async def _send(self, new: NewJob, write: Callable[[NewJob], Awaitable[Enqueued]]) -> Enqueued:
         if self._observer is None:
@@ -327,6 +346,17 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """A handle on a job by its full id; nothing is looked up."""
         return Handle(self, job_id if isinstance(job_id, UUID) else UUID(job_id), output_type)
+
+
+def first_events(options: EnqueueOptions) -> list[NewEvent]:
+    """What the log of a job with these options begins with. Raises InvalidBudget."""
+    budget = check_budget(options.get("budget"))
+    return [] if budget is None else [budget_set(budget)]
+
+
+def budget_set(budget: Budget) -> NewEvent:
+    """The event that says what the budget of a job is."""
+    return NewEvent("budget_set", json.dumps({"budget": budget.as_json()}))
 
 
 def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:

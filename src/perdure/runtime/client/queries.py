@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from perdure.model import budgets
 from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff, compare
 from perdure.model.current_attempt import current_attempt
@@ -111,7 +113,13 @@ class JobQueries(ClientPart):
 
     async def explain(self, job_id: JobId) -> Explanation:
         """Why the job is in its status, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
-        return explain(await (await self._store()).jobs.situation(await self._id(job_id)))
+        store, id = await self._store(), await self._id(job_id)
+        found = explain(await store.jobs.situation(id))
+        if not await store.jobs.list_events(id, limit=1, types=["budget_set"]):
+            return found
+        use = budgets.use_of(await self.events(id))
+        sentence = f"{found.sentence} Of its budget is left: {budgets.line(use, found.at)}."
+        return replace(found, sentence=sentence, details={**found.details, "budget": budgets.summary(use, found.at)})
 
     async def tree(self, job_id: JobId, *, limit: int = 1000) -> builtins.list[TreeNode]:
         """The job and what descends from it, level by level, at most `limit`. Raises JobNotFound, AmbiguousId, InvalidInput."""

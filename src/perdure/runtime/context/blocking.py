@@ -86,6 +86,11 @@ class BlockingContext:
         return self._ctx.last_checkpoint
 
     @property
+    def budget_left(self) -> Mapping[str, Any] | None:
+        """See `JobContext.budget_left`."""
+        return self._ctx.budget_left
+
+    @property
     def agent(self) -> AgentInstance | None:
         """See `JobContext.agent`."""
         return self._ctx.agent
@@ -191,6 +196,8 @@ class BlockingContext:
         unknown_on: ErrorClasses | None = None,
         known_on: ErrorClasses | None = None,
         assignees: tuple[str, ...] | list[str] | None = None,
+        tokens: int | None = None,
+        cost: Decimal | float | str | None = None,
     ) -> BlockingContext:
         """See `JobContext.options`."""
         other = self._ctx.options(
@@ -203,6 +210,8 @@ class BlockingContext:
             unknown_on=unknown_on,
             known_on=known_on,
             assignees=assignees,
+            tokens=tokens,
+            cost=cost,
         )
         return BlockingContext(other, self._loop)
 

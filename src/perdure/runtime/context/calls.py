@@ -17,6 +17,7 @@ from perdure.model.events import NewEvent
 from perdure.model.waits import CHILD, kind_of
 from perdure.runtime import codec, observer
 from perdure.runtime.context.approvals import ask_what_happened
+from perdure.runtime.context.budget import Hold, ledger_of
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import RunningCall, idempotency_key_of, running_call
 from perdure.runtime.context.lost_answers import outcome_known
@@ -99,19 +100,21 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("_keys", "_mail", "_reports", "_run")
+    __slots__ = ("_keys", "_mail", "_reports", "_run", "budget")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._keys = Keys()
         self._reports: Reports | None = None
         self._mail: Mail | None = None
+        self.budget = ledger_of(run)
+        """What the job may use and has used, if it has a budget."""
 
     @property
     def reports(self) -> Reports:
         """What the handler reports, with keys that are counted together with these calls."""
         if self._reports is None:
-            self._reports = Reports(self._run, self._keys)
+            self._reports = Reports(self._run, self._keys, self.budget)
         return self._reports
 
     @property
@@ -167,14 +170,15 @@ class Caller:
                 return answer.value
         what = f"the result of {kind.noun} '{key}'"
         codec.check_type(returns, what)
+        hold = None if self.budget is None else await self.budget.admit(kind.noun, key, options.estimate)
         branch = run.begin_work()  # as `with run.busy()`, which takes longer
         try:
             started = time.monotonic() if kind.has_side_effect else run.steps.began(key)
             try:
                 if run.observer is None:
-                    value, count = await self._with_retries(kind, call, options)
+                    value, count = await self._with_retries(kind, call, options, hold)
                 else:
-                    work = self._with_retries(kind, call, options)
+                    work = self._with_retries(kind, call, options, hold)
                     value, count = await run.observer.call(run.claimed, kind.noun, key, work)
             finally:
                 if not kind.has_side_effect:
@@ -183,10 +187,14 @@ class Caller:
                 result = codec.encode(value, what)
             except InvalidInput as error:
                 self._add_failure(kind, call, error)
+                if hold is not None:
+                    await run.record(hold.after_call())
                 raise
             event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
-            await run.record_busy([event])
+            await run.record_busy([event] if hold is None else [event, *hold.after_call()])
         finally:
+            if hold is not None:
+                hold.end()
             run.end_work(branch)
         return codec.round_trip(value, result, returns, what)
 
@@ -216,21 +224,30 @@ class Caller:
     def _add_failure(self, kind: CallKind, call: Call, error: Exception) -> None:
         self._run.failures.add(kind.noun, call.key, call.digest, error, inside=_around(self._run))
 
-    async def _with_retries(self, kind: CallKind, call: Call, options: CallOptions) -> tuple[Any, int]:
+    async def _with_retries(
+        self, kind: CallKind, call: Call, options: CallOptions, hold: Hold | None
+    ) -> tuple[Any, int]:
         """What the function returned, and how often it was called."""
         run = self._run
         for earlier in range(options.retries + 1):
+            first: list[NewEvent] = [] if hold is None else hold.before_call(earlier + 1)
             if kind.has_side_effect:
                 intent = f'"idempotency_key":"{idempotency_key_of(run.lease.job_id, kind.noun, call.key)}"'
-                await run.record([tool_event("tool_called", call, intent)])
+                first.append(tool_event("tool_called", call, intent))
+            if first:
+                await run.record(first)
             try:
                 return await self._once(kind, call, options, earlier + 1), earlier + 1
             except Exception as error:
                 last = earlier == options.retries or isinstance(error, Fail | Snooze | Denied)
                 known = not kind.has_side_effect or outcome_known(error, options.unknown_on, options.known_on)
                 event = kind.failed(call, error, earlier + 1, last=last) if known else None
-                if event is not None:
-                    await run.record([event])
+                events: list[NewEvent] = [] if event is None else [event]
+                if hold is not None and known:
+                    events += hold.after_call()
+                    last = last or not hold.again()
+                if events:
+                    await run.record(events)
                 if last or not known:
                     self._add_failure(kind, call, error)
                     raise

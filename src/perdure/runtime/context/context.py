@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -105,6 +105,12 @@ class JobContext(AgentCalls):
         """What the last `checkpoint` of an earlier attempt saved, as plain JSON; None in a first attempt."""
         return self._run.last_checkpoint
 
+    @property
+    def budget_left(self) -> Mapping[str, Any] | None:
+        """What is left of each thing that the job's budget limits (tokens, cost, tool_calls, wall_time, children); None without a
+        budget."""
+        return None if self._caller.budget is None else self._caller.budget.left
+
     def for_message(self, message: Message | None) -> JobContext:
         """The same context, whose `message` is this one."""
         other = self.options()
@@ -125,6 +131,8 @@ class JobContext(AgentCalls):
         unknown_on: ErrorClasses | None = None,
         known_on: ErrorClasses | None = None,
         assignees: tuple[str, ...] | list[str] | None = None,
+        tokens: int | None = None,
+        cost: Decimal | float | str | None = None,
     ) -> JobContext:
         """The same context with other options for the calls made through it.
 
@@ -134,7 +142,8 @@ class JobContext(AgentCalls):
         handler's policy says. on_unknown: for tools, see `tool`. unknown_on, known_on:
         classes of errors after which a tool may have had its effect, or had not, in addition to those of the usual clients.
         assignees: who may answer the question about a tool whose outcome is unknown, and decide approvals that name no
-        assignees of their own; by default every person. Raises InvalidInput.
+        assignees of their own; by default every person. tokens, cost: what one call may use at most; a job with a budget sets
+        it aside before the call. Raises InvalidInput.
         """
         other = JobContext(self._run)
         other._caller = self._caller  # it counts how often a name was used
@@ -149,6 +158,8 @@ class JobContext(AgentCalls):
             unknown_on=unknown_on,
             known_on=known_on,
             assignees=assignees,
+            tokens=tokens,
+            cost=cost,
         )
         return other
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal
 
+from perdure.model.budgets import NOTHING, Amounts
 from perdure.model.errors import InvalidInput
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.names import UNSTORABLE
-from perdure.runtime.validation import check_backoff, check_names, check_retries, check_seconds, check_word
+from perdure.runtime.validation import (
+    check_backoff,
+    check_cost,
+    check_names,
+    check_retries,
+    check_seconds,
+    check_tokens,
+    check_word,
+)
 
 OnChange = Literal["wait", "fail", "rerun", "keep"]
 """What happens if a call does not fit its record: the job waits for code that does, it fails, the call runs again, its record is
@@ -33,6 +43,8 @@ class CallOptions:
     unknown_on: ErrorClasses = ()
     known_on: ErrorClasses = ()
     assignees: tuple[str, ...] = ()
+    estimate: Amounts = NOTHING
+    """What a call may use of the budget."""
 
     def changed(
         self,
@@ -46,6 +58,8 @@ class CallOptions:
         unknown_on: ErrorClasses | None,
         known_on: ErrorClasses | None,
         assignees: Sequence[str] | None,
+        tokens: int | None = None,
+        cost: Decimal | float | str | None = None,
     ) -> CallOptions:
         """These options with those that are given, None for the others. Raises InvalidInput."""
         if key is not None and (len(str(key)) > 400 or UNSTORABLE.search(str(key))):
@@ -57,6 +71,11 @@ class CallOptions:
         given["known_on"] = None if known_on is None else _check_classes(known_on, "known_on")
         given["assignees"] = None if assignees is None else check_names(assignees, "assignees")
         given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
+        if tokens is not None or cost is not None:
+            given["estimate"] = Amounts(
+                self.estimate.tokens if tokens is None else check_tokens(tokens),
+                self.estimate.cost if cost is None else check_cost(cost),
+            )
         changed = replace(self, **{name: value for name, value in given.items() if value is not None})
         check_word(changed.on_change or "wait", "on_change", OnChange)
         check_word(changed.on_unknown, "on_unknown", OnUnknown)

@@ -13,6 +13,7 @@ from perdure.model.errors import InvalidInput
 from perdure.model.events import NewEvent
 from perdure.model.ids import keyed_event_id, new_event_id
 from perdure.runtime import codec
+from perdure.runtime.context.budget import Ledger
 from perdure.runtime.context.current_call import RunningCall, running_call
 from perdure.runtime.context.names import Keys
 from perdure.runtime.history import NO_HISTORY
@@ -28,8 +29,9 @@ class Reports:
     Between the steps a report has a key, counted like those of steps; what an earlier attempt wrote under it is not written
     again. Inside the function of a step or tool each call counts: the function was really called again."""
 
-    def __init__(self, run: Run, keys: Keys) -> None:
+    def __init__(self, run: Run, keys: Keys, budget: Ledger | None) -> None:
         self._run = run
+        self._budget = budget
         self._keys = keys
         self._written: dict[str, set[UUID]] = {}
         """By type: the ids of the events that the job's log had when this attempt began."""
@@ -44,8 +46,13 @@ class Reports:
         its_key = self._keys.next("usage", "usage", key) if call is None else call.key_of("usage")
         if its_key in self._run.history.usage:
             return
-        payload = json.dumps({"key": its_key, "tokens": tokens, "cost": f"{exact:f}"})
-        await self._run.record([NewEvent("usage_recorded", payload)], patch_state(tokens=tokens, cost=exact))
+        payload: dict[str, Any] = {"key": its_key, "tokens": tokens, "cost": f"{exact:f}"}
+        also: list[NewEvent] = []
+        if self._budget is not None:
+            more, also = self._budget.usage(tokens, exact)
+            payload |= more
+        events = [NewEvent("usage_recorded", json.dumps(payload)), *also]
+        await self._run.record(events, patch_state(tokens=tokens, cost=exact))
         if self._run.observer is not None:
             self._run.observer.usage(self._run.claimed, tokens, exact)
 

@@ -1,0 +1,316 @@
+"""The budget of a job in one attempt: what a call may use is set aside before it, and what it used is counted after it.
+
+What is counted is in the log, so that a later attempt counts the same. In memory is only what calls that run now have set aside;
+with an estimate that is in the log too, as a crash leaves unknown whether the call used it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from perdure.model.budgets import NOTHING, THINGS, Amounts, Budget, Reservation, Use, amounts_of, shown
+from perdure.model.cost import text_of_cost
+from perdure.model.errors import BudgetExceeded, Denied, InvalidBudget
+from perdure.model.events import LIFECYCLE_TYPES, NewEvent
+from perdure.model.waits import APPROVAL
+from perdure.runtime.context import approvals
+from perdure.runtime.context.approvals import Question
+from perdure.runtime.context.current_call import running_call
+from perdure.runtime.run import Run
+
+_PAGE = 1000
+_KEY = "budget[#{}]"
+"""Of the approvals that ask for more; no name of a handler's own ends like it."""
+
+
+class Counted(NamedTuple):
+    """What goes into the log together with a report of usage. more: for the payload of the report itself."""
+
+    more: dict[str, Any]
+    events: list[NewEvent]
+
+
+def ledger_of(run: Run) -> Ledger | None:
+    """The ledger of an attempt whose job has a budget, given when it was enqueued or by its handler; else None."""
+    own = run.handler.policy.budget
+    use = run.history.use
+    if use.budget is None and own is None:
+        return None
+    return Ledger(run, use if use.budget is not None else Use(**_parts(use)), own)
+
+
+def _parts(use: Use) -> dict[str, Any]:
+    """A copy, as the history of a first attempt is shared by all."""
+    return {"spent": use.spent, "reservations": dict(use.reservations)}
+
+
+class Ledger:
+    """What the job may use and has used, as this attempt knows it. Nothing else writes to the job's log meanwhile."""
+
+    def __init__(self, run: Run, use: Use, own: Budget | None) -> None:
+        self._run = run
+        self._use = use
+        self._to_write: list[NewEvent] = []
+        if use.budget is None:  # the handler's: written with the first event that has to do with it
+            use.budget = own
+            self._to_write.append(
+                NewEvent("budget_set", json.dumps({"budget": self.budget.as_json(), "by": "handler"}))
+            )
+        self._running: set[str] = set()
+        """The reservations of calls that run now."""
+        self._freed = asyncio.Event()
+        self._asking = asyncio.Lock()
+        self._time_read = self.budget.wall_time is None
+        for number in range(1, use.asked + 1):
+            self._meet(_KEY.format(number))
+
+    @property
+    def budget(self) -> Budget:
+        """The budget as it was given."""
+        assert self._use.budget is not None
+        return self._use.budget
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt."""
+        return self._run.lease.attempt
+
+    @property
+    def left(self) -> Mapping[str, Any]:
+        """What is left of each thing that is limited."""
+        return self._use.left(now=self._now())
+
+    # -- before a call ---------------------------------------------------------------------------------------------------
+
+    async def admit(self, noun: str, key: str, estimate: Amounts = NOTHING) -> Hold | None:
+        """Wait until a call of this kind fits, and set aside what it may use. None for a call inside another one, which belongs
+        to that one. Raises BudgetExceeded, Suspended."""
+        if self._inside():
+            if noun == "tool":
+                self._use.spent += Amounts(tool_calls=1)
+            return None
+        await self._read_time()
+        need = estimate + _ONE.get(noun, NOTHING)
+        while (thing := self._lacking(need)) is not None:
+            if self._running and self._lacking(need, waiting=True) is None:
+                self._freed.clear()
+                await self._freed.wait()
+            else:
+                await self._ask(thing, need)
+        return Hold(self, noun, key, estimate)
+
+    def _inside(self) -> bool:
+        call = running_call.get(None)
+        return call is not None and call.lease == self._run.lease
+
+    def _lacking(self, need: Amounts, *, waiting: bool = False) -> str | None:
+        """What there is too little of. waiting: as if the calls that run now had used nothing."""
+        use, budget = self._use, self.budget
+        spent = use.spent + Amounts(wall_time=self._running_seconds())
+        for key, reservation in use.reservations.items():
+            if not (waiting and key in self._running):
+                spent += reservation.left
+        has = dict(zip(THINGS, (use.extended - spent).values(), strict=True))
+        needed = dict(zip(THINGS, need.values(), strict=True))
+        for thing, limit in budget.limits.items():
+            left = limit + has[thing]
+            if left < needed[thing] or (left <= 0 and thing not in ("tool_calls", "children")):
+                return thing
+        return None
+
+    def fits(self, need: Amounts) -> bool:
+        """Whether a call that needs this fits now."""
+        return self._lacking(need) is None
+
+    # -- around a call ---------------------------------------------------------------------------------------------------
+
+    def opened(self, key: str, need: Amounts) -> None:
+        """A call has set this aside."""
+        self._use.spent += Amounts(tool_calls=need.tool_calls, children=need.children)
+        rest = need - Amounts(tool_calls=need.tool_calls, children=need.children)
+        if rest != NOTHING:
+            self._use.reservations[key] = Reservation(rest)
+            self._running.add(key)
+
+    def closed(self, key: str) -> None:
+        """The call of this reservation has ended, and what it used is known."""
+        self._use.reservations.pop(key, None)
+        self.left_running(key)
+
+    def left_running(self, key: str) -> None:
+        """The call has ended, known or not."""
+        self._running.discard(key)
+        self._freed.set()
+
+    def written_first(self) -> list[NewEvent]:
+        """What goes into the log before the next event: the handler's budget, and warnings."""
+        events, self._to_write = self._to_write, []
+        return events + self._warnings()
+
+    def _warnings(self) -> list[NewEvent]:
+        use, budget, events = self._use, self.budget, []
+        spent = (use.spent + Amounts(wall_time=self._running_seconds())).values()
+        for thing, used, more in zip(THINGS, spent, use.extended.values(), strict=True):
+            limit = budget.limits.get(thing)
+            if limit is None or thing in use.warned or used < (limit + more) * _part(limit, budget.warn_at):
+                continue
+            use.warned.add(thing)
+            payload = {"thing": thing, "spent": _plain(used), "limit": _plain(limit + more)}
+            events.append(NewEvent("budget_warned", json.dumps(payload)))
+        return events
+
+    # -- usage -----------------------------------------------------------------------------------------------------------
+
+    def usage(self, tokens: int, cost: Decimal) -> Counted:
+        """Count usage that is about to be written."""
+        used = Amounts(tokens, cost)
+        self._use.spent += used
+        more = {}
+        call = running_call.get(None)
+        if call is not None and call.lease == self._run.lease:
+            key = f"{call.kind}:{call.key}/{call.lease.attempt}.{call.number}"
+            if (reservation := self._use.reservations.get(key)) is not None:
+                reservation.used += used
+                more = {"reserved": key}
+        return Counted(more, self.written_first())
+
+    # -- time ------------------------------------------------------------------------------------------------------------
+
+    async def _read_time(self) -> None:
+        """How long the job ran in earlier attempts, from its transitions."""
+        if self._time_read:
+            return
+        self._time_read = True
+        run, after, use = self._run, 0, Use()
+        with run.busy():
+            while events := await run.store.jobs.list_events(
+                run.claimed.id, after=after, limit=_PAGE, types=sorted(LIFECYCLE_TYPES)
+            ):
+                for event in events:
+                    use.read(event)
+                after = events[-1].version
+                if len(events) < _PAGE:
+                    break
+        self._use.spent += Amounts(wall_time=use.spent.wall_time)
+        self._use.running_since = use.running_since
+
+    def _now(self) -> datetime:
+        return self._run.database_now()
+
+    def _running_seconds(self) -> float:
+        since = self._use.running_since
+        return 0.0 if since is None else max(0.0, (self._now() - since) / timedelta(seconds=1))
+
+    # -- asking for more -------------------------------------------------------------------------------------------------
+
+    async def _ask(self, thing: str, need: Amounts) -> None:
+        """Ask a person for more of this thing. Raises BudgetExceeded where none is given, or the budget says to fail."""
+        if self.budget.on_breach == "fail":
+            raise BudgetExceeded(self._text(thing), thing=thing)
+        async with self._asking:
+            if self._lacking(need) != thing:  # a parallel call has asked
+                return
+            await self._asked(thing, need)
+
+    async def _asked(self, thing: str, need: Amounts) -> None:
+        run, use = self._run, self._use
+        key = _KEY.format(use.asked + 1)
+        self._meet(key)
+        text = self._text(thing)
+        more = max(getattr(need, thing), self.budget.limits[thing])
+        question = Question(
+            key=key,
+            title=f"{text}. Allow more?",
+            payload={"thing": thing, "goal": run.claimed.goal, "extend": {thing: _plain(more)}},
+            expires_in=None,
+            assignees=(),
+            on_expiry="fail",
+            on_deny="resume",
+        )
+        if first := self.written_first():
+            await run.record(first)
+        try:
+            decision = await approvals.approve(run, question, None, keep_changed=True)
+        except Denied as denied:
+            raise BudgetExceeded(f"{text}, and {denied.by or 'a person'} allowed no more", thing=thing) from None
+        try:
+            given = amounts_of(decision.payload["extend"])
+        except (InvalidBudget, KeyError, TypeError, AttributeError):
+            given = NOTHING  # the edited payload says nothing: it is asked again
+        payload = {"key": key, "by": decision.by, **given.as_json()}
+        await run.record([NewEvent("budget_extended", json.dumps(payload))])
+        use.extended += given
+        use.asked += 1
+        use.warned.clear()
+
+    def _text(self, thing: str) -> str:
+        use = self._use
+        total = self.budget.limits[thing] + getattr(use.extended, thing)
+        spent = getattr(use.spent, thing) + (self._running_seconds() if thing == "wall_time" else 0)
+        text = f"the budget of {shown(thing, total)} is used up: {shown(thing, spent)} spent"
+        reserved = getattr(use.reserved, thing)
+        return text + (f", {shown(thing, reserved)} set aside" if reserved else "")
+
+    def _meet(self, key: str) -> None:
+        if self._run.history.unmet:
+            self._run.history.meet(APPROVAL.name, key)
+
+
+def _part(limit: Any, part: float) -> Any:
+    return Decimal(str(part)) if isinstance(limit, Decimal) else part
+
+
+_ONE = {"tool": Amounts(tool_calls=1), "spawn": Amounts(children=1)}
+
+
+class Hold:
+    """What one keyed call has set aside, for each time that its function is called."""
+
+    __slots__ = ("_estimate", "_key", "_ledger", "_need", "_noun", "_number")
+
+    def __init__(self, ledger: Ledger, noun: str, key: str, estimate: Amounts) -> None:
+        self._ledger = ledger
+        self._noun = noun
+        self._key = key
+        self._estimate = estimate
+        self._need = estimate + _ONE.get(noun, NOTHING)
+        self._number = 1
+        ledger.opened(self._id, self._need)
+
+    @property
+    def _id(self) -> str:
+        return f"{self._noun}:{self._key}/{self._ledger.attempt}.{self._number}"
+
+    def before_call(self, number: int) -> list[NewEvent]:
+        """What is to be in the log before the call of this number, which counts from 1."""
+        if number != self._number:
+            self._number = number
+            self._ledger.opened(self._id, self._need)
+        events = self._ledger.written_first() if self._noun == "tool" or self._estimate != NOTHING else []
+        if self._estimate != NOTHING:
+            events.append(NewEvent("budget_reserved", json.dumps({"key": self._id, **self._estimate.as_json()})))
+        return events
+
+    def again(self) -> bool:
+        """Whether one more call fits."""
+        return self._ledger.fits(self._need)
+
+    def after_call(self) -> list[NewEvent]:
+        """What goes into the log once it is known how the call ended."""
+        self._ledger.closed(self._id)
+        if self._estimate == NOTHING:
+            return []
+        return [NewEvent("budget_settled", json.dumps({"key": self._id}))]
+
+    def end(self) -> None:
+        """The call is over, also where it was cut off."""
+        self._ledger.left_running(self._id)
+
+
+def _plain(value: Any) -> Any:
+    return text_of_cost(value) if isinstance(value, Decimal) else value
