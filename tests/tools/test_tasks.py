@@ -45,6 +45,9 @@ async def worked(app: App, until: Callable[[], Any]) -> None:
 
 async def test_a_task_gives_its_answer_and_its_files(app: App) -> None:
     handle = await app.tasks.enqueue(TASK)
+    assert [move.command for move in (await app.jobs.explain(handle.id)).moves] == [
+        "perdure worker start --tools codex"
+    ]
     await app.work(once=True)
     result = await handle.result(timeout=5)
     assert result == TaskResult("done", {"results.txt": 3}, "s-1", "a", 100, 20, 30, "0.5", 0.0)
@@ -127,6 +130,16 @@ async def test_a_refused_credential_moves_the_task_and_then_fails_it(app: App, r
     job = await handle.get()
     assert (job.status, job.error_kind, job.retry_count) == (Status.FAILED, "auth", 0)
     assert sorted(runs.accounts) == ["a", "b"]
+
+
+async def test_a_refused_credential_fails_a_task_that_names_its_account(app: App, runs: Runs) -> None:
+    await app.accounts.add(Account("b", "codex"))
+    runs.ends = [CliRun(RunClass.AUTH, "401", "bad key", 1)]
+    handle = await app.tasks.enqueue(replace(TASK, account="a"))
+    await app.work(once=True)
+    job = await handle.get()
+    assert (job.status, job.error_kind, runs.accounts) == (Status.FAILED, "auth", ["a"])
+    assert (await app.accounts.get("a")).account.enabled, "one refusal disables no account"
 
 
 async def test_a_fatal_run_fails_the_task_at_once(app: App, runs: Runs) -> None:

@@ -17,6 +17,7 @@ from perdure.model.jobs import DEFAULT_QUEUE, Job
 from perdure.model.limits import Limit
 from perdure.model.queues import QueuePause
 from perdure.model.states import Status
+from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.workers import WorkerInfo
 
 MOST_AHEAD = 1000
@@ -129,7 +130,10 @@ class Move:
 def start_worker(job: Job) -> Move:
     """The command that starts a worker for the job's queue."""
     queues = "" if job.queue == DEFAULT_QUEUE else f" --queues {shlex.quote(job.queue)}"
-    return Move(f"start a worker for queue '{job.queue}'", f"perdure worker start --app module:attr{queues}")
+    of = "--app module:attr"
+    if job.kind.startswith(KIND_PREFIX):
+        of = f"--tools {shlex.quote(job.kind.removeprefix(KIND_PREFIX))}"
+    return Move(f"start a worker for queue '{job.queue}'", f"perdure worker start {of}{queues}")
 
 
 def done_by_a_worker(seen: Situation, does: str) -> tuple[str, tuple[Move, ...]]:

@@ -92,7 +92,7 @@ class TaskHandler:
         except (ContentMissing, ContentDamaged, ToolRefused) as error:  # another worker may have what this one has not
             raise Retry(error.message, kind=error.code) from error
         if not run.run.ok:
-            await _stop(attempt, run, earlier)
+            await _stop(attempt, task, run, earlier)
         return _result(run)
 
     async def _account(self, attempt: Run, task: TaskSpec, earlier: list[ToolRun]) -> Account:
@@ -207,7 +207,7 @@ def _with_files(run: CliRun, found: Collected) -> CliRun:
     )
 
 
-async def _stop(attempt: Run, ended: ToolRun, earlier: list[ToolRun]) -> NoReturn:
+async def _stop(attempt: Run, task: TaskSpec, ended: ToolRun, earlier: list[ToolRun]) -> NoReturn:
     """End the attempt as the class of its run says. A quota uses no attempt: the account waits, the task moves or waits."""
     run, accounts = ended.run, attempt.store.accounts
     text = f"{run.outcome}{f' ({run.detail})' if run.detail else ''}: {run.message or 'no message'}"
@@ -224,8 +224,8 @@ async def _stop(attempt: Run, ended: ToolRun, earlier: list[ToolRun]) -> NoRetur
                     "account disabled: its credential was refused twice", account=ended.account_id, tool=ended.tool
                 )
             refused = {r.account_id for r in (*earlier, ended) if r.run.outcome is RunClass.AUTH}
-            others = [a for a in await accounts.list_accounts() if a.account.tool == ended.tool and a.account.enabled]
-            if any(a.account.id not in refused for a in others):
+            others = [a.account for a in await accounts.list_accounts() if a.account.id not in refused]
+            if task.any_account and any(a.tool == ended.tool and a.enabled for a in others):
                 raise Snooze(0, text)
             raise Fail(text, kind="auth")
         case RunClass.FATAL:

@@ -10,6 +10,7 @@ from typing import Any
 
 from perdure.model.explanation import Move, Situation, Why, start_worker
 from perdure.model.queues import QueuePause
+from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.timing import when
 from perdure.model.workers import WorkerInfo, WorkerState
 
@@ -58,7 +59,10 @@ def able_workers(seen: Situation) -> Reason:
         known = sorted({kind for w in taking for kind in w.kinds})
         facts["serving"], facts["known_kinds"] = [w.id for w in taking], known
         sentence = f"but no live worker of {queue} has a handler for kind '{job.kind}'. They have: {_listed(known)}."
-        move = Move(f"start a worker whose App has the handler '{job.kind}'", start.command)
+        what = (
+            "that serves this tool" if job.kind.startswith(KIND_PREFIX) else f"whose App has the handler '{job.kind}'"
+        )
+        move = Move(f"start a worker {what}", start.command)
         return Reason(Why.NO_HANDLER, sentence, facts, (move,))
     workers = count(len(able), "worker", "workers")
     if busy >= slots:
