@@ -111,6 +111,7 @@ if TYPE_CHECKING:
         ToolRefused,
         ToolUnsupported,
         TooManyHung,
+        UniqueConflict,
         UnknownHandler,
         UnknownOutcome,
         UnknownTool,
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
     from perdure.model.task_records import AccountInfo, JobFile, TaskOutcome, TaskResult, ToolRun
     from perdure.model.timing import Backoff
     from perdure.model.tooling import Account, RunClass, TaskSpec
+    from perdure.model.unique import Unique
     from perdure.runtime.client.client import Client
     from perdure.runtime.client.enqueue import Request
     from perdure.runtime.context.approvals import ApprovalRequest, Decision
@@ -279,6 +281,8 @@ __all__ = [
     "ToolRefused",
     "ToolRun",
     "ToolUnsupported",
+    "Unique",
+    "UniqueConflict",
     "UnknownHandler",
     "UnknownOutcome",
     "UnknownTool",
@@ -315,7 +319,7 @@ _HOMES = {
         "NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure ReplyTimeout "
         "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
         "SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
-        "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UnknownHandler UnknownOutcome "
+        "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UniqueConflict UnknownHandler UnknownOutcome "
         "UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob WaitTimeout "
         "WorkerNotFound WrongToken"
     ),
@@ -330,6 +334,7 @@ _HOMES = {
     "perdure.model.task_records": "AccountInfo JobFile TaskOutcome TaskResult ToolRun",
     "perdure.model.timing": "Backoff",
     "perdure.model.tooling": "Account RunClass TaskSpec",
+    "perdure.model.unique": "Unique",
     "perdure.runtime.context.approvals": "ApprovalRequest Decision",
     "perdure.runtime.context.blocking": "BlockingContext",
     "perdure.runtime.client.client": "Client",

@@ -72,6 +72,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.JobLeased: 5,
     errors.JobPruned: 5,
     errors.IdempotencyConflict: 5,
+    errors.UniqueConflict: 5,
     errors.AlreadyDecided: 5,
     errors.ApprovalExpired: 5,
     errors.ApprovalChanged: 5,

@@ -320,8 +320,11 @@ async def test_every_function_sets_its_path(store: Store, owner: Connection) -> 
         "agent_job_left",
         "agent_message_sent",
         "jobs_born",
+        "jobs_tagged",
+        "jobs_unique",
         "limit_changed",
         "prune_complete",
         "same_payload",
         "slot_freed",
+        "unique_holder",
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Client, Fail, JobContext, Status
+from perdure import App, Client, Fail, JobContext, Status, Unique
 from perdure.model import errors
 from perdure.model.events import Event
 from perdure.model.fsck_faults import Finding
@@ -229,6 +229,11 @@ async def conflicting(app: App, client: Client) -> Any:
     return await enqueue.enqueue_job(client, "greet", "bob", idempotency_key="k")
 
 
+async def taken(app: App, client: Client) -> Any:
+    await enqueue.enqueue_job(client, "greet", "ann", unique=Unique("k"))
+    return await enqueue.enqueue_job(client, "greet", "ann", unique=Unique("k", on_conflict="refuse"))
+
+
 async def cancelled_twice(app: App, client: Client) -> Any:
     return await control.cancel_job(client, await ran(app, "fails"))
 
@@ -267,6 +272,7 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.enqueue", errors.UnknownHandler, lambda a, c: enqueue.enqueue_job(c, "gret")),
     ("jobs.enqueue", errors.InvalidPriority, lambda a, c: enqueue.enqueue_job(c, "greet", "x", priority=10)),
     ("jobs.enqueue", errors.IdempotencyConflict, conflicting),
+    ("jobs.enqueue", errors.UniqueConflict, taken),
     ("agents.list", errors.InvalidInput, lambda a, c: agents.list_agents(c, status="tired")),
     ("agents.get", errors.AgentNotFound, lambda a, c: agents.get_agent(c, "ann")),
     ("agents.create", errors.InvalidInput, lambda a, c: agents.create_agent(c, "a b")),

@@ -107,8 +107,6 @@ class Approver:
         self._requested = requested
         self._report = report
         self._directory = directory
-        self.rounds = 0
-        """How often it has answered all there were."""
 
     async def answer_all(self) -> None:
         """Until cancelled."""
@@ -118,7 +116,6 @@ class Approver:
                 await asyncio.gather(*(self._answer(approval) for approval in asked))
             except StoreUnreachable:
                 self._report.done["refused"] += 1
-            self.rounds += 1
             await asyncio.sleep(0.1)
 
     async def _answer(self, asked: Approval) -> None:

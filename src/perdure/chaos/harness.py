@@ -173,7 +173,7 @@ class Chaos:
                     report.injected_for = time.monotonic() - began
                 await watch(injector.finish_restarts())
                 report.phase = "finishing"
-                await watch(self._finish(client, workers, producer, approver))
+                await watch(self._finish(client, workers, producer))
                 await watch(workers.stop_all())
                 report.phase = "proof"
                 await watch(prove(direct, self.requested, report, self._directory))
@@ -206,25 +206,19 @@ class Chaos:
 
     # -- phases -----------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, client: Client, workers: WorkerPool, producer: Producer, approver: Approver) -> None:
+    async def _finish(self, client: Client, workers: WorkerPool, producer: Producer) -> None:
         """Run workers undisturbed until every job has ended, and enqueue what is missing of the jobs asked for."""
         plan, report = self._plan, self.report
         deadline = time.monotonic() + plan.finish_timeout
-        rounds = None  # of the approver when nothing was open: the one that it was in may still fork a job
         while True:
             workers.replace_ended()
-            answered = rounds is not None and approver.rounds > rounds
             report.open = len((await client.jobs.list(status=OPEN, limit=1000)).items)
             if report.enqueued < plan.jobs:
                 if report.open < OPEN_PER_WORKER * plan.workers:
                     await producer.enqueue(min(OPEN_PER_WORKER, plan.jobs - report.enqueued))
                 deadline = time.monotonic() + plan.finish_timeout
-            elif (report.open == 0 and answered) or time.monotonic() > deadline:
+            elif report.open == 0 or time.monotonic() > deadline:
                 return  # those that are stuck are found by the checks
-            if report.open:
-                rounds = None
-            elif rounds is None:
-                rounds = approver.rounds
             await asyncio.sleep(0.1)
 
     async def _check_repeatedly(self, client: Client) -> None:

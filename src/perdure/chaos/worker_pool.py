@@ -16,7 +16,7 @@ from perdure.chaos.harm import ENDED_BY_JOB
 from perdure.chaos.processes import TIMEOUT, Child, ForkServer
 from perdure.chaos.report import Report
 from perdure.chaos.script import SKEWS, Lifetime, lifetimes
-from perdure.chaos.worker_config import ENTRY, LEASE, LOST, TOO_MANY_HUNG, WorkerConfig
+from perdure.chaos.worker_config import DRAIN, ENTRY, LEASE, LOST, TOO_MANY_HUNG, WorkerConfig
 
 QUICK_START = 0.08
 """Seconds a worker needs to be ready on an idle machine. Where it needs longer, it also runs longer, so that jobs
@@ -199,11 +199,9 @@ class WorkerPool:
             await self._end(number, child, graceful=False)
 
     async def _end(self, number: int, child: Child, *, graceful: bool) -> None:
-        if not await self._until(child, lambda: child.exit_code is not None, TIMEOUT):
-            last = self._last_line(number)
-            self._report.faults.append(
-                f"a worker did not end within {TIMEOUT:g} s of its signal; its log ends with: {last}"
-            )
+        limit = DRAIN + 20 if graceful else TIMEOUT
+        if not await self._until(child, lambda: child.exit_code is not None, limit):
+            self._report.faults.append(f"a worker did not end within {limit:g} s of its signal")
             child.kill()
             self._forget(number, child)
             return
@@ -217,12 +215,9 @@ class WorkerPool:
         if child.exit_code in BY_JOBS:
             self._report.done[BY_JOBS[child.exit_code]] += 1
             return
-        last = self._last_line(number)
-        self._report.faults.append(f"a worker ended by itself with exit code {child.exit_code}: {last}")
-
-    def _last_line(self, number: int) -> str:
         log = (self._directory / f"worker-{number + 1}.log").read_text(errors="replace").splitlines()
-        return next((line for line in reversed(log) if line.strip()), "")
+        last = next((line for line in reversed(log) if line.strip()), "")
+        self._report.faults.append(f"a worker ended by itself with exit code {child.exit_code}: {last}")
 
     def _forget(self, number: int, child: Child) -> None:
         self._changes.pop(child, None)

@@ -69,6 +69,7 @@ ADVICE: dict[str, str] = {
     "job-leased": "Wait until no worker holds the job, or let its handler write the event with `ctx.emit`.",
     "job-pruned": "Enqueue the job again with its payload, if you have it: an export may have it.",
     "idempotency-conflict": "Use another key for another payload, or send the same payload again.",
+    "unique-conflict": "Wait until the job that has the key has ended or its period is over, or do not refuse.",
     "signal-conflict": "Use another id for another signal, or send the same key and payload again.",
     "signal-too-late": "Nothing waits for it any more. `perdure jobs rerun` runs the job again in a new job.",
     "already-decided": "Nothing to do: the first decision counts.",

@@ -12,7 +12,7 @@ import typer
 from perdure.cli import inputs
 from perdure.cli.context import Cli
 from perdure.cli.format import safe_json
-from perdure.cli.job_options import Kinds, Queues, Search, Since, Statuses, Until, app, filters
+from perdure.cli.job_options import Kinds, Queues, Search, Since, Statuses, Tags, Until, app, filters
 from perdure.cli.options import command
 from perdure.cli.output import Mode
 from perdure.cli.usage_error import Usage
@@ -46,6 +46,7 @@ async def export(
     since: Since = None,
     until: Until = None,
     search: Search = None,
+    tag: Tags = None,
 ) -> None:
     """Print jobs and everything stored about them, as JSON lines.
 
@@ -53,7 +54,7 @@ async def export(
     events. The file is created when the export is complete.
     """
     to = None if to == "-" else to
-    wanted = filters(status, kind, queue, since, until, search)
+    wanted = filters(status, kind, queue, since, until, search, tag)
     if (bool(ids) + bool(wanted) + all) != 1:
         raise Usage("which jobs? Give ids, filters or --all: one of the three")
     if to is None and cli.out.mode in (Mode.JSON, Mode.ID):

@@ -100,6 +100,8 @@ class JobPage:
         self._fact("pruned", f"{show(job.pruned_at)}: payload, result, checkpoint" if job.pruned_at else "")
         self._fact("deadline", show(job.deadline))
         self._fact("key", job.idempotency_key or "")
+        until = "" if job.unique_until is None else f", until {show(job.unique_until)}"
+        self._fact("unique", "" if job.unique_key is None else job.unique_key + until)
         self._fact("tags", ", ".join(job.tags))
         if job.concurrency_key is not None:
             most = "" if job.max_concurrent is None else f", at most {job.max_concurrent} at a time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -15,11 +16,20 @@ from perdure.cli.options import command
 from perdure.cli.output import Mode, as_dict
 from perdure.cli.usage_error import Usage
 from perdure.model.errors import UnknownHandler
+from perdure.model.unique import OnConflict, Unique
 from perdure.operations.enqueue import enqueue_job
 from perdure.operations.jobs import get_job
 
 if TYPE_CHECKING:
     from perdure import Client
+
+
+class IfTaken(enum.StrEnum):
+    """What `jobs start` does where another job has the unique key."""
+
+    RETURN = "return"
+    REPLACE = "replace"
+    REFUSE = "refuse"
 
 
 @command(
@@ -96,6 +106,16 @@ async def start(
             "--on-breach", metavar="ask|fail", help="When the budget is used up: ask for more (default), or fail"
         ),
     ] = None,
+    unique: Annotated[
+        str | None, typer.Option("--unique", metavar="KEY", help="At most one active job of KIND has this key")
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option("--period", metavar="DURATION", help="With --unique: for so long, instead of while active"),
+    ] = None,
+    on_conflict: Annotated[
+        IfTaken, typer.Option("--on-conflict", metavar="return|replace|refuse", help="With --unique: if it is taken")
+    ] = IfTaken.RETURN,
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="[DURATION]", help="Wait until it is finished, and print the result")
     ] = None,
@@ -116,6 +136,10 @@ async def start(
     limit = duration(wait, "--wait") if wait else None
     if stop_on_approval and wait is None and not follow:
         raise Usage("--stop-on-approval goes with --wait or --follow")
+    if unique is None and (period is not None or on_conflict is not IfTaken.RETURN):
+        raise Usage("--period and --on-conflict go with --unique")
+    word: OnConflict = on_conflict.value
+    only_one = None if unique is None else Unique(unique, period, word)
     value = inputs.job_input(input, params or [])
     budget = inputs.budget(
         {
@@ -148,6 +172,7 @@ async def start(
                 session=session,
                 tags=tuple(inputs.names(tags)),
                 budget=budget,
+                unique=only_one,
                 elsewhere=elsewhere,
             )
         except UnknownHandler as error:

@@ -114,6 +114,7 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _C, "the wait `key` of the job took a message of its agent", ("key", "message", "channel")
         ),
         "cancel_requested": EventType(_C, "a running job was asked to stop"),
+        "job_replaced": EventType(_C, "another enqueue with its unique key replaced its input and time before it started"),
         "made_due": EventType(_C, "the job was made due now"),
         "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",), by_holder=True, forked=True),
         "usage_recorded": EventType(

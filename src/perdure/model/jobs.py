@@ -11,6 +11,7 @@ from uuid import UUID
 from perdure.model.cost import ZERO
 from perdure.model.ids import hash_json, short_id
 from perdure.model.states import Status
+from perdure.model.unique import Unique
 
 MAX_JSON_BYTES = 1024 * 1024
 """A payload, step result, checkpoint or job result is refused above this many bytes of JSON text."""
@@ -81,6 +82,7 @@ class NewJob(NamedTuple):
     agent_id: str | None = None
     session_id: str | None = None
     tags: str | None = None  # JSON array of texts
+    unique: Unique | None = None  # its period in seconds
 
     @property
     def payload_hash(self) -> str | None:
@@ -201,6 +203,10 @@ class Job:
     """The conversation of that agent."""
     tags: tuple[str, ...] = ()
     """By which it can be listed and counted."""
+    unique_key: str | None = None
+    """The key that at most one job of its kind has at a time."""
+    unique_until: datetime | None = None
+    """Until when it has that key; None: until its end."""
     pruned_at: datetime | None = None
     """When its payload, result and checkpoint were pruned and only its log was kept; None = they are there."""
 

@@ -6,16 +6,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.model.budgets import Budget
-from perdure.model.errors import IdempotencyConflict, InvalidInput, UnknownHandler
+from perdure.model.errors import IdempotencyConflict, InvalidInput, UniqueConflict, UnknownHandler
 from perdure.model.jobs import Enqueued
 from perdure.model.timing import Duration
+from perdure.model.unique import Unique
 from perdure.operations.registry import Role, operation
 
 if TYPE_CHECKING:
     from perdure import Client
 
 
-@operation("jobs.enqueue", role=Role.OPERATOR, errors=(InvalidInput, UnknownHandler, IdempotencyConflict))
+@operation(
+    "jobs.enqueue", role=Role.OPERATOR, errors=(InvalidInput, UnknownHandler, IdempotencyConflict, UniqueConflict)
+)
 async def enqueue_job(
     client: Client,
     kind: str,
@@ -35,6 +38,7 @@ async def enqueue_job(
     session: str | None = None,
     tags: tuple[str, ...] = (),
     budget: Budget | None = None,
+    unique: Unique | None = None,
     elsewhere: bool = False,
 ) -> Enqueued:
     """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
@@ -57,6 +61,7 @@ async def enqueue_job(
         "session": session,
         "tags": tags or None,
         "budget": budget,
+        "unique": unique,
         "elsewhere": elsewhere or None,
     }
     handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})

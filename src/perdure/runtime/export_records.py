@@ -61,6 +61,7 @@ _PRIVATE = {
         "state.progress_text",
         "idempotency_key",
         "tags",
+        "unique_key",
     ),
     "run": ("error_message",),
     "approval": (

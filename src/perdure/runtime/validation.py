@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from perdure.model.errors import InvalidBudget, InvalidInput, InvalidPriority, N
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
+from perdure.model.unique import OnConflict, Unique
 from perdure.runtime import codec
 
 MOST_TAGS = 50
@@ -116,6 +118,22 @@ def check_tags(value: object) -> tuple[str, ...]:
     if len(tags) > MOST_TAGS:
         raise InvalidInput(f"a job has at most {MOST_TAGS} tags, got {len(tags)}")
     return tags
+
+
+def check_unique(value: object) -> Unique:
+    """A key or a Unique, as a Unique whose period is in seconds. Raise InvalidInput unless the key is text of 1 to 200 printable
+    characters, the period is above 0, and on_conflict is one of its words."""
+    unique = value if isinstance(value, Unique) else Unique(check_key(value, "unique"))
+    check_key(unique.key, "unique")
+    check_word(unique.on_conflict, "on_conflict", OnConflict)
+    if unique.period is None:
+        return unique
+    if unique.on_conflict == "replace":
+        raise InvalidInput('on_conflict="replace" goes without a period', hint="the key is held until the job ends")
+    period = check_seconds(unique.period, "period")
+    if not period:
+        raise InvalidInput("period must be above 0", hint="leave it out for a key that is held while the job is active")
+    return replace(unique, period=period)
 
 
 def check_backoff(value: object) -> Backoff:

@@ -34,12 +34,13 @@ from perdure.model.errors import (
     SchemaTooNew,
     SignalConflict,
     SignalTooLate,
+    UniqueConflict,
     VersionMismatch,
     WorkerNotFound,
     WrongToken,
 )
 from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
-from perdure.model.jobs import Lease, NewJob, Outcome
+from perdure.model.jobs import Enqueued, Lease, NewJob, Outcome
 from perdure.model.messages import NewMessage
 from perdure.model.signals import NewSignal, Signal
 from perdure.model.states import Status
@@ -310,6 +311,16 @@ def agent_paused(agent: AgentInstance) -> AgentPaused:
     return AgentPaused(
         f"agent '{agent.id}' was paused at {agent.paused_at:%Y-%m-%d %H:%M:%S} UTC and accepts no messages",
         hint=f"perdure agents resume {agent.id}",
+    )
+
+
+def held_key(job: NewJob, existing: UUID) -> Enqueued | UniqueConflict:
+    """What an enqueue gets whose unique key belongs to another job."""
+    assert job.unique is not None
+    if job.unique.on_conflict != "refuse":
+        return Enqueued(existing, created=False)
+    return UniqueConflict(
+        f"the unique key '{job.unique.key}' of kind '{job.kind}' belongs to job …{short_id(existing)}", existing
     )
 
 

@@ -112,6 +112,8 @@ def job_of(row: Row, codec: Codec) -> Job:
         agent_id=row["agent_id"],
         session_id=row["session_id"],
         tags=tuple(_json(row["tags"]) or ()),
+        unique_key=row["unique_key"],
+        unique_until=time("unique_until"),
         pruned_at=time("pruned_at"),
     )
 

@@ -207,6 +207,7 @@ class Jobs:
         since: datetime | None = None,
         until: datetime | None = None,
         search: str | None = None,
+        tags: str | Sequence[str] = (),
     ) -> Iterator[Record]:
         """See `Jobs.export`."""
         return self._background.iterate(
@@ -219,5 +220,6 @@ class Jobs:
                 since=since,
                 until=until,
                 search=search,
+                tags=tags,
             )
         )

@@ -50,6 +50,7 @@ PerdureError
 │   ├── JobLeased                job-leased
 │   ├── JobPruned                job-pruned
 │   ├── IdempotencyConflict      idempotency-conflict
+│   ├── UniqueConflict           unique-conflict
 │   ├── AlreadyDecided           already-decided
 │   ├── ApprovalExpired          approval-expired
 │   ├── ApprovalChanged          approval-changed
@@ -124,6 +125,7 @@ from perdure.model.errors.jobs import (
     JobLeased,
     JobNotFound,
     JobPruned,
+    UniqueConflict,
     VersionMismatch,
 )
 from perdure.model.errors.results import JobCancelled, JobError, JobFailed, WaitInsideJob, WaitTimeout
@@ -256,6 +258,7 @@ __all__ = [
     "ToolMissing",
     "ToolRefused",
     "ToolUnsupported",
+    "UniqueConflict",
     "UnknownHandler",
     "UnknownOutcome",
     "UnknownTool",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from perdure.model.errors.base import Conflict, NotFound
+from perdure.model.ids import short_id
 from perdure.model.jobs import Job
 
 
@@ -52,3 +55,13 @@ class IdempotencyConflict(Conflict):
     """The idempotency key was used before with another payload."""
 
     code = "idempotency-conflict"
+
+
+class UniqueConflict(Conflict):
+    """Another job has the unique key; it was enqueued with on_conflict="refuse". `job_id` is that job."""
+
+    code = "unique-conflict"
+
+    def __init__(self, message: str, job_id: UUID) -> None:
+        super().__init__(message, hint=f"perdure jobs get {short_id(job_id)} shows the job that has it")
+        self.job_id = job_id

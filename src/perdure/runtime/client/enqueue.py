@@ -17,6 +17,7 @@ from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.timing import Duration
+from perdure.model.unique import Unique
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.control import JobControl
@@ -39,6 +40,7 @@ from perdure.runtime.validation import (
     check_retries,
     check_tags,
     check_text,
+    check_unique,
 )
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -57,8 +59,9 @@ class EnqueueOptions(TypedDict, total=False):
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
     knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
     it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
-    of its handler. budget: what it may use at most; else its handler's budget. elsewhere: True if this process does not have the
-    handler.
+    of its handler. budget: what it may use at most; else its handler's budget. unique: a key that at most one job of the kind has
+    while it is active; see `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process
+    does not have the handler.
     """
 
     queue: str
@@ -75,6 +78,7 @@ class EnqueueOptions(TypedDict, total=False):
     session: str
     tags: Sequence[str]
     budget: Budget
+    unique: str | Unique
     elsewhere: bool
 
 
@@ -169,8 +173,8 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         The statement on a sqlite3 connection blocks the event loop. Errors of your connection are its driver's own.
 
         Raises UnknownHandler, NotJson, TooLarge (more than 1 MiB), InvalidPriority, NegativeDelay, InvalidInput,
-        IdempotencyConflict, StoreUnreachable; with tx also UnsupportedTransaction, NoTransaction, OtherDatabase. If it raises,
-        nothing was written.
+        IdempotencyConflict, UniqueConflict, StoreUnreachable; with tx also UnsupportedTransaction, NoTransaction, OtherDatabase.
+        If it raises, nothing was written.
         """
         if tx is not None:
             [handle] = await self.enqueue_many([Request(job, input, options)], tx=tx)
@@ -301,6 +305,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             agent_id=check_agent_id(options["agent"]) if "agent" in options else None,
             session_id=check_session(options.get("session")),
             tags=_tags_as_text(policy.tags, options),
+            unique=check_unique(options["unique"]) if "unique" in options else None,
         )
         if blank.session_id is not None and blank.agent_id is None:
             raise InvalidInput("session needs an agent", hint="give agent= as well")
@@ -308,6 +313,8 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             raise InvalidInput(
                 "max_concurrent needs a concurrency_key", hint="jobs with the same key are counted together"
             )
+        if blank.unique is not None and blank.idempotency_key is not None:
+            raise InvalidInput("give either unique or idempotency_key, not both")
         if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
         return _Form(kind, handler, blank[_REST:], key_of)

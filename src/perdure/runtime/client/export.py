@@ -28,6 +28,7 @@ class JobExport(JobQueries):
         since: datetime | None = None,
         until: datetime | None = None,
         search: str | None = None,
+        tags: str | Sequence[str] = (),
     ) -> AsyncIterator[Record]:
         """Jobs with all that is stored of them, as JSON objects: for each a `job`, its `run`s, `approval`s and `event`s, and an
         `end`. With ids, in their order; with filters as in `list`, or without either, newest first.
@@ -43,6 +44,7 @@ class JobExport(JobQueries):
             "since": since,
             "until": until,
             "search": search,
+            "tags": tags,
         }
         if job_ids:
             if any(filters.values()):

@@ -90,9 +90,10 @@ class SpawnOptions(TypedDict, total=False):
 
 def checked(run: Run, job: Handler[Any, Any] | str, input: Any, options: SpawnOptions) -> tuple[NewJob, Any]:
     """The job that these would store, and the type of its result. Raises as `Jobs.enqueue`."""
-    if "idempotency_key" in options:
+    if "idempotency_key" in options or "unique" in options:
         raise InvalidInput(
-            "a child has no idempotency key", hint="it is stored once under the key of its call: key=..."
+            "a child has no idempotency key and no unique key",
+            hint="it is stored once under the key of its call: key=...",
         )
     registry = run.registry or Registry()
     scope = Scope(OpenStore(run.store), registry, f"{run.claimed.kind} …{short_id(run.claimed.id)}", "job")

@@ -22,6 +22,10 @@ class JobStore(Protocol):
         - With an idempotency key already used for this (tenant, kind): the same payload returns the existing job's id with
           created=False and writes nothing; another payload raises `IdempotencyConflict` and writes nothing. Payloads are the
           same if they are equal as JSON values, however they are formatted; with an equal payload_hash they are not compared.
+        - With a unique key that another job has: the id of that job, with created=False. With "replace" that job, if it is
+          PENDING, gets the payload, times, priority, goal and max_retries of the new one, and an event `job_replaced`; if it has
+          started, the new one is stored and has the key. With "refuse": `UniqueConflict`. A key is held until the job ends, or
+          for the period.
         - Concurrent calls share one commit (batched); each returns only after its own commit.
         - A connection lost during the commit is resolved by the job's id: the call succeeds once, never twice.
         """

@@ -55,7 +55,7 @@ class EnqueueWriter(HotWriter[EnqueueItem, Enqueued]):
 
     async def _insert(self, items: Sequence[EnqueueItem]) -> list[UUID]:
         """The ids of those that were not there yet."""
-        if len(items) == 1:
+        if len(items) == 1 and items[0].job.unique is None:
             [(tenant_id, job)] = items
             return [row["id"] for row in await self._hot.rows("enqueue_one", **one_job(job, tenant_id))]
         tenant_ids, jobs = zip(*items, strict=True)
@@ -80,6 +80,8 @@ class EnqueueWriter(HotWriter[EnqueueItem, Enqueued]):
     def subject(self, item: EnqueueItem) -> Hashable:
         """See `Writer`. Two writes with one key at once would wait for each other."""
         job = item.job
+        if job.unique is not None:
+            return (item.tenant_id, job.kind, job.unique.key, "unique")
         return job.id.int if job.idempotency_key is None else (item.tenant_id, job.kind, job.idempotency_key)
 
     def size(self, item: EnqueueItem) -> int:

@@ -32,16 +32,19 @@ on conflict do nothing returning id
 
 -- name: find_enqueued
 -- For each id that did not come back: the job of that id, or of that idempotency key and its payload, unless the hashes say
--- that is the same. Each parameter is an array; one tenant may stand for all.
+-- that is the same, or of that unique key. Each parameter is an array; one tenant may stand for all.
 select u.n, j.id, j.other
-from unnest(:id::uuid[], :tenant_id::text[], :kind::text[], :idempotency_key::text[], :payload_hash::text[])
-  with ordinality u(id, tenant_id, kind, idempotency_key, payload_hash, n)
+from unnest(:id::uuid[], :tenant_id::text[], :kind::text[], :idempotency_key::text[], :payload_hash::text[], :unique_key::text[])
+  with ordinality u(id, tenant_id, kind, idempotency_key, payload_hash, unique_key, n)
 join lateral (
   select id, null::text as other from perdure.jobs where id = u.id and tenant_id = coalesce(u.tenant_id, :tenant_id[1])
   union all
   select id, case when payload_hash = u.payload_hash then null else payload::text end
   from perdure.jobs where tenant_id = coalesce(u.tenant_id, :tenant_id[1]) and kind = u.kind
     and idempotency_key = u.idempotency_key and id <> u.id
+  union all
+  select job_id, null from perdure.unique_keys where tenant_id = coalesce(u.tenant_id, :tenant_id[1]) and kind = u.kind
+    and key = u.unique_key and job_id <> u.id
   limit 1) j on true
 
 -- name: recorded_head

@@ -16,7 +16,16 @@ from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.group_commit.limits import chunks, event_chunks
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.driver_errors import Restart
-from perdure.store.postgres.jobs.enqueue_values import created, found, jobs_as_json, keyed, lookup, many_jobs, one_job
+from perdure.store.postgres.jobs.enqueue_values import (
+    apart,
+    created,
+    found,
+    jobs_as_json,
+    keyed,
+    lookup,
+    many_jobs,
+    one_job,
+)
 
 
 class _Unreadable(Exception):
@@ -43,13 +52,13 @@ async def enqueue_together(database: Database, tenant_id: str, jobs: Iterable[Ne
 
     known = False  # some are there already, although they have no keys
 
-    async def insert(tx: Transaction, fast: bool, values: dict[str, Any]) -> set[UUID] | None:
+    async def insert(tx: Transaction, fast: bool, parts: Sequence[dict[str, Any]]) -> set[UUID] | None:
         """Which ones were inserted; None for all of them."""
         nonlocal known
         if not fast:
-            return {UUID(row["id"]) for row in await tx.rows("enqueue_joined", **values)}
+            return {UUID(row["id"]) for values in parts for row in await tx.rows("enqueue_joined", **values)}
         try:
-            await tx.rows("enqueue_many", **values)
+            await tx.rows("enqueue_many", **parts[0])
         except asyncpg.UniqueViolationError as error:
             known = True
             raise Restart("a job is there already") from error
@@ -62,11 +71,15 @@ async def enqueue_together(database: Database, tenant_id: str, jobs: Iterable[Ne
             before: Sequence[NewJob] = ()
             for portion in portions():
                 fast = not (tx.again or known or keyed(portion))
-                values = many_jobs(portion, [tenant_id]) if fast else {"jobs": jobs_as_json(portion, [tenant_id])}
+                parts = (
+                    [many_jobs(portion, [tenant_id])]
+                    if fast
+                    else [{"jobs": jobs_as_json(part, [tenant_id])} for part in apart(portion)]
+                )
                 if sent is not None and (inserted := await sent) is not None:
                     acknowledged += await _acknowledged(tx, tenant_id, before, inserted)
                     before = ()
-                sent = asyncio.create_task(insert(tx, fast, values))
+                sent = asyncio.create_task(insert(tx, fast, parts))
                 await asyncio.sleep(0)  # lets it begin
                 acknowledged += created(before)
                 before = portion
@@ -112,7 +125,11 @@ async def enqueue_recorded(
     """A job and what its log begins with, in one transaction."""
 
     async def work(tx: Transaction) -> Enqueued:
-        if not await tx.rows("enqueue_one", **one_job(job, tenant_id)):
+        if job.unique is None:
+            inserted = await tx.rows("enqueue_one", **one_job(job, tenant_id))
+        else:
+            inserted = await tx.rows("enqueue_joined", jobs=jobs_as_json([job], [tenant_id]))
+        if not inserted:
             row = await tx.row("find_enqueued", **lookup([job], [tenant_id]))
             if row is None:
                 raise Restart("the job that has its key is gone")

@@ -21,6 +21,7 @@ _PARTS = (
     "tool_runs",
     "tool_output",
     "tags",
+    "unique_keys",
     "jobs",
     "done",
 )

@@ -52,6 +52,12 @@ delete from perdure.tool_runs where job_id = any (:ids::uuid[])
 -- name: prune_tool_output
 delete from perdure.tool_output where job_id = any (:ids::uuid[])
 
+-- name: prune_unique_keys
+delete from perdure.unique_keys k using (select tenant_id, kind, unique_key, id from perdure.jobs
+  where id = any (:ids::uuid[]) and unique_key is not null offset 0) g
+where k.tenant_id = any (array[g.tenant_id]) and k.kind = any (array[g.kind]) and k.key = any (array[g.unique_key])
+  and k.job_id = g.id
+
 -- name: prune_tags
 delete from perdure.job_tags t using (select j.tenant_id, j.id, e.tag from perdure.jobs j, json_array_elements_text(j.tags) e(tag)
   where j.id = any (:ids::uuid[]) and j.tags is not null offset 0) g

@@ -12,13 +12,13 @@ from weakref import WeakSet
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from perdure.model.errors import OtherDatabase
+from perdure.model.errors import OtherDatabase, PerdureError
 from perdure.model.jobs import Enqueued, NewJob
-from perdure.store.errors import idempotency_conflict
+from perdure.store.errors import held_key, idempotency_conflict
 from perdure.store.group_commit.limits import chunks
 from perdure.store.postgres.engine.database import Database
 from perdure.store.postgres.engine.statements import SQL, STATEMENTS
-from perdure.store.postgres.jobs.enqueue_values import jobs_as_json
+from perdure.store.postgres.jobs.enqueue_values import apart, jobs_as_json
 from perdure.store.statements import Statement, compiled
 from perdure.store.tx_enqueue.caller_connection import (
     ConnectionSteps,
@@ -138,8 +138,8 @@ def _check_place(statements: Mapping[str, Statement], here: Place, where: str) -
 
 def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
     results: dict[UUID, Enqueued] = {}
-    for chunk in chunks(jobs):
-        missing = chunk
+    for part in (part for chunk in chunks(jobs) for part in apart(chunk)):
+        missing = part
         while missing:
             rows = yield _request(statements["enqueue_joined"], jobs=jobs_as_json(missing, [tenant_id]))
             for (id,) in rows:
@@ -152,7 +152,10 @@ def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant
                     job = by_id[UUID(meant)]
                     if not same:
                         raise idempotency_conflict(job, UUID(id))
-                    results[job.id] = Enqueued(UUID(id), created=id == meant)
+                    held = held_key(job, UUID(id)) if job.unique is not None and id != meant else None
+                    if isinstance(held, PerdureError):
+                        raise held
+                    results[job.id] = held or Enqueued(UUID(id), created=id == meant)
                 # One that met nothing after all (what it met was pruned between the two statements) is inserted again.
                 missing = [job for job in missing if job.id not in results]
     return [results[job.id] for job in jobs]

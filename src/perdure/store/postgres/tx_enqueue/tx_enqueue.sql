@@ -3,19 +3,21 @@
 
 -- name: enqueue_joined
 -- only: postgres the twin uses the statements of jobs/enqueue.sql on the caller's connection
--- As enqueue_many, where some of the jobs, or of their idempotency keys, may be there already: the ids that come back were inserted.
+-- As enqueue_many, where some of the jobs, or of their keys, may be there already: the ids that come back were inserted.
 -- The trigger jobs_lane derives the lane. It names operators of pg_catalog, because the path of the caller may lead to others.
 insert into perdure.jobs (id, tenant_id, kind, queue, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
-  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags)
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags, unique_key,
+  unique_until, on_conflict)
 select u.id, u.tenant_id, u.kind, u.queue, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
   coalesce(u.run_at, perdure.db_now() operator(pg_catalog.+) (u.delay operator(pg_catalog.*) interval '1 second')), u.deadline,
   u.idempotency_key, u.origin_id, u.origin_kind, u.note::json, u.concurrency_key, u.max_concurrent,
-  u.agent_id, u.session_id, u.tags::json
+  u.agent_id, u.session_id, u.tags::json, u.unique_key,
+  perdure.db_now() operator(pg_catalog.+) (u.unique_period operator(pg_catalog.*) interval '1 second'), u.on_conflict
 from pg_catalog.json_to_recordset(:jobs::text::json)
   u(id uuid, tenant_id text, kind text, queue text, goal text, payload text, payload_hash text, priority smallint,
     max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, idempotency_key text, origin_id uuid,
     origin_kind text, note text, concurrency_key text, max_concurrent int, agent_id text, session_id text,
-    tags text)
+    tags text, unique_key text, unique_period float8, on_conflict text)
 on conflict do nothing returning id::text
 
 -- name: find_joined
@@ -24,7 +26,7 @@ on conflict do nothing returning id::text
 -- have the right to read payloads.
 select u.id::text, j.id::text, coalesce(j.same, perdure.same_payload(u.tenant_id, u.kind, u.idempotency_key, u.payload))
 from pg_catalog.json_to_recordset(:jobs::text::json)
-  u(id uuid, tenant_id text, kind text, idempotency_key text, payload text, payload_hash text)
+  u(id uuid, tenant_id text, kind text, idempotency_key text, payload text, payload_hash text, unique_key text)
 join lateral (
   select id, true as same from perdure.jobs
   where id operator(pg_catalog.=) u.id and tenant_id operator(pg_catalog.=) u.tenant_id
@@ -32,6 +34,8 @@ join lateral (
   select id, case when payload_hash operator(pg_catalog.=) u.payload_hash then true end from perdure.jobs
   where tenant_id operator(pg_catalog.=) u.tenant_id and kind operator(pg_catalog.=) u.kind
     and idempotency_key operator(pg_catalog.=) u.idempotency_key and id operator(pg_catalog.<>) u.id
+  union all
+  select h, true from perdure.unique_holder(u.tenant_id, u.kind, u.unique_key) h where h operator(pg_catalog.<>) u.id
   limit 1) j on true
 
 -- name: this_database

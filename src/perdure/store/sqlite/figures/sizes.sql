@@ -29,6 +29,7 @@ union all select 'agent_messages' as name, (select count(*) from (select 1 from 
 union all select 'agent_deliveries' as name, (select count(*) from (select 1 from agent_deliveries limit :bound)) as rows
 union all select 'job_tags' as name, (select count(*) from (select 1 from job_tags limit :bound)) as rows
 union all select 'queue_pauses' as name, (select count(*) from (select 1 from queue_pauses limit :bound)) as rows
+union all select 'unique_keys' as name, (select count(*) from (select 1 from unique_keys limit :bound)) as rows
 union all select 'schedules' as name, (select count(*) from (select 1 from schedules limit :bound)) as rows
 union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
 union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows

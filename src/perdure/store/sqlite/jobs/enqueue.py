@@ -15,7 +15,8 @@ from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
-from perdure.store.errors import idempotency_conflict
+from perdure.model.timing import seconds
+from perdure.store.errors import held_key, idempotency_conflict
 from perdure.store.sqlite.engine.codec import span, stored
 from perdure.store.sqlite.engine.connection import savepoint
 from perdure.store.sqlite.engine.statements import SQL, row_list, write_rows
@@ -23,7 +24,11 @@ from perdure.store.sqlite.engine.statements import SQL, row_list, write_rows
 _MORE = ("tenant_id", "lane", "payload_hash")
 """Columns that are no fields of NewJob."""
 _FIELDS = {name: place for place, name in enumerate((*NewJob._fields, *_MORE))}
+_UNIQUE = ("unique_key", "unique_until", "on_conflict")
+"""Columns of a job with a unique key."""
 _in_order = itemgetter(*(_FIELDS[name] for name in row_list("enqueue_many").fields))
+_PLACES = _FIELDS | {name: len(_FIELDS) + n for n, name in enumerate(_UNIQUE)}
+_unique_in_order = itemgetter(*(_PLACES[name] for name in row_list("enqueue_unique").fields))
 _RUN_AT = _FIELDS["run_at"]
 _CONVERTED = [
     place for place, hint in enumerate(get_type_hints(NewJob).values()) if {UUID, datetime} & {hint, *get_args(hint)}
@@ -43,7 +48,7 @@ class _KnownId(Exception):
 
 
 def job_row(tenant_id: str, job: NewJob, now: int) -> tuple[Any, ...]:
-    """The row of `enqueue_many` for a job."""
+    """The row of a job for `insert_of(job)`."""
     values: list[Any] = list(job)
     for place in _CONVERTED:
         if values[place] is not None:
@@ -51,8 +56,19 @@ def job_row(tenant_id: str, job: NewJob, now: int) -> tuple[Any, ...]:
     if values[_RUN_AT] is None:
         values[_RUN_AT] = now + span(job.delay)
     values += (tenant_id, lane_of(tenant_id, job.queue), job.payload_hash)
-    row: tuple[Any, ...] = _in_order(values)
+    row: tuple[Any, ...]
+    if job.unique is None:
+        row = _in_order(values)
+    else:
+        period = job.unique.period
+        until = None if period is None else now + span(seconds(period))
+        row = _unique_in_order([*values, job.unique.key, until, job.unique.on_conflict])
     return row
+
+
+def insert_of(job: NewJob) -> str:
+    """The statement that inserts its row."""
+    return "enqueue_many" if job.unique is None else "enqueue_unique"
 
 
 def lookup(tenant_id: str, job: NewJob) -> dict[str, Any]:
@@ -63,12 +79,15 @@ def lookup(tenant_id: str, job: NewJob) -> dict[str, Any]:
         "kind": job.kind,
         "key": job.idempotency_key,
         "payload_hash": job.payload_hash,
+        "unique_key": None if job.unique is None else job.unique.key,
     }
 
 
 def found(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
     """What a job that is not new turns out to be: stored by an earlier call, or a repeated key. `other` is the payload of the one
     that is there, unless the hashes say it is the same."""
+    if id != job.id and job.unique is not None:
+        return held_key(job, id)
     if id != job.id and other is not None and not same_json(other, job.payload):
         return idempotency_conflict(job, id)
     return Enqueued(id, created=False)
@@ -76,7 +95,7 @@ def found(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
 
 def enqueue_each(conn: sqlite3.Connection, now: int, items: Sequence[EnqueueItem]) -> Sequence[Enqueued | PerdureError]:
     """Each job is stored, found, or refused on its own."""
-    if not any(job.idempotency_key for _, job in items):
+    if not any(job.idempotency_key or job.unique for _, job in items):
         with suppress(_KnownId), savepoint(conn):
             if write_rows(conn, "enqueue_many", [job_row(*item, now) for item in items], now=now) == len(items):
                 return [Enqueued(job.id, created=True) for _, job in items]
@@ -96,7 +115,7 @@ def enqueue_all(conn: sqlite3.Connection, now: int, tenant_id: str, jobs: Sequen
 
 def enqueue_one(conn: sqlite3.Connection, now: int, tenant_id: str, job: NewJob) -> Enqueued | PerdureError:
     """Store one job, or find it."""
-    if job.idempotency_key is None and write_rows(conn, "enqueue_many", [job_row(tenant_id, job, now)], now=now):
+    if job.idempotency_key is None and write_rows(conn, insert_of(job), [job_row(tenant_id, job, now)], now=now):
         return Enqueued(job.id, created=True)
     known = conn.execute(SQL["find_enqueued"], lookup(tenant_id, job)).fetchone()
     if known is not None:

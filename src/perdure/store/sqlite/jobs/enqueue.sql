@@ -12,10 +12,24 @@ values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, prio
   :now, :now)
 on conflict (id) do nothing
 
+-- name: enqueue_unique
+-- only: sqlite enqueue_joined has these columns there
+-- A job with a unique key. Nothing happens where another job has the key: see the trigger jobs_unique_taken.
+insert into main.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags,
+  unique_key, unique_until, on_conflict, created_at, updated_at)
+values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
+  idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags,
+  unique_key, unique_until, on_conflict, :now, :now)
+on conflict (id) do nothing
+
 -- name: find_enqueued
--- The job of that id, or of that idempotency key and its payload, unless the hashes say that is the same.
+-- The job of that id, or of that idempotency key and its payload, unless the hashes say that is the same, or of that unique key.
 select id || '' as id, null as other from main.jobs where id = :id and tenant_id = :tenant_id
 union all
 select id || '', case when payload_hash = :payload_hash then null else payload || '' end from main.jobs
 where tenant_id = :tenant_id and kind = :kind and idempotency_key = :key and id <> :id
+union all
+select job_id || '', null from main.unique_keys
+where tenant_id = :tenant_id and kind = :kind and key = :unique_key and job_id <> :id
 limit 1

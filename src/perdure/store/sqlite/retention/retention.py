@@ -17,6 +17,7 @@ from perdure.store.sqlite.engine.statements import SQL
 
 _PARTS = (
     "tags",
+    "unique_keys",
     "jobs",
     "events",
     "runs",

@@ -52,6 +52,10 @@ delete from tool_runs where job_id in (select job_id from prune_batch)
 -- name: prune_tool_output
 delete from tool_output where job_id in (select job_id from prune_batch)
 
+-- name: prune_unique_keys
+delete from unique_keys where (tenant_id, kind, key, job_id) in (select j.tenant_id, j.kind, j.unique_key, j.id from prune_batch b
+  join jobs j on j.id = b.job_id where j.unique_key is not null)
+
 -- name: prune_tags
 delete from job_tags where (tenant_id, tag, job_id) in (select j.tenant_id, e.value, j.id from prune_batch b
   join jobs j on j.id = b.job_id, json_each(j.tags) e where j.tags is not null)

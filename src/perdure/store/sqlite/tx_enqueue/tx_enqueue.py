@@ -12,7 +12,7 @@ from uuid import UUID
 from perdure.model.errors import PerdureError
 from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.sqlite.engine.statements import SQL, one_row
-from perdure.store.sqlite.jobs.enqueue import found, job_row, lookup
+from perdure.store.sqlite.jobs.enqueue import found, insert_of, job_row, lookup
 from perdure.store.tx_enqueue.caller_connection import (
     ConnectionSteps,
     Rows,
@@ -97,7 +97,11 @@ def _enqueue(jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
     [(now,)] = yield SQL["caller_now"], ()
     results: list[Enqueued] = []
     for job in jobs:
-        known = yield SQL["find_enqueued"], lookup(tenant_id, job)
+        inserted = 0
+        if job.unique is not None:  # a trigger looks who has the key, and may replace what that one is to do
+            yield one_row(insert_of(job), job_row(tenant_id, job, int(now)), now=int(now))
+            [(inserted,)] = yield SQL["rows_changed"], ()
+        known = () if inserted else (yield SQL["find_enqueued"], lookup(tenant_id, job))
         if known:
             [(id, other)] = known
             result = found(job, UUID(_text(id)), None if other is None else _text(other))
@@ -105,9 +109,10 @@ def _enqueue(jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
                 raise result
             results.append(result)
             continue
-        yield one_row("enqueue_many", job_row(tenant_id, job, int(now)), now=int(now))
-        [(changed,)] = yield SQL["rows_changed"], ()
-        if not changed:
+        if job.unique is None:
+            yield one_row("enqueue_many", job_row(tenant_id, job, int(now)), now=int(now))
+            [(inserted,)] = yield SQL["rows_changed"], ()
+        if not inserted:
             raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
         results.append(Enqueued(job.id, created=True))
     return results
