@@ -107,6 +107,26 @@ async def test_a_task_works_in_a_copy_of_a_repository(place: Path) -> None:
         assert (repo / "b.txt").read_text() == "new\n"
 
 
+async def test_inputs_that_stay_as_they_are_are_no_part_of_the_diff(place: Path) -> None:
+    repo = place / "repo"
+    repo.mkdir()
+    git(repo, "init", "--quiet", "--initial-branch=main")
+    (repo / "a.txt").write_text("one\n")
+    git(repo, "add", "a.txt")
+    git(repo, "commit", "--quiet", "-m", "one")
+    (place / "shout").write_text("#!/bin/sh\necho two >> a.txt\necho more >> in/changed.txt\necho done\n")
+    async with App(f"sqlite:///{place}/perdure.db") as app:
+        app.serve_tools("shout")
+        await app.accounts.add(Account("a", "shout"))
+        files = {"in/same *.txt": b"given\n", "in/changed.txt": b"given\n"}
+        handle = await app.tasks.enqueue(TaskSpec("shout", "hello", repo=str(repo)), files=files)
+        await app.work(once=True)
+        diff = (await app.tasks.read_file(handle.id, "task.diff")).decode()
+    assert [line for line in diff.splitlines() if line.startswith("+++")] == ["+++ b/a.txt", "+++ b/in/changed.txt"]
+    assert "+given\n+more\n" in diff
+    subprocess.run(["git", "apply", "--check", "-"], cwd=repo, input=diff, text=True, check=True)
+
+
 @pytest.mark.parametrize("change", [{"repo": "/usr/share"}, {"repo": "/nonexistent"}, {"ref": "nosuch"}])
 async def test_a_repository_that_cannot_be_used_fails_the_task(place: Path, change: dict[str, Any]) -> None:
     repo = place / "repo"

@@ -132,13 +132,19 @@ async def test_a_refused_credential_moves_the_task_and_then_fails_it(app: App, r
     assert sorted(runs.accounts) == ["a", "b"]
 
 
-async def test_a_refused_credential_fails_a_task_that_names_its_account(app: App, runs: Runs) -> None:
+@pytest.mark.parametrize("bound", [{"account": "a"}, {"session": "s-1"}])
+async def test_a_refused_credential_fails_a_task_that_no_other_account_can_run(
+    app: App, runs: Runs, bound: dict[str, str]
+) -> None:
+    """It names its account, or goes on with a session of it."""
+    await app.tasks.enqueue(TASK)
+    await app.work(once=True)
     await app.accounts.add(Account("b", "codex"))
     runs.ends = [CliRun(RunClass.AUTH, "401", "bad key", 1)]
-    handle = await app.tasks.enqueue(replace(TASK, account="a"))
+    handle = await app.tasks.enqueue(replace(TASK, **bound))
     await app.work(once=True)
     job = await handle.get()
-    assert (job.status, job.error_kind, runs.accounts) == (Status.FAILED, "auth", ["a"])
+    assert (job.status, job.error_kind, runs.accounts) == (Status.FAILED, "auth", ["a", "a"])
     assert (await app.accounts.get("a")).account.enabled, "one refusal disables no account"
 
 

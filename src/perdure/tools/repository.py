@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from perdure.model.errors import RepositoryRefused
@@ -29,6 +30,8 @@ class Repository:
         self._base = base
         self.commit = commit
         """What was checked out."""
+        self._inputs: tuple[str, ...] = ()
+        self._before = commit
 
     @classmethod
     async def check_out(cls, task: TaskSpec, workspace: Path, base: Path) -> Repository:
@@ -47,19 +50,36 @@ class Repository:
         await _git("-C", str(workspace), "checkout", "--quiet", "--detach", commit, what=task)
         return cls(workspace, base, commit)
 
+    async def note_inputs(self, paths: Collection[str]) -> None:
+        """These input files are in the workspace now: those that stay as they are will be no part of the diff."""
+        self._inputs = tuple(paths)
+        if self._inputs:
+            await self._read()
+            self._before = (await _git(*self._own, "write-tree")).decode().strip()
+
     async def diff(self) -> bytes:
         """What differs from the commit now, new files too, as `git apply` takes it; empty if nothing does.
 
         Raises RepositoryRefused, also where it is larger than MAX_DIFF_BYTES.
         """
-        of = (f"--git-dir={self._base}", f"--work-tree={self._workspace}", "-c", "core.bare=false")
-        await _git(*of, "read-tree", self.commit)
-        await _git(*of, "add", "--all", "--", ".")
-        options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "--no-color")
-        diff = await _git(*of, "diff", *options, self.commit)
+        await self._read()
+        options = ("--cached", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "--no-color")
+        named = await _git(*self._own, "diff", *options, "--no-renames", "--name-only", "-z", self._before)
+        changed = {os.fsdecode(path) for path in named.split(b"\0")}
+        without = [f":(exclude,literal){path}" for path in self._inputs if path not in changed]
+        diff = await _git(*self._own, "diff", *options, "--binary", self.commit, "--", ".", *without)
         if len(diff) > MAX_DIFF_BYTES:
             raise RepositoryRefused(f"what changed is {len(diff):,} bytes as a diff; the limit is {MAX_DIFF_BYTES:,}")
         return diff
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        return (f"--git-dir={self._base}", f"--work-tree={self._workspace}", "-c", "core.bare=false")
+
+    async def _read(self) -> None:
+        """Put the files of the workspace into the index of the bare clone."""
+        await _git(*self._own, "read-tree", self.commit)
+        await _git(*self._own, "add", "--all", "--", ".")
 
 
 async def _git(*args: str, what: TaskSpec | None = None) -> bytes:

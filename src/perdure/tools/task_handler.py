@@ -118,7 +118,9 @@ class TaskHandler:
             MoreOutput(place.root, store.files.limit()) as more,
         ):
             repository = None if task.repo is None else await Repository.check_out(task, place.files, place.base)
-            await _put_inputs(store.files, lease.job_id, place)
+            inputs = await _put_inputs(store.files, lease.job_id, place)
+            if repository is not None:
+                await repository.note_inputs(inputs)
             masker = Masker(())
             started = attempt.database_now()
             idempotency_key = (await store.jobs.get_job(lease.job_id)).idempotency_key
@@ -183,10 +185,12 @@ class TaskHandler:
         return ended
 
 
-async def _put_inputs(files: FileStore, job_id: UUID, place: Workspace) -> None:
-    """Write the input files of a task, whose paths were checked when it was enqueued, into its workspace."""
+async def _put_inputs(files: FileStore, job_id: UUID, place: Workspace) -> list[str]:
+    """Write the input files of a task, whose paths were checked when it was enqueued, into its workspace; returns their paths."""
+    paths: list[str] = []
     for file in await files.list_files(job_id):
         if file.is_input:
+            paths.append(file.path)
             try:
                 opened = await asyncio.to_thread(create_input, place.files, file.path)
             except OSError as error:
@@ -194,6 +198,7 @@ async def _put_inputs(files: FileStore, job_id: UUID, place: Workspace) -> None:
                 raise Fail(why, kind="unsafe-path") from None
             with opened as to:
                 await files.copy_file(job_id, file.path, to, is_input=True, attempt=0)
+    return paths
 
 
 def _with_files(run: CliRun, found: Collected) -> CliRun:
@@ -225,7 +230,8 @@ async def _stop(attempt: Run, task: TaskSpec, ended: ToolRun, earlier: list[Tool
                 )
             refused = {r.account_id for r in (*earlier, ended) if r.run.outcome is RunClass.AUTH}
             others = [a.account for a in await accounts.list_accounts() if a.account.id not in refused]
-            if task.any_account and any(a.tool == ended.tool and a.enabled for a in others):
+            bound = not task.any_account or task.session is not None  # a session is that of one account
+            if not bound and any(a.tool == ended.tool and a.enabled for a in others):
                 raise Snooze(0, text)
             raise Fail(text, kind="auth")
         case RunClass.FATAL:
