@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -110,6 +111,22 @@ async def test_a_damaged_job_is_put_aside_and_the_others_are_claimed(file_store:
         assert job.due_at is not None
         assert job.due_at > await later(file_store, 200)
     assert await file_store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=10, ttl=30) == []
+
+
+async def test_a_damaged_job_keeps_no_other_of_its_key_waiting(file_store: Store, shell: Shell) -> None:
+    keyed: dict[str, Any] = {"queue": "q", "concurrency_key": "k", "max_concurrent": 1}
+    first = await enqueue(file_store, **keyed, priority=9)
+    bad, good = await enqueue(file_store, **keyed, priority=8), await enqueue(file_store, **keyed)
+
+    async def claimed() -> list[ClaimedJob]:
+        await file_store.leases.release_held()
+        return await file_store.leases.claim(worker_id="w", queue="q", kinds=KINDS, limit=10, ttl=30)
+
+    [running] = await claimed()
+    assert running.id == first
+    await damage(shell, bad, 2)
+    await file_store.leases.finish(running.lease, outcome(S.COMPLETED))
+    assert [job.id for job in [*await claimed(), *await claimed()]] == [good]
 
 
 async def test_a_row_of_the_queue_without_a_job_is_not_taken_for_the_damaged_one(

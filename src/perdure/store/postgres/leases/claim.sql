@@ -82,8 +82,13 @@ delete from perdure.job_claims k where k.job_id = :job_id and exists (select 1 f
   where j.id = k.job_id and j.status not in ('RUNNING', 'WAITING'))
 
 -- name: push_back
--- A job that cannot be claimed stands aside so that its lane goes on.
-update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes', held = false where job_id = :job_id
+-- A job that cannot be claimed stands aside so that its lane goes on, and the next job of its key may have the slot that it was let
+-- through for.
+with aside as (
+  update perdure.job_queue set run_at = perdure.db_now() + interval '5 minutes', held = false where job_id = :job_id
+  returning tenant_id, concurrency_key
+)
+insert into perdure.freed_slots (tenant_id, key) select tenant_id, concurrency_key from aside where concurrency_key is not null
 
 -- name: next_due
 -- The front of each range of the ready index.

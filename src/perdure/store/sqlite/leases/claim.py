@@ -260,6 +260,7 @@ def _claim_singly(conn: sqlite3.Connection, now: int, who: Claiming, limit: int)
                 "a damaged job cannot be claimed; put aside for 5 minutes", job_id=error.job_id, error=str(error)
             )
             conn.execute(SQL["push_back"], {"job_id": error.job_id, "until": now + _SET_ASIDE})
+            conn.execute(SQL["free_its_slot"], {"job_id": error.job_id})
             continue
         claimed += first
         if not first or len(claimed) == limit:

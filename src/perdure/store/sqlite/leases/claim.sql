@@ -92,6 +92,11 @@ on conflict (job_id) do update set attempt = excluded.attempt, version = exclude
 -- A job that cannot be claimed is due later, so that its lane goes on.
 update job_queue set run_at = :until, held = 0 where job_id = :job_id
 
+-- name: free_its_slot
+-- only: sqlite a part of the twin's push_back. The next job of its key may have the slot that it was let through for.
+insert into freed_slots (tenant_id, key)
+select tenant_id, concurrency_key from job_queue where job_id = :job_id and concurrency_key is not null on conflict do nothing
+
 -- name: next_due
 -- lanes, kinds: JSON arrays. The front of each range of the ready index; microseconds.
 select min(x.run_at) - (select now from clock) as left from (
