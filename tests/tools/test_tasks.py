@@ -134,7 +134,7 @@ async def test_a_refused_credential_moves_the_task_and_then_fails_it(app: App, r
 
 @pytest.mark.parametrize("bound", [{"account": "a"}, {"session": "s-1"}])
 async def test_a_refused_credential_fails_a_task_that_no_other_account_can_run(
-    app: App, runs: Runs, bound: dict[str, str]
+    app: App, runs: Runs, bound: dict[str, Any]
 ) -> None:
     """It names its account, or goes on with a session of it."""
     await app.tasks.enqueue(TASK)
