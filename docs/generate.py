@@ -36,6 +36,7 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.memories import Memories
 from perdure.runtime.client.queues import Queues
 from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.workers import Workers
@@ -197,6 +198,7 @@ def raised_by(name: str) -> list[str]:
         "limits": Limits,
         "schedules": Schedules,
         "queues": Queues,
+        "memory": Memories,
         "workers": Workers,
         "database": Database,
     }

@@ -110,6 +110,7 @@ class App(Shortcuts):
         self.workers, self.database = self.client.workers, self.client.database
         self.limits, self.agents, self.schedules = self.client.limits, self.client.agents, self.client.schedules
         self.queues = self.client.queues
+        self.memory = self.client.memory
 
     @property
     def settings(self) -> Settings:

@@ -86,6 +86,15 @@ VERBS: dict[str, str] = {
     "schedules trigger nightly": "schedules.trigger",
     "schedules backfill nightly --from 2026-01-01 --to 2026-01-02": "schedules.backfill",
     "schedules rm nightly": "schedules.remove",
+    "memory search logs": "memory.search",
+    "memory write hello": "memory.write",
+    "memory get MEMORY": "memory.get",
+    "memory ls": "memory.list",
+    "memory supersede MEMORY hello": "memory.supersede",
+    "memory archive MEMORY": "memory.archive",
+    "memory restore MEMORY": "memory.restore",
+    "memory pin MEMORY": "memory.pin",
+    "memory undo FAILED": "memory.undo",
     "worker status": "workers.list",
     "worker stop --all": "workers.stop",
     "worker drain --all": "workers.drain",
@@ -183,6 +192,7 @@ def ids(perdure: Perdure) -> dict[str, str]:
         "WAITING": perdure.ran("asks", "--input", '"draft"'),
         "FAILED": perdure.ran("fails"),
         "RETRYING": perdure.ran("breaks"),
+        "MEMORY": perdure("memory", "write", "the pool was exhausted", "-o", "id").out.strip(),
         "TASK": perdure("enqueue", "--tool", "codex", "--prompt", "hello", "-o", "id").out.strip(),
     }
 

@@ -23,6 +23,7 @@ from perdure.model.effects import (
     settle_wait,
     spawn_job,
     withdraw_approval,
+    write_memory,
 )
 from perdure.model.errors import LeaseLost
 from perdure.model.ids import uuid7
@@ -30,6 +31,7 @@ from perdure.model.jobs import Lease, Outcome, Wait
 from perdure.model.messages import NewMessage
 from perdure.model.task_records import ToolRun
 from perdure.model.tooling import CliRun, RunClass
+from perdure.runtime.memory_checks import new_memory
 from perdure.store.protocol import Store
 from perdure.store.statements import load_statements
 from tests.conformance.support import HOUR, S, checked_log, event, later, new_job, outcome, run_out, started
@@ -55,6 +57,7 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
         await_jobs("nap", [uuid7()]),
         settle_wait("nap"),
         spawn_job(new_job()),
+        *write_memory("default", new_memory("a note", scope="tenant", created_by="ann")),
     )
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 

@@ -14,6 +14,7 @@ from perdure import App, Client, Fail, JobContext, Status, Unique
 from perdure.model import errors
 from perdure.model.events import Event
 from perdure.model.fsck_faults import Finding
+from perdure.model.ids import uuid7
 from perdure.model.tooling import TaskSpec
 from perdure.operations import (
     accounts,
@@ -28,6 +29,7 @@ from perdure.operations import (
     fsck,
     jobs,
     limits,
+    memory,
     queues,
     schedules,
     signals,
@@ -303,6 +305,15 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("schedules.backfill", errors.NotFound, lambda a, c: schedules.backfill_schedule(c, "none", *DAYS)),
     ("schedules.backfill", errors.InvalidInput, lambda a, c: schedules.backfill_schedule(c, "none", *reversed(DAYS))),
     ("schedules.remove", errors.NotFound, lambda a, c: schedules.remove_schedule(c, "none")),
+    ("memory.search", errors.InvalidInput, lambda a, c: memory.search_memory(c, " ")),
+    ("memory.write", errors.InvalidInput, lambda a, c: memory.write_memory(c, "x", scope="planet:9")),
+    ("memory.get", errors.NotFound, lambda a, c: memory.get_memory(c, str(uuid7()))),
+    ("memory.list", errors.InvalidInput, lambda a, c: memory.list_memory(c, cursor="x")),
+    ("memory.supersede", errors.NotFound, lambda a, c: memory.supersede_memory(c, str(uuid7()), "x")),
+    ("memory.archive", errors.NotFound, lambda a, c: memory.archive_memory(c, str(uuid7()))),
+    ("memory.restore", errors.NotFound, lambda a, c: memory.restore_memory(c, str(uuid7()))),
+    ("memory.pin", errors.AmbiguousId, lambda a, c: memory.pin_memory(c, "12")),
+    ("memory.undo", errors.JobNotFound, lambda a, c: memory.undo_memory(c, str(uuid7()))),
     ("limits.get", errors.InvalidInput, lambda a, c: limits.get_limit(c, "")),
     ("limits.set", errors.InvalidInput, lambda a, c: limits.set_limit(c, "k", -1)),
     ("limits.unset", errors.InvalidInput, lambda a, c: limits.unset_limit(c, "")),

@@ -12,18 +12,25 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.memories import Memories
 from perdure.runtime.client.queues import Queues
 from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.tasks import Tasks
 from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
-from perdure.sync import accounts, approvals, database, jobs, limits, queues, schedules, tasks, workers
+from perdure.runtime.context.job_memory import BlockingMemory, JobMemory
+from perdure.sync import accounts, approvals, database, jobs, limits, memories, queues, schedules, tasks, workers
 from tests.parity import differences
 
 
 def test_a_plain_handler_has_every_call_of_an_async_one() -> None:
-    assert differences(JobContext, BlockingContext, {}, names={"JobContext": "BlockingContext"}) == []
+    assert (
+        differences(
+            JobContext, BlockingContext, {}, names={"JobContext": "BlockingContext", "JobMemory": "BlockingMemory"}
+        )
+        == []
+    )
 
 
 CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
@@ -48,6 +55,8 @@ CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
     (Limits, limits.Limits, {}),
     (Schedules, schedules.Schedules, {}),
     (Queues, queues.Queues, {}),
+    (Memories, memories.Memories, {}),
+    (JobMemory, BlockingMemory, {}),
     (Workers, workers.Workers, {}),
     (Tasks, tasks.Tasks, {}),
     (Accounts, accounts.Accounts, {}),

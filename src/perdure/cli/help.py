@@ -16,7 +16,20 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-NOUNS = {"jobs", "tasks", "accounts", "agents", "approvals", "limits", "queues", "schedules", "worker", "db", "config"}
+NOUNS = {
+    "jobs",
+    "tasks",
+    "accounts",
+    "agents",
+    "approvals",
+    "limits",
+    "queues",
+    "schedules",
+    "memory",
+    "worker",
+    "db",
+    "config",
+}
 """Groups of commands."""
 ALIASES = {
     "list": "ls",

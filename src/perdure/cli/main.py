@@ -50,6 +50,7 @@ class Root(LazyGroup):
         "limits": ("perdure.cli.limits", "See and set how many jobs of a key run at a time"),
         "queues": ("perdure.cli.queues", "See, pause and resume queues"),
         "schedules": ("perdure.cli.schedules", "Start jobs by cron, at an interval, or once"),
+        "memory": ("perdure.cli.memory", "Search and write long-term memory"),
         "worker": ("perdure.cli.worker", "Run jobs; list and stop workers"),
         "db": ("perdure.cli.db", "Migrate, inspect, copy and prune the database"),
         "config": ("perdure.cli.config", "Show the settings and where each comes from"),

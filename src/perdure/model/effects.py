@@ -17,6 +17,7 @@ from uuid import UUID
 from perdure.model.cost import ZERO
 from perdure.model.ids import uuid7
 from perdure.model.jobs import NewJob, Wait
+from perdure.model.memory import NewMemory
 from perdure.model.messages import NewMessage
 from perdure.model.task_records import ToolRun
 
@@ -36,6 +37,10 @@ LOCK_ORDER = (
     "answer_bound",
     "spawn_job",
     "add_tool_run",
+    "memory_scope",
+    "memory_entry",
+    "memory_terms",
+    "memory_vector",
 )
 """The statements, in the order in which they run, which is that of their locks. A new effect is one more statement in
 `leases/effects.sql` of both dialects, its name here, and a function that makes it."""
@@ -181,3 +186,33 @@ def add_tool_run(run: ToolRun) -> Effect:
         "sandbox": json.dumps(asdict(result.sandbox)),
     }
     return Effect("add_tool_run", row)
+
+
+def write_memory(tenant_id: str, new: NewMemory) -> tuple[Effect, ...]:
+    """An entry of long-term memory with its terms and its vector. Nothing is written where its id is there."""
+    place = {"tenant_id": tenant_id, "id": new.id}
+    entry = {
+        name: getattr(new, name)
+        for name in (
+            *(
+                "scope",
+                "text",
+                "tags",
+                "source",
+                "kind",
+                "created_by",
+                "tokens",
+                "tokeniser",
+                "created_at",
+                "pinned_at",
+            ),
+        )
+    }
+    effects = [
+        Effect("memory_scope", {**place, "scope": new.scope, "tokens": new.tokens}),
+        Effect("memory_entry", {**place, **entry}),
+        Effect("memory_terms", {**place, "terms": new.terms, "length": new.tokens}),
+    ]
+    if new.vector is not None:
+        effects.append(Effect("memory_vector", {**place, "embedder": new.embedder, "vector": new.vector}))
+    return tuple(effects)

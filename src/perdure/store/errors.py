@@ -69,6 +69,16 @@ def account_not_found(text: str) -> AccountNotFound:
     return AccountNotFound(f"no account has the id or group name '{text}'", hint="perdure accounts ls shows them")
 
 
+def memory_not_found(id: UUID | str) -> NotFound:
+    """No such entry of long-term memory."""
+    return NotFound(f"no entry of memory has the id '{id}'", hint="perdure memory ls shows them")
+
+
+def ambiguous_memory(suffix: str) -> AmbiguousId:
+    """Several entries of long-term memory."""
+    return AmbiguousId(f"several entries of memory have ids that end in '{suffix}'", hint="give more digits")
+
+
 def schedule_not_found(id: str) -> NotFound:
     """No such schedule."""
     return NotFound(f"no schedule has the id '{id}'", hint="perdure schedules ls shows them")

@@ -23,6 +23,7 @@ from perdure.sync.database import Database
 from perdure.sync.handle import Handle
 from perdure.sync.jobs import Jobs
 from perdure.sync.limits import Limits
+from perdure.sync.memories import Memories
 from perdure.sync.queues import Queues
 from perdure.sync.schedules import Schedules
 from perdure.sync.tasks import Tasks
@@ -62,6 +63,8 @@ class Client:
         """See `perdure.Client.schedules`."""
         self.queues = Queues(client.queues, background)
         """See `perdure.Client.queues`."""
+        self.memory = Memories(client.memory, background)
+        """See `perdure.Client.memory`."""
         self.workers = Workers(client.workers, background)
         """See `perdure.Client.workers`."""
         self.database = Database(client.database, background)

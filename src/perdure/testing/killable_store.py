@@ -50,6 +50,20 @@ _READS: dict[str, frozenset[str]] = {
     "limits": frozenset({"list_limits", "get_limit"}),
     "schedules": frozenset({"get_schedule", "list_schedules"}),
     "queues": frozenset({"list_pauses"}),
+    "memories": frozenset(
+        {
+            "find_memory",
+            "get_memory",
+            "list_memories",
+            "memories_by_no",
+            "memory_expansions",
+            "memory_frequencies",
+            "memory_scopes",
+            "rank_memory_text",
+            "rank_memory_vectors",
+            "superseded_memories",
+        }
+    ),
     "workers": frozenset({"list_workers"}),
     "agents": frozenset(
         {"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages", "bound_messages"}
@@ -90,6 +104,7 @@ class KillableStore:
         self.signals = _Reads("signals", store)
         self.schedules = _KillableSchedules(store)
         self.queues = _Reads("queues", store)
+        self.memories = _Reads("memories", store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
         self.checks = _Reads("checks", store)

@@ -10,6 +10,7 @@ from perdure.runtime.client.base import Scope, login_name
 from perdure.runtime.client.database import Database
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.memories import Memories
 from perdure.runtime.client.queues import Queues
 from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.shortcuts import Shortcuts
@@ -42,6 +43,7 @@ class Client(Shortcuts):
         self.limits = Limits(scope)
         self.schedules = Schedules(scope, self.jobs)
         self.queues = Queues(scope)
+        self.memory = Memories(scope)
         self.workers = Workers(scope)
         self.database = Database(scope)
 

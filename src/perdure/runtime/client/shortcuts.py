@@ -15,6 +15,7 @@ from perdure.runtime.client.database import Database
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.client.limits import Limits
+from perdure.runtime.client.memories import Memories
 from perdure.runtime.client.queues import Queues
 from perdure.runtime.client.schedules import Schedules
 from perdure.runtime.client.signals import HasId
@@ -46,6 +47,8 @@ class Shortcuts:
     """Jobs that are started by themselves."""
     queues: Queues
     """Queues: what waits there, pause and resume."""
+    memory: Memories
+    """Long-term memory."""
     workers: Workers
     """The workers that share the database."""
     database: Database

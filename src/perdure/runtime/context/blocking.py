@@ -24,6 +24,7 @@ from perdure.model.tooling import TaskSpec
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.children import ChildHandle, SpawnOptions
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.context.job_memory import BlockingMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.runtime.context.wait_any import Awaited, First
@@ -114,6 +115,11 @@ class BlockingContext:
     def message(self) -> Message | None:
         """See `JobContext.message`."""
         return self._ctx.message
+
+    @property
+    def memory(self) -> BlockingMemory:
+        """See `JobContext.memory`."""
+        return BlockingMemory(self._ctx.memory, self._wait)
 
     def for_message(self, message: Message | None) -> BlockingContext:
         """See `JobContext.for_message`."""

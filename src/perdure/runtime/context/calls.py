@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from perdure.model.effects import Effect
 from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
 from perdure.model.events import NewEvent
 from perdure.model.waits import CHILD, kind_of
@@ -197,6 +198,29 @@ class Caller:
                 hold.end()
             run.end_work(branch)
         return codec.round_trip(value, result, returns, what)
+
+    async def commit(
+        self, options: CallOptions, name: str, args: tuple[Any, ...], make: Callable[[], tuple[Any, Sequence[Effect]]]
+    ) -> Any:
+        """A step that does nothing but write: what `make` returns is its result (JSON), and effects that commit together with
+        its record. args: what its digest is made of."""
+        run = self._run
+        key = await self.enter(STEP.noun, name, options)
+        call = Call(key, codec.digest(args, {}), make, args, {})
+        if run.history is not NO_HISTORY:
+            try:
+                answer = await self._recorded(STEP, call, options, None)
+            except StepChanged as changed:
+                await refuse(run, options.on_change, STEP.noun, key, changed)
+            if answer is not None:
+                return answer.value
+        with run.busy():
+            started = time.monotonic()
+            value, effects = make()
+            result = codec.encode(value, f"the result of step '{key}'")
+            ms = int((time.monotonic() - started) * 1000)
+            await run.record_busy([STEP.returned(call, result, 1, ms)], *effects)
+        return value
 
     async def _recorded(self, kind: CallKind, call: Call, options: CallOptions, returns: Any) -> _Answer | None:
         """What an earlier attempt recorded of this call; None if it is to be made. Raises the failure that was recorded,

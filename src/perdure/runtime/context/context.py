@@ -27,6 +27,7 @@ from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.calls import STEP, TOOL, Caller
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import idempotency_key_of
+from perdure.runtime.context.job_memory import JobMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
 from perdure.runtime.context.wait_any import Awaited, First, wait_any
@@ -276,6 +277,13 @@ class JobContext(AgentCalls):
         first, such as Denied; InvalidInput, StepChanged.
         """
         return await wait_any(self._run, self._caller, self._options, waits)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> JobMemory:
+        """Long-term memory: what the job writes there, other jobs find. Each call is a step."""
+        return JobMemory(self._run, self._caller, self._options)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from perdure.store.postgres.hints.hints import PostgresHints
 from perdure.store.postgres.jobs.jobs import PostgresJobs
 from perdure.store.postgres.leases.leases import PostgresLeases
 from perdure.store.postgres.limits.limits import PostgresLimits
+from perdure.store.postgres.memories.memories import PostgresMemories
 from perdure.store.postgres.queues.queues import PostgresQueues
 from perdure.store.postgres.retention.retention import PostgresRetention
 from perdure.store.postgres.schedules.schedules import PostgresSchedules
@@ -51,6 +52,7 @@ class PostgresStore:
         self.limits: Final = PostgresLimits(engine, tenant_id)
         self.schedules: Final = PostgresSchedules(engine, tenant_id)
         self.queues: Final = PostgresQueues(engine, tenant_id)
+        self.memories: Final = PostgresMemories(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)
         self.checks: Final = PostgresChecks(engine, tenant_id, self.schema, self.files)

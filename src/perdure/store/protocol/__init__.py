@@ -24,6 +24,7 @@ from perdure.store.protocol.hints import HintStore, Listener, Topic
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
+from perdure.store.protocol.memories import MemoryStore
 from perdure.store.protocol.queues import QueueStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schedules import ScheduleStore
@@ -46,6 +47,7 @@ __all__ = [
     "LeaseStore",
     "LimitStore",
     "Listener",
+    "MemoryStore",
     "Migration",
     "QueueStore",
     "RetentionStore",

@@ -17,6 +17,7 @@ from perdure.store.protocol.hints import HintStore
 from perdure.store.protocol.jobs import JobStore
 from perdure.store.protocol.leases import LeaseStore
 from perdure.store.protocol.limits import LimitStore
+from perdure.store.protocol.memories import MemoryStore
 from perdure.store.protocol.queues import QueueStore
 from perdure.store.protocol.retention import RetentionStore
 from perdure.store.protocol.schedules import ScheduleStore
@@ -97,6 +98,9 @@ class Store(Protocol):
     @property
     def queues(self) -> QueueStore:
         """Pauses of queues."""
+
+    def memories(self) -> MemoryStore:
+        """Long-term memory."""
         ...
 
     @property

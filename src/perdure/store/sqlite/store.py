@@ -22,6 +22,7 @@ from perdure.store.sqlite.hints.hints import SqliteHints
 from perdure.store.sqlite.jobs.jobs import SqliteJobs
 from perdure.store.sqlite.leases.leases import SqliteLeases
 from perdure.store.sqlite.limits.limits import SqliteLimits
+from perdure.store.sqlite.memories.memories import SqliteMemories
 from perdure.store.sqlite.queues.queues import SqliteQueues
 from perdure.store.sqlite.retention.retention import SqliteRetention
 from perdure.store.sqlite.schedules.schedules import SqliteSchedules
@@ -53,6 +54,7 @@ class SqliteStore:
         self.limits: Final = SqliteLimits(engine, tenant_id)
         self.schedules: Final = SqliteSchedules(engine, tenant_id)
         self.queues: Final = SqliteQueues(engine, tenant_id)
+        self.memories: Final = SqliteMemories(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)
         self.checks: Final = SqliteChecks(engine, tenant_id, self.schema, self.files)

@@ -11,6 +11,7 @@ from perdure.model.errors import MalformedUrl
 from perdure.model.timing import SYSTEM_CLOCK, Clock
 from perdure.model.urls import has_secret
 from perdure.store.group_commit.batcher import Batcher
+from perdure.store.memory_vectors import VectorCache
 from perdure.store.postgres.engine.connections import Pool, open_pool
 from perdure.store.postgres.engine.database import Database
 from perdure.store.postgres.engine.driver_errors import CLIENT_LIBRARY_ERRORS, cannot_connect, where_is
@@ -40,6 +41,7 @@ class Engine:
         self.clock: Clock = SYSTEM_CLOCK
         self.database = Database(pool)
         self.vacuum = Vacuum(self.database)
+        self.vectors = VectorCache()
         self.notifier = Notifier(url, pool)
         self.tx_enqueue = TxEnqueue(self.database, where)
 

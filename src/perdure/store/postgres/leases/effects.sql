@@ -118,3 +118,39 @@ insert into perdure.agent_deliveries (tenant_id, agent_id, at)
 select distinct j.tenant_id, coalesce(u.mailbox, j.agent_id), perdure.db_now()
 from unnest(:job_id::uuid[], :mailbox::text[]) u(job_id, mailbox) join perdure.jobs j on j.id = any (array[u.job_id])
 where coalesce(u.mailbox, j.agent_id) is not null
+-- name: memory_scope
+-- The scopes of entries that are to be written, locked in the order of their names. Every change of an entry comes through these rows.
+insert into perdure.memory_scopes as s (tenant_id, scope, version, entries, tokens)
+select u.tenant_id, u.scope, 1, count(*), sum(u.tokens)
+from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :scope::text[], :tokens::int[]) u(job_id, tenant_id, id, scope, tokens)
+where not exists (select from perdure.memory_entries e where e.tenant_id = u.tenant_id and e.id = u.id)
+group by u.tenant_id, u.scope order by u.tenant_id, u.scope
+on conflict (tenant_id, scope) do update set version = s.version + 1, entries = s.entries + excluded.entries,
+  tokens = s.tokens + excluded.tokens
+
+-- name: memory_entry
+insert into perdure.memory_entries (tenant_id, id, scope_no, text, tags, source, kind, job_id, created_by, created_at, pinned_at, tokens,
+  tokeniser, changed)
+select u.tenant_id, u.id, s.no, u.text, array(select json_array_elements_text(u.tags::json)), u.source, u.kind, u.job_id, u.created_by,
+  coalesce(u.created_at, perdure.db_now()), u.pinned_at, u.tokens, u.tokeniser, s.version
+from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :scope::text[], :text::text[], :tags::text[], :source::text[],
+  :kind::text[], :created_by::text[], :created_at::timestamptz[], :pinned_at::timestamptz[], :tokens::int[], :tokeniser::text[])
+  with ordinality u(job_id, tenant_id, id, scope, text, tags, source, kind, created_by, created_at, pinned_at, tokens, tokeniser, place)
+join perdure.memory_scopes s on s.tenant_id = u.tenant_id and s.scope = u.scope
+order by u.place
+on conflict (tenant_id, id) do nothing
+
+-- name: memory_terms
+insert into perdure.memory_terms (scope_no, term, entry_no, count, length)
+select e.scope_no, t.key, e.no, t.value::int, u.length
+from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :terms::text[], :length::int[]) u(job_id, tenant_id, id, terms, length)
+join perdure.memory_entries e on e.tenant_id = u.tenant_id and e.id = u.id and e.archived_at is null
+cross join lateral json_each_text(u.terms::json) t
+on conflict (scope_no, term, entry_no) do update set count = excluded.count, length = excluded.length
+
+-- name: memory_vector
+insert into perdure.memory_vectors (entry_no, embedder, vector)
+select e.no, u.embedder, u.vector
+from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :embedder::text[], :vector::bytea[]) u(job_id, tenant_id, id, embedder, vector)
+join perdure.memory_entries e on e.tenant_id = u.tenant_id and e.id = u.id and e.archived_at is null
+on conflict (entry_no) do update set embedder = excluded.embedder, vector = excluded.vector

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from perdure.model.timing import SYSTEM_CLOCK, Clock, SettableClock
 from perdure.store.hints import LocalHints
+from perdure.store.memory_vectors import VectorCache
 from perdure.store.protocol import Listener, Topic
 from perdure.store.rows import Row
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK, Many, One
@@ -42,6 +43,7 @@ class Engine:
         self._writer = Writer(path, self._committed, clock)
         self._readers = None if path is None else Readers(path)  # only its writer can see a database in memory
         self._hints = LocalHints()
+        self.vectors = VectorCache()
         self._notifier = None if path is None else Notifier(path, self._hints.notify_all)
 
     @classmethod

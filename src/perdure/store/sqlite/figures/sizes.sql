@@ -31,6 +31,10 @@ union all select 'job_tags' as name, (select count(*) from (select 1 from job_ta
 union all select 'queue_pauses' as name, (select count(*) from (select 1 from queue_pauses limit :bound)) as rows
 union all select 'unique_keys' as name, (select count(*) from (select 1 from unique_keys limit :bound)) as rows
 union all select 'schedules' as name, (select count(*) from (select 1 from schedules limit :bound)) as rows
+union all select 'memory_scopes' as name, (select count(*) from (select 1 from memory_scopes limit :bound)) as rows
+union all select 'memory_entries' as name, (select count(*) from (select 1 from memory_entries limit :bound)) as rows
+union all select 'memory_terms' as name, (select count(*) from (select 1 from memory_terms limit :bound)) as rows
+union all select 'memory_vectors' as name, (select count(*) from (select 1 from memory_vectors limit :bound)) as rows
 union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
 union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
 

@@ -92,3 +92,30 @@ where consumed_by_job_id = :job_id and consumed_key = :key
 insert into agent_deliveries (tenant_id, agent_id, at)
 select :tenant_id, coalesce(:mailbox, agent_id), :now from jobs where id = :job_id and coalesce(:mailbox, agent_id) is not null
 on conflict do nothing
+-- name: memory_scope
+-- The scope of an entry that is to be written. Every change of an entry comes through this row.
+insert into memory_scopes as s (tenant_id, scope, version, entries, tokens)
+select :tenant_id, :scope, 1, 1, :tokens
+where not exists (select 1 from memory_entries e where e.tenant_id = :tenant_id and e.id = :id)
+on conflict (tenant_id, scope) do update set version = s.version + 1, entries = s.entries + 1, tokens = s.tokens + excluded.tokens
+
+-- name: memory_entry
+insert into memory_entries (tenant_id, id, scope_no, text, tags, source, kind, job_id, created_by, created_at, pinned_at, tokens,
+  tokeniser, changed)
+select :tenant_id, :id, s.no, :text, :tags, :source, :kind, :job_id, :created_by, coalesce(:created_at, :now), :pinned_at, :tokens,
+  :tokeniser, s.version
+from memory_scopes s where s.tenant_id = :tenant_id and s.scope = :scope
+on conflict (tenant_id, id) do nothing
+
+-- name: memory_terms
+insert into memory_terms (scope_no, term, entry_no, count, length)
+select e.scope_no, t.key, e.no, t.value, :length
+from memory_entries e cross join json_each(:terms) t
+where e.tenant_id = :tenant_id and e.id = :id and e.archived_at is null
+on conflict (scope_no, term, entry_no) do update set count = excluded.count, length = excluded.length
+
+-- name: memory_vector
+insert into memory_vectors (entry_no, embedder, vector)
+select e.no, :embedder, :vector from memory_entries e
+where e.tenant_id = :tenant_id and e.id = :id and e.archived_at is null
+on conflict (entry_no) do update set embedder = excluded.embedder, vector = excluded.vector

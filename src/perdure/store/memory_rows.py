@@ -1,0 +1,50 @@
+"""Long-term memory: rows into records; both dialects alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from perdure.model.memory import MemoryEntry, ScopeHead
+from perdure.store.rows import Codec, Row
+
+K1 = 1.2
+B = 0.75
+"""Of BM25."""
+MOST_EXPANSIONS = 8
+"""Longer words that a word of a query stands for."""
+
+
+def memory_of(row: Row, codec: Codec) -> MemoryEntry:
+    """A row of `memory_entries` with its scope."""
+
+    def id(name: str) -> UUID | None:
+        return None if row[name] is None else codec.uuid(row[name])
+
+    return MemoryEntry(
+        id=codec.uuid(row["id"]),
+        scope=row["scope"],
+        text=row["text"],
+        tags=codec.texts(row["tags"]),
+        source=row["source"],
+        kind=row["kind"],
+        job_id=id("job_id"),
+        created_by=row["created_by"],
+        created_at=codec.time(row["created_at"]),
+        pinned_at=None if row["pinned_at"] is None else codec.time(row["pinned_at"]),
+        archived_at=None if row["archived_at"] is None else codec.time(row["archived_at"]),
+        superseded_by=id("superseded_by"),
+    )
+
+
+def head_of(row: Row) -> ScopeHead:
+    """A row of `memory_scopes`."""
+    return ScopeHead(row["no"], row["scope"], row["version"], row["entries"], row["tokens"])
+
+
+def expansions_of(rows: Iterable[Row]) -> dict[str, list[tuple[str, int]]]:
+    """The rows of `memory_expansions`: the most frequent of each word."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for row in rows:
+        found.setdefault(row["word"], []).append((row["term"], row["entries"]))
+    return {word: sorted(terms, key=lambda t: (-t[1], t[0]))[:MOST_EXPANSIONS] for word, terms in found.items()}

@@ -1,0 +1,107 @@
+"""Long-term memory. Part of `protocol.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from perdure.model.memory import (
+    ANY,
+    MemoryEntry,
+    MemoryFilter,
+    MemoryIndex,
+    MemoryLeave,
+    NewMemory,
+    Ranked,
+    ScopeHead,
+)
+
+
+class MemoryStore(Protocol):
+    """The long-term memory of one tenant. A job writes an entry by the effect `write_memory`."""
+
+    async def change_memories(
+        self, *, new: Sequence[NewMemory] = (), leave: Sequence[MemoryLeave] = (), enter: Sequence[MemoryIndex] = ()
+    ) -> None:
+        """Write entries with their terms and vectors, let others no longer be found, and index others anew; in one transaction.
+
+        new: one whose id is there is not written. leave: one that is not found already stays as it is. enter: it is found
+        (again), by these terms and this vector. Raises NotFound, and changes nothing, for an id of `leave` or `enter` that is not
+        there.
+        """
+        ...
+
+    async def get_memory(self, id: UUID) -> MemoryEntry:
+        """One entry. Raises NotFound."""
+        ...
+
+    async def find_memory(self, suffix: str) -> UUID:
+        """The id that ends in these hex digits. Raises NotFound, AmbiguousId."""
+        ...
+
+    async def list_memories(
+        self,
+        *,
+        scopes: Sequence[str] | None,
+        live: bool | None,
+        limit: int,
+        before: int | None = None,
+        job_id: UUID | None = None,
+    ) -> list[tuple[int, MemoryEntry]]:
+        """Entries with their numbers, newest first, below a number. scopes: None for all. live: only those that searches find, or
+        only the others. job_id: only those that this job wrote."""
+        ...
+
+    async def superseded_memories(self, ids: Sequence[UUID]) -> list[MemoryEntry]:
+        """The entries that were superseded by these, in the order in which they were written."""
+        ...
+
+    async def pin_memory(self, id: UUID, *, pinned: bool) -> MemoryEntry:
+        """Let an entry count more than others, or not. Raises NotFound."""
+        ...
+
+    async def memory_scopes(self, scopes: Sequence[str] | None) -> list[ScopeHead]:
+        """Those of these scopes that have entries, in the order of their names; None: all."""
+        ...
+
+    async def memory_frequencies(self, scope_nos: Sequence[int], terms: Sequence[str]) -> dict[str, int]:
+        """How many entries that are found have each term; terms that none has are left out."""
+        ...
+
+    async def memory_expansions(
+        self, scope_nos: Sequence[int], words: Sequence[str]
+    ) -> dict[str, list[tuple[str, int]]]:
+        """The longer terms that begin with each of these words, and how many entries have each, the most frequent first."""
+        ...
+
+    async def rank_memory_text(
+        self,
+        scope_nos: Sequence[int],
+        weights: Mapping[str, float],
+        *,
+        average: float,
+        limit: int,
+        only: MemoryFilter = ANY,
+    ) -> list[Ranked]:
+        """The entries with the highest BM25, by weighted terms; of equals the newer ones. average: the length of an entry. The
+        score, rounded to six digits, and the order are the same in every store."""
+        ...
+
+    async def rank_memory_vectors(
+        self,
+        scopes: Sequence[ScopeHead],
+        embedder: str,
+        vector: Sequence[float],
+        *,
+        limit: int,
+        only: MemoryFilter = ANY,
+    ) -> list[Ranked]:
+        """The entries whose vectors of this embedder are nearest (cosine, above 0), as `rank_memory_text`. The vectors of a scope
+        are kept in the process and brought up to date by its version. Raises InvalidInput if a stored vector has another
+        number of dimensions."""
+        ...
+
+    async def memories_by_no(self, nos: Sequence[int]) -> dict[int, MemoryEntry]:
+        """Entries by their numbers."""
+        ...

@@ -1,0 +1,232 @@
+"""The long-term memory of one tenant as rows."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from perdure.model.effects import write_memory
+from perdure.model.memory import (
+    ANY,
+    MemoryEntry,
+    MemoryFilter,
+    MemoryIndex,
+    MemoryLeave,
+    NewMemory,
+    Ranked,
+    ScopeHead,
+)
+from perdure.store.errors import ambiguous_memory, memory_not_found
+from perdure.store.memory_rows import K1, B, expansions_of, head_of, memory_of
+from perdure.store.memory_vectors import SCALE, Changed
+from perdure.store.sqlite.engine.batch import NOTHING
+from perdure.store.sqlite.engine.codec import CODEC, micros, stored
+from perdure.store.sqlite.engine.engine import Engine
+from perdure.store.sqlite.engine.statements import SQL
+
+
+class SqliteMemories:
+    """See `protocol.MemoryStore`."""
+
+    def __init__(self, engine: Engine, tenant_id: str) -> None:
+        self._engine = engine
+        self._tenant_id = tenant_id
+
+    async def change_memories(
+        self, *, new: Sequence[NewMemory] = (), leave: Sequence[MemoryLeave] = (), enter: Sequence[MemoryIndex] = ()
+    ) -> None:
+        """See `protocol.MemoryStore.change_memories`."""
+
+        def change(conn: sqlite3.Connection, now: int) -> None:
+            for one in new:
+                self._write(conn, now, one)
+            for leaving in leave:
+                self._leave(conn, now, leaving)
+            for entering in enter:
+                self._enter(conn, entering)
+
+        await self._engine.write(change, NOTHING)
+
+    def _write(self, conn: sqlite3.Connection, now: int, new: NewMemory) -> None:
+        for statement, row in write_memory(self._tenant_id, new):
+            values = {name: stored(value) for name, value in row.items()}
+            conn.execute(SQL[statement], {**values, "job_id": None, "now": now})
+
+    def _leave(self, conn: sqlite3.Connection, now: int, leave: MemoryLeave) -> None:
+        row = self._found(conn, leave.id)
+        if row["archived_at"] is not None:
+            return
+        terms = leave.terms if row["tokeniser"] == leave.tokeniser else None
+        conn.execute(SQL["drop_memory_terms"], {"scope_no": row["scope_no"], "no": row["no"], "terms": terms})
+        conn.execute(SQL["drop_memory_vector"], {"no": row["no"]})
+        conn.execute(
+            SQL["leave_memory"],
+            {
+                "no": row["no"],
+                "now": now,
+                "superseded_by": stored(leave.superseded_by),
+                "changed": _count(conn, row["scope_no"], -1, -row["tokens"]),
+            },
+        )
+
+    def _enter(self, conn: sqlite3.Connection, enter: MemoryIndex) -> None:
+        row = self._found(conn, enter.id)
+        archived = row["archived_at"] is not None
+        if not archived and row["tokeniser"] != enter.tokeniser:
+            conn.execute(SQL["drop_memory_terms"], {"scope_no": row["scope_no"], "no": row["no"], "terms": None})
+        added = enter.tokens if archived else enter.tokens - row["tokens"]
+        changed = _count(conn, row["scope_no"], 1 if archived else 0, added)
+        values = {"no": row["no"], "tokens": enter.tokens, "tokeniser": enter.tokeniser, "changed": changed}
+        conn.execute(SQL["enter_memory"], values)
+        place = {"tenant_id": self._tenant_id, "id": str(enter.id)}
+        conn.execute(SQL["memory_terms"], {**place, "terms": enter.terms, "length": enter.tokens})
+        if enter.vector is None:
+            conn.execute(SQL["drop_memory_vector"], {"no": row["no"]})
+        else:
+            conn.execute(SQL["memory_vector"], {**place, "embedder": enter.embedder, "vector": enter.vector})
+
+    def _found(self, conn: sqlite3.Connection, id: UUID) -> Any:
+        row = conn.execute(SQL["memory_for_change"], {"tenant_id": self._tenant_id, "id": str(id)}).fetchone()
+        if row is None:
+            raise memory_not_found(id)
+        return row
+
+    async def get_memory(self, id: UUID) -> MemoryEntry:
+        """See `protocol.MemoryStore.get_memory`."""
+        row = await self._engine.row("get_memory", tenant_id=self._tenant_id, id=str(id))
+        if row is None:
+            raise memory_not_found(id)
+        return memory_of(row, CODEC)
+
+    async def find_memory(self, suffix: str) -> UUID:
+        """See `protocol.MemoryStore.find_memory`."""
+        rows = await self._engine.rows("find_memories", tenant_id=self._tenant_id, suffix=suffix)
+        if len(rows) == 1:
+            return CODEC.uuid(rows[0]["id"])
+        raise ambiguous_memory(suffix) if rows else memory_not_found(suffix)
+
+    async def list_memories(
+        self,
+        *,
+        scopes: Sequence[str] | None,
+        live: bool | None,
+        limit: int,
+        before: int | None = None,
+        job_id: UUID | None = None,
+    ) -> list[tuple[int, MemoryEntry]]:
+        """See `protocol.MemoryStore.list_memories`."""
+        rows = await self._engine.rows(
+            "list_memories",
+            tenant_id=self._tenant_id,
+            scopes=None if scopes is None else json.dumps(list(scopes)),
+            live=live,
+            limit=limit,
+            before=before,
+            job_id=stored(job_id),
+        )
+        return [(row["no"], memory_of(row, CODEC)) for row in rows]
+
+    async def superseded_memories(self, ids: Sequence[UUID]) -> list[MemoryEntry]:
+        """See `protocol.MemoryStore.superseded_memories`."""
+        wanted = json.dumps([str(id) for id in ids])
+        rows = await self._engine.rows("superseded_memories", tenant_id=self._tenant_id, ids=wanted)
+        return [memory_of(row, CODEC) for row in rows]
+
+    async def pin_memory(self, id: UUID, *, pinned: bool) -> MemoryEntry:
+        """See `protocol.MemoryStore.pin_memory`."""
+
+        def pin(conn: sqlite3.Connection, now: int) -> MemoryEntry:
+            place = {"tenant_id": self._tenant_id, "id": str(id)}
+            if conn.execute(SQL["pin_memory"], {**place, "pinned": pinned, "now": now}).fetchone() is None:
+                raise memory_not_found(id)
+            return memory_of(conn.execute(SQL["get_memory"], place).fetchone(), CODEC)
+
+        return await self._engine.write(pin, NOTHING)
+
+    async def memory_scopes(self, scopes: Sequence[str] | None) -> list[ScopeHead]:
+        """See `protocol.MemoryStore.memory_scopes`."""
+        wanted = None if scopes is None else json.dumps(list(scopes))
+        return [
+            head_of(row) for row in await self._engine.rows("memory_scopes", tenant_id=self._tenant_id, scopes=wanted)
+        ]
+
+    async def memory_frequencies(self, scope_nos: Sequence[int], terms: Sequence[str]) -> dict[str, int]:
+        """See `protocol.MemoryStore.memory_frequencies`."""
+        rows = await self._engine.rows(
+            "memory_frequencies", scope_nos=json.dumps(list(scope_nos)), terms=json.dumps(list(terms))
+        )
+        return {row["term"]: row["entries"] for row in rows}
+
+    async def memory_expansions(
+        self, scope_nos: Sequence[int], words: Sequence[str]
+    ) -> dict[str, list[tuple[str, int]]]:
+        """See `protocol.MemoryStore.memory_expansions`."""
+        if not words:
+            return {}
+        return expansions_of(
+            await self._engine.rows(
+                "memory_expansions", scope_nos=json.dumps(list(scope_nos)), words=json.dumps(list(words))
+            )
+        )
+
+    async def rank_memory_text(
+        self,
+        scope_nos: Sequence[int],
+        weights: Mapping[str, float],
+        *,
+        average: float,
+        limit: int,
+        only: MemoryFilter = ANY,
+    ) -> list[Ranked]:
+        """See `protocol.MemoryStore.rank_memory_text`."""
+        values: dict[str, Any] = {
+            "scope_nos": json.dumps(list(scope_nos)),
+            "weights": json.dumps(list(weights.items())),
+            "average": float(average),
+            "limit": limit,
+            "k1": K1,
+            "b": B,
+        }
+        if only == ANY:
+            rows = await self._engine.rows("rank_memory_text", **values)
+        else:
+            rows = await self._engine.rows("rank_memory_text_filtered", **values, **_filter(only))
+        return [Ranked(row["no"], row["score"] / SCALE) for row in rows]
+
+    async def rank_memory_vectors(
+        self,
+        scopes: Sequence[ScopeHead],
+        embedder: str,
+        vector: Sequence[float],
+        *,
+        limit: int,
+        only: MemoryFilter = ANY,
+    ) -> list[Ranked]:
+        """See `protocol.MemoryStore.rank_memory_vectors`."""
+        allowed = None
+        if only != ANY:
+            nos = json.dumps([scope.no for scope in scopes])
+            allowed = {r["no"] for r in await self._engine.rows("filtered_memories", scope_nos=nos, **_filter(only))}
+        return await self._engine.vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
+
+    async def _changed(self, scope_no: int, embedder: str, after: int) -> Changed:
+        rows = await self._engine.rows("changed_memory_vectors", scope_no=scope_no, embedder=embedder, after=after)
+        return [(row["no"], row["vector"]) for row in rows]
+
+    async def memories_by_no(self, nos: Sequence[int]) -> dict[int, MemoryEntry]:
+        """See `protocol.MemoryStore.memories_by_no`."""
+        rows = await self._engine.rows("memories_by_no", tenant_id=self._tenant_id, nos=json.dumps(list(nos)))
+        return {row["no"]: memory_of(row, CODEC) for row in rows}
+
+
+def _count(conn: sqlite3.Connection, scope_no: int, entries: int, tokens: int) -> int:
+    """The version of the scope after one more change."""
+    values = {"scope_no": scope_no, "entries": entries, "tokens": tokens}
+    return int(conn.execute(SQL["count_memory"], values).fetchone()["version"])
+
+
+def _filter(only: MemoryFilter) -> dict[str, Any]:
+    return {"tags": json.dumps(only.tags), "since": micros(only.since), "kind": only.kind}

@@ -1,0 +1,97 @@
+-- Long-term memory: entries, and searches in them. Writing is among the effects of leases.
+
+-- name: get_memory
+select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope_no where e.tenant_id = :tenant_id and e.id = :id
+
+-- name: find_memories
+select id from memory_entries where tenant_id = :tenant_id and replace(id, '-', '') like '%' || :suffix limit 2
+
+-- name: list_memories
+-- scopes: null for all.
+select e.*, s.scope from memory_scopes s cross join memory_entries e on e.scope_no = s.no
+where s.tenant_id = :tenant_id and (:scopes is null or s.scope in (select value from json_each(:scopes)))
+  and (:live is null or (e.archived_at is null) = :live) and (:before is null or e.no < :before)
+  and (:job_id is null or e.job_id = :job_id)
+order by e.no desc limit :limit
+
+-- name: pin_memory
+update memory_entries set pinned_at = case when :pinned then coalesce(pinned_at, :now) end
+where tenant_id = :tenant_id and id = :id returning no
+
+-- name: memory_for_change
+select no, scope_no, tokens, tokeniser, archived_at from memory_entries where tenant_id = :tenant_id and id = :id
+
+-- name: count_memory
+update memory_scopes set version = version + 1, entries = entries + :entries, tokens = tokens + :tokens where no = :scope_no
+returning version
+
+-- name: leave_memory
+update memory_entries set archived_at = :now, superseded_by = :superseded_by, changed = :changed where no = :no
+
+-- name: enter_memory
+update memory_entries set archived_at = null, superseded_by = null, tokens = :tokens, tokeniser = :tokeniser, changed = :changed
+where no = :no
+
+-- name: drop_memory_terms
+-- terms: null for all that it has, which reads all terms of its scope.
+delete from memory_terms where scope_no = :scope_no and entry_no = :no
+  and (:terms is null or term in (select value from json_each(:terms)))
+
+-- name: drop_memory_vector
+delete from memory_vectors where entry_no = :no
+
+-- name: memory_scopes
+-- scopes: null for all.
+select no, scope, version, entries, tokens from memory_scopes
+where tenant_id = :tenant_id and (:scopes is null or scope in (select value from json_each(:scopes))) order by scope
+
+-- name: memory_frequencies
+-- How many entries have each term.
+select w.value as term, count(*) as entries
+from json_each(:terms) w cross join json_each(:scope_nos) s cross join memory_terms t on t.scope_no = s.value and t.term = w.value
+group by w.value
+
+-- name: memory_expansions
+-- Longer words that begin like these, and how many entries have each.
+select w.value as word, t.term, count(*) as entries
+from json_each(:words) w cross join json_each(:scope_nos) s
+cross join memory_terms t on t.scope_no = s.value and t.term > w.value and t.term < w.value || char(1114111)
+group by w.value, t.term
+
+-- name: rank_memory_text
+-- BM25. weights: pairs of a term and its weight.
+select t.entry_no as no, cast(round(sum(json_extract(w.value, '$[1]') * t.count * (:k1 + 1)
+  / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
+from json_each(:weights) w cross join json_each(:scope_nos) s
+cross join memory_terms t on t.scope_no = s.value and t.term = json_extract(w.value, '$[0]')
+group by t.entry_no order by 2 desc, 1 desc limit :limit
+
+-- name: rank_memory_text_filtered
+-- The same among the entries that count.
+select t.entry_no as no, cast(round(sum(json_extract(w.value, '$[1]') * t.count * (:k1 + 1)
+  / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
+from json_each(:weights) w cross join json_each(:scope_nos) s
+cross join memory_terms t on t.scope_no = s.value and t.term = json_extract(w.value, '$[0]')
+cross join memory_entries e on e.no = t.entry_no
+where (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
+  and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
+group by t.entry_no order by 2 desc, 1 desc limit :limit
+
+-- name: filtered_memories
+select e.no from json_each(:scope_nos) s cross join memory_entries e on e.scope_no = s.value
+where e.archived_at is null and (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
+  and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
+
+-- name: changed_memory_vectors
+-- The entries of a scope that changed after a version; without a vector: it is not found, or its vector is of another embedder.
+select e.no, v.vector from memory_entries e
+left join memory_vectors v on v.entry_no = e.no and v.embedder = :embedder and e.archived_at is null
+where e.scope_no = :scope_no and e.changed > :after
+
+-- name: memories_by_no
+select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope_no
+where e.tenant_id = :tenant_id and e.no in (select value from json_each(:nos))
+
+-- name: superseded_memories
+select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope_no
+where e.tenant_id = :tenant_id and e.superseded_by in (select value from json_each(:ids)) order by e.no
