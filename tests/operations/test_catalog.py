@@ -30,6 +30,7 @@ def test_it_says_what_it_is(which: Operation) -> None:
         "limits",
         "queues",
         "schedules",
+        "memory",
         "approvals",
         "workers",
         "database",

@@ -17,8 +17,8 @@ HASH_V1 = "hash-v1"
 """The id of this embedder, stored with each vector."""
 DIMENSIONS = 384
 LEXICAL_WEIGHT = 0.015
-"""Of its ranks beside those of words. It compares words as well, but not how rare they are: so it decides among equals, and
-finds what has no word of the query."""
+"""Of its ranks, where those of words have 1. It compares words as well, but not how rare they are: so it decides among
+equals, and finds what has no word of the query."""
 _PART = 0.5
 _LEAST_PART, _MOST_PART = 3, 4
 

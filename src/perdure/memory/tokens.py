@@ -1,7 +1,7 @@
 """Texts as search terms: one tokeniser for Chinese, English and mixed text.
 
 What it makes of a text is stored. So a change of it is a new version: entries keep the name of the one that made their terms, and
-`reindex` makes them anew.
+`reindex` makes them again.
 """
 
 from __future__ import annotations

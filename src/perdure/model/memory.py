@@ -131,7 +131,7 @@ class NewMemory(NamedTuple):
 
 
 class MemoryIndex(NamedTuple):
-    """What searches find an entry by, made anew: see `NewMemory`. The entry is found again, if it was not."""
+    """What searches find an entry by: see `NewMemory`. The entry is found again, if it was not."""
 
     id: UUID
     terms: str

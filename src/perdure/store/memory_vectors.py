@@ -211,5 +211,5 @@ def check_dimensions(vector: bytes, dimensions: int) -> None:
     if len(vector) != dimensions * 4:
         raise InvalidInput(
             f"a stored vector has {len(vector) // 4} dimensions and the query's has {dimensions}",
-            hint="vectors of different embedders cannot be compared: perdure memory reindex makes them anew",
+            hint="vectors of different embedders cannot be compared: perdure memory reindex makes them again",
         )

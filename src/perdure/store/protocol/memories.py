@@ -24,7 +24,7 @@ class MemoryStore(Protocol):
     async def change_memories(
         self, *, new: Sequence[NewMemory] = (), leave: Sequence[MemoryLeave] = (), enter: Sequence[MemoryIndex] = ()
     ) -> None:
-        """Write entries with their terms and vectors, let others no longer be found, and index others anew; in one transaction.
+        """Write entries with their terms and vectors, let others no longer be found, and index others again; in one transaction.
 
         new: one whose id is there is not written. leave: one that is not found already stays as it is. enter: it is found
         (again), by these terms and this vector. Raises NotFound, and changes nothing, for an id of `leave` or `enter` that is not

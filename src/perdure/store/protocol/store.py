@@ -98,7 +98,9 @@ class Store(Protocol):
     @property
     def queues(self) -> QueueStore:
         """Pauses of queues."""
+        ...
 
+    @property
     def memories(self) -> MemoryStore:
         """Long-term memory."""
         ...
