@@ -55,6 +55,8 @@ MORE = {
     "child-failed": "children",
     "wait-circle": "children",
     "invalid-budget": "budgets",
+    "invalid-export": "replay",
+    "replay-diverged": "replay",
     "budget-exceeded": "budgets",
 }
 """Pages that say more about an error. Its advice does without them: who has only installed perdure has no pages."""

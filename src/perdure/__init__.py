@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         IllegalTransition,
         InvalidAccount,
         InvalidBudget,
+        InvalidExport,
         InvalidInput,
         InvalidModel,
         InvalidOutputSpec,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         PromptTooLarge,
         RealJobs,
         RecordedFailure,
+        ReplayDiverged,
         ReplyTimeout,
         RepositoryRefused,
         Retry,
@@ -207,6 +209,7 @@ __all__ = [
     "IllegalTransition",
     "InvalidAccount",
     "InvalidBudget",
+    "InvalidExport",
     "InvalidInput",
     "InvalidModel",
     "InvalidOutputSpec",
@@ -248,6 +251,7 @@ __all__ = [
     "QueuePause",
     "RealJobs",
     "RecordedFailure",
+    "ReplayDiverged",
     "ReplyTimeout",
     "RepositoryRefused",
     "Request",
@@ -316,10 +320,12 @@ _HOMES = {
         "ApprovalChanged ApprovalExpired ApprovalNotFound "
         "BlobDirUnusable BudgetExceeded ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
         "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
-        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidBudget InvalidInput "
+        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount "
+        "InvalidBudget InvalidExport InvalidInput "
         "InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound "
         "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound NotJson "
-        "NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure ReplyTimeout "
+        "NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure "
+        "ReplayDiverged ReplyTimeout "
         "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
         "SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
         "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UniqueConflict UnknownHandler UnknownOutcome "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:  # the rest is imported by the first test that uses a fixture
     from perdure.app import App
-    from perdure.testing import ManualClock, TestApp
+    from perdure.testing import ManualClock, Replay, TestApp
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +37,34 @@ def perdure_app(pytestconfig: pytest.Config, perdure_clock: ManualClock) -> Iter
     named = pytestconfig.getini("perdure_app")
     with TestApp(_load(named) if named else None, clock=perdure_clock) as app:
         yield app
+
+
+@pytest.fixture
+def perdure_replay(pytestconfig: pytest.Config) -> Callable[..., Replay]:
+    """A function that replays the job in a file of `perdure jobs export`, offline, by the handlers of the App that the setting
+    `perdure_app` names: `perdure_replay("tests/recorded/order.jsonl", to="publish")`. It raises ReplayDiverged, which names the
+    first step that differs. Of a file with several jobs it replays all, and returns the last."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from perdure.testing import read_recordings, replay
+
+    named = pytestconfig.getini("perdure_app")
+    if not named:
+        raise pytest.UsageError("perdure_replay needs the setting perdure_app = module:attribute")
+
+    def of(file: str | Path, *, to: str | int | None = None) -> Replay:
+        async def all_of_them() -> Replay:
+            app, done = _load(named), None
+            for recording in read_recordings(file):
+                done = await replay(app, recording, to=to)
+            assert done is not None
+            return done
+
+        with ThreadPoolExecutor(1) as thread:  # the test may run in an event loop
+            return thread.submit(asyncio.run, all_of_them()).result()
+
+    return of
 
 
 def _own_path() -> str:

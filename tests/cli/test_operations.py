@@ -132,6 +132,7 @@ PROCESSES = {
     "worker start": "runs a worker in this process",
     "dev": "runs a worker and shows its jobs",
     "demo": "runs workers and kills one; a program that uses the Python API as users do",
+    "jobs replay": "runs a handler in this process, by a record that it exports first or reads from a file",
     "chaos": "runs workers and kills them; in a tenant of its own",
 }
 """Commands that run something, instead of asking for something."""

@@ -65,6 +65,31 @@ def test_who_does_not_use_it_pays_for_one_small_file() -> None:
     assert done.stdout.strip() == str(["perdure", MODULE, "perdure.version"])
 
 
+def test_a_recorded_job_is_a_test(session: Session, tmp_path: Path) -> None:
+    session(
+        """
+        import json
+        from agent import app, nap
+
+        def test_record(perdure_app):
+            async def record():
+                job = await perdure_app.enqueue(nap, "ann")
+                await job.result()
+                with open("nap.jsonl", "w") as file:
+                    async for line in perdure_app.jobs.export(job.id):
+                        file.write(json.dumps(line) + chr(10))
+
+            perdure_app.run(record())
+
+        def test_it_again(perdure_replay):
+            assert perdure_replay("nap.jsonl").result == "good morning ann"
+        """,
+        "-p",
+        "no:xdist",
+        passed=2,
+    )
+
+
 def test_with_pytest_asyncio(session: Session) -> None:
     session(
         """

@@ -28,6 +28,7 @@ ADVICE: dict[str, str] = {
     "too-large": "Store large data elsewhere and pass its address.",
     "invalid-priority": "Give a whole number from 1 to 9.",
     "invalid-budget": "Give positive numbers, or 0 for no limit.",
+    "invalid-export": "Write the file again: `perdure jobs export ID --to FILE`, without `--redact`.",
     "negative-delay": "Leave the delay out to run now.",
     "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs: one of psycopg 3, "
     "asyncpg, sqlite3 or aiosqlite, or a connection or session of SQLAlchemy 2 over one of them. An engine or a pool has no "
@@ -90,6 +91,8 @@ ADVICE: dict[str, str] = {
     "the same in every attempt (a time, a random number). So the record may be no answer to this call, and the job fails rather "
     'than guess. Give the step another name, or call it with `ctx.options(on_change="keep")`, which takes the recorded result, '
     'or `on_change="rerun"`, which runs it again.',
+    "replay-diverged": "The message names the first step that differs. The code was changed, which is what a replay finds; or it "
+    "is not the same each time: a time, a random number or a file that is read outside of a step.",
     "recorded-failure": "Import the module of its class where the handler is defined, so that `except` finds it again.",
     "unknown-outcome": "Find out whether the side effect happened; then `perdure jobs rerun`, if it must be done again.",
     "notify-failed": "Repair the function you passed as `notify=`; its own error is the cause.",

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.model.approvals import Approval
+from perdure.model.children import ChildState
 from perdure.model.cost import text_of_cost
 from perdure.model.events import RESERVED_TYPES, Event
 from perdure.model.jobs import Job, RunRecord
@@ -23,7 +24,7 @@ FORMAT = 1
 """The `v` of every record. A change that would mislead a reader of the former version increases it."""
 
 Record = dict[str, Any]
-"""A JSON object: `v`, `record` (job, run, approval, signal, event or end), `job_id`, and the record's own fields."""
+"""A JSON object: `v`, `record` (job, run, approval, signal, event, child or end), `job_id`, and the record's own fields."""
 
 # Characters that some programs read as line ends, and lone surrogates, which JSON can express and UTF-8 cannot.
 _ESCAPED = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
@@ -101,12 +102,18 @@ async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> Asy
     signals = await store.signals.list_signals(job_id)
     for signal in signals:
         yield _shown("signal", signal, redact)
-    events = 0
+    events, spawned = 0, list[UUID]()
     async for event in _events(store, job):  # last: if they are complete, the job was not pruned before
         events += 1
+        if event.type == "child_spawned" and isinstance(event.payload, dict):
+            spawned.append(UUID(event.payload["child"]))
         yield _event(event, redact)
     if events < job.version:
         await store.jobs.get_job(job_id)
+    children = await store.children.read_children(spawned) if spawned else []
+    for child in children:
+        if child.status.terminal and not child.pruned:
+            yield _child(job_id, child, redact)
     counted = {"runs": len(runs), "approvals": approvals, "signals": len(signals), "events": events}
     hidden = {"redacted": True} if redact else {}
     yield {"v": FORMAT, "record": "end", "job_id": str(job_id), **counted, **hidden}
@@ -149,6 +156,19 @@ def _shown(what: str, thing: Job | RunRecord | Approval | Signal, redact: bool) 
                 fields[outer] = _hidden(fields[outer])
         fields["redacted"] = True
     return {"v": FORMAT, "record": what, "job_id": fields.pop("job_id"), **fields}
+
+
+def _child(job_id: UUID, child: ChildState, redact: bool) -> Record:
+    """What a job that waited for this child got of it."""
+    result = None if child.result is None else json.loads(child.result)
+    shown: Record = {
+        "id": str(child.id),
+        "kind": child.kind,
+        "status": str(child.status),
+        "error_kind": child.error_kind,
+    }
+    shown |= {"result": _hidden(result), "error": _hidden(child.error), "redacted": True} if redact else {}
+    return {"v": FORMAT, "record": "child", "job_id": str(job_id), "result": result, "error": child.error, **shown}
 
 
 def _event(event: Event, redact: bool) -> Record:

@@ -5,6 +5,8 @@ async with TestApp(app) as t:
     await t.run_until_idle(advance=True)
     assert (await job.get()).status == "COMPLETED"
     await t.crash_after_each_step(research, Brief("tea"))
+
+# replay(app, recording) runs a recorded job again, offline
 """
 
 from __future__ import annotations
@@ -13,5 +15,18 @@ from perdure.model.steps import Step
 from perdure.testing.app import TestApp
 from perdure.testing.clock import ManualClock
 from perdure.testing.crash import Boundary, CrashReport, Decide
+from perdure.testing.recording import Recording, read_recordings
+from perdure.testing.replay import Replay, replay
 
-__all__ = ["Boundary", "CrashReport", "Decide", "ManualClock", "Step", "TestApp"]
+__all__ = [
+    "Boundary",
+    "CrashReport",
+    "Decide",
+    "ManualClock",
+    "Recording",
+    "Replay",
+    "Step",
+    "TestApp",
+    "read_recordings",
+    "replay",
+]

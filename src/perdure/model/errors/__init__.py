@@ -19,6 +19,7 @@ PerdureError
 │   ├── TooLarge                 too-large
 │   ├── InvalidPriority          invalid-priority
 │   ├── InvalidBudget            invalid-budget
+│   ├── InvalidExport            invalid-export
 │   ├── NegativeDelay            negative-delay
 │   ├── UnsupportedTransaction   unsupported-transaction
 │   ├── NoTransaction            no-transaction
@@ -68,6 +69,7 @@ PerdureError
 │   ├── UnknownHandler           unknown-handler
 │   ├── DuplicateHandler         duplicate-handler
 │   ├── StepChanged              step-changed
+│   ├── ReplayDiverged           replay-diverged
 │   ├── RecordedFailure          recorded-failure
 │   ├── UnknownOutcome           unknown-outcome
 │   ├── NotifyFailed             notify-failed
@@ -118,7 +120,15 @@ from perdure.model.errors.base import Conflict, HandlerError, InvalidInput, NotF
 from perdure.model.errors.children import ChildCancelled, ChildError, ChildFailed, WaitCircle
 from perdure.model.errors.config import ConfigError, ExtraMissing, MalformedUrl, PortTaken
 from perdure.model.errors.handlers import DuplicateHandler, UnknownHandler
-from perdure.model.errors.inputs import AmbiguousId, InvalidBudget, InvalidPriority, NegativeDelay, NotJson, TooLarge
+from perdure.model.errors.inputs import (
+    AmbiguousId,
+    InvalidBudget,
+    InvalidExport,
+    InvalidPriority,
+    NegativeDelay,
+    NotJson,
+    TooLarge,
+)
 from perdure.model.errors.jobs import (
     IdempotencyConflict,
     IllegalTransition,
@@ -138,7 +148,7 @@ from perdure.model.errors.schema import (
     SchemaTooNew,
 )
 from perdure.model.errors.signals import SignalConflict, SignalTooLate
-from perdure.model.errors.steps import RecordedFailure, StepChanged, StepNotFound, UnknownOutcome
+from perdure.model.errors.steps import RecordedFailure, ReplayDiverged, StepChanged, StepNotFound, UnknownOutcome
 from perdure.model.errors.store import FileReplaced, StoreError, StoreUnreachable
 from perdure.model.errors.tooling import (
     AccountDisabled,
@@ -208,6 +218,7 @@ __all__ = [
     "IllegalTransition",
     "InvalidAccount",
     "InvalidBudget",
+    "InvalidExport",
     "InvalidInput",
     "InvalidModel",
     "InvalidOutputSpec",
@@ -235,6 +246,7 @@ __all__ = [
     "PromptTooLarge",
     "RealJobs",
     "RecordedFailure",
+    "ReplayDiverged",
     "ReplyTimeout",
     "Retry",
     "SandboxTooWeak",

@@ -29,6 +29,12 @@ class InvalidBudget(InvalidInput):
     code = "invalid-budget"
 
 
+class InvalidExport(InvalidInput):
+    """A file is no complete export of jobs, or was redacted."""
+
+    code = "invalid-export"
+
+
 class NegativeDelay(InvalidInput):
     """A delay cannot be negative."""
 

@@ -17,6 +17,16 @@ class StepChanged(HandlerError):
     code = "step-changed"
 
 
+class ReplayDiverged(HandlerError):
+    """A recorded job does not do again what the record says. step: the key of the first step that differs, if it is one."""
+
+    code = "replay-diverged"
+
+    def __init__(self, message: str, *, step: str | None) -> None:
+        super().__init__(message)
+        self.step = step
+
+
 class RecordedFailure(HandlerError):
     """A step or tool failed in an earlier attempt, the handler went on from that, and the class of the failure is not known in
     this process."""
