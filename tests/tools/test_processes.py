@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perdure.model.tooling import Account, RunClass, TaskSpec
-from perdure.tools import CliSettings
+from perdure.tools import CliSettings, launcher
 from tests.tools.conftest import Bench
 from tests.tools.scripts import TREE, alive, pids_in, tool
 
@@ -214,3 +214,13 @@ async def test_a_program_that_reads_no_prompt(place: Bench) -> None:
     place.adapters = tool(place.folder, "print('done')")
     run = await place.run(task(prompt="x" * 900_000), ACCOUNT)
     assert run.outcome is RunClass.OK
+
+
+def test_the_launcher_imports_little() -> None:
+    """Its start is a part of the time and of the processor time of every run."""
+    source = Path(launcher.__file__)
+    code = f"import sys; exec(compile(open({str(source)!r}).read(), 'x', 'exec'), {{'__name__': 'x'}}); print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ended.stdout.split())
+    assert "ctypes" in loaded
+    assert loaded.isdisjoint({"collections", "contextlib", "enum", "json", "perdure", "re", "socket", "typing"})

@@ -1,25 +1,28 @@
 """The process between a worker and a coding CLI: it confines the CLI, and none of the CLI's processes outlives it.
 
-Run as `python -I -S launcher.py FD`. FD is a socket to the worker: the first line from there is the order (JSON), then the lines
-`soft` (ask the CLI to end) and `kill`; its end, which also comes when the worker dies, means `kill`. The last line to there is
-the report (JSON). Only the standard library is used, and nothing of perdure: it starts in a few milliseconds.
+Run as `python -I -S launcher.py FD`. FD is a socket to the worker: the first line from there is the order (`marshal`, in hex),
+then the lines `soft` (ask the CLI to end) and `kill`; its end, which also comes when the worker dies, means `kill`. The last
+line to there is the report (a dict as Python writes it). Nothing of perdure is used, and of the standard library only modules
+that import little: json, signal, socket, contextlib and typing would double the time of its start.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
+import marshal
 import os
-import platform
 import resource
 import select
-import signal
-import socket
 import struct
 import sys
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, NoReturn
+else:
+    import _signal as signal
 
 LINUX = sys.platform.startswith("linux")
 
@@ -32,13 +35,26 @@ CONNECT = 1 << 1
 KILL_SECONDS = 10.0
 
 
+class _Ignored:
+    """`contextlib.suppress`."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
+
+
 def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
 def landlock_abi() -> int:
     """The version of Landlock that the kernel has; 0 where it has none or has it turned off."""
-    if not LINUX or platform.machine() not in ("x86_64", "aarch64"):
+    if not LINUX or os.uname().machine not in ("x86_64", "aarch64"):
         return 0
     return max(0, int(_libc().syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
@@ -100,7 +116,7 @@ def _limit(limits: dict[str, int | None]) -> None:
             continue
         hard = resource.getrlimit(kind)[1]
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS refuses some
+        with _Ignored(ValueError, OSError):  # macOS refuses some
             resource.setrlimit(kind, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -127,10 +143,10 @@ def _become(order: dict[str, Any], errors: int) -> NoReturn:
             confine(order["confine"])
         os.execve(order["argv"][0], order["argv"], order["env"])  # noqa: S606  the CLI takes the place of this process
     except OSError as error:
-        with contextlib.suppress(OSError):
+        with _Ignored(OSError):
             os.write(errors, str(error).encode()[:500])
     except BaseException as error:  # noqa: BLE001  a child must not return into the launcher's code
-        with contextlib.suppress(OSError):
+        with _Ignored(OSError):
             os.write(errors, repr(error).encode()[:500])
     finally:
         os._exit(127)
@@ -148,7 +164,7 @@ def _make_groups(groups: list[dict[str, Any]]) -> None:
     """Make cgroups with their limits. Raises OSError; then none of them is left."""
     try:
         for group in groups:
-            with contextlib.suppress(FileExistsError):
+            with _Ignored(FileExistsError):
                 os.mkdir(group["path"], 0o755)  # noqa: PTH102  pathlib would take a third of the start
             for name, limit in group["limits"].items():
                 _write(f"{group['path']}/{name}", limit)
@@ -162,7 +178,7 @@ def remove_groups(groups: list[dict[str, Any]]) -> int:
     kills, until = 0, time.monotonic() + 1.0
     for group in groups:
         for name in ("memory.events", "memory.oom_control"):
-            with contextlib.suppress(OSError), open(f"{group['path']}/{name}", encoding="ascii") as file:  # noqa: PTH123
+            with _Ignored(OSError), open(f"{group['path']}/{name}", encoding="ascii") as file:  # noqa: PTH123
                 kills += sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
         while True:
             try:
@@ -183,7 +199,7 @@ def _children() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  pathlib would take a third of the start
         if name.isdigit():
-            with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+            with _Ignored(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in (b"Z", b"X"):
                     found.setdefault(int(fields[1]), []).append(int(name))
@@ -202,19 +218,31 @@ def _descendants(root: int) -> list[int]:
 def _kill_all(child: int) -> int:
     """Kill every process below this one, until none is left; the number of those that could not be killed."""
     if not LINUX:
-        with contextlib.suppress(OSError):
+        with _Ignored(OSError):
             os.killpg(child, signal.SIGKILL)
         return 0
     until = time.monotonic() + KILL_SECONDS
-    while True:
+    while _has_children():
         alive = _descendants(os.getpid())
         for pid in alive:
-            with contextlib.suppress(OSError):
+            with _Ignored(OSError):
                 os.kill(pid, signal.SIGKILL)
         _reap(-1)
         if not alive or time.monotonic() > until:
             return len(alive)
         time.sleep(0.002)
+    return 0
+
+
+def _has_children() -> bool:
+    """Whether any process is left below this one: what loses its parent becomes its child. Those that ended are taken note of."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
 
 
 def _reap(child: int) -> int | None:
@@ -234,7 +262,7 @@ def _reap(child: int) -> int | None:
 def _ask(child: int, name: str) -> None:
     """The CLI and its process group are asked to end."""
     for ask in (os.killpg, os.kill):
-        with contextlib.suppress(OSError):
+        with _Ignored(OSError):
             ask(child, getattr(signal, "SIG" + name))
             return
 
@@ -245,13 +273,12 @@ class _Control:
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)  # the CLI must neither hold it open nor write to it
         self.fd = fd
-        self.socket = socket.socket(fileno=fd)
         self._waiting = b""
 
     def lines(self) -> list[str] | None:
         """The lines that have come; None at the end of the socket."""
         try:
-            received = self.socket.recv(1 << 16)
+            received = os.read(self.fd, 1 << 16)
         except OSError:
             return None
         if not received:
@@ -261,8 +288,10 @@ class _Control:
 
     def report(self, **facts: Any) -> None:
         """Tell the worker, if it still lives."""
-        with contextlib.suppress(OSError):
-            self.socket.sendall(json.dumps(facts).encode() + b"\n")
+        left = ascii(facts).encode() + b"\n"
+        with _Ignored(OSError):
+            while left:
+                left = left[os.write(self.fd, left) :]
 
 
 def main(fd: int) -> None:
@@ -310,7 +339,7 @@ def main(fd: int) -> None:
 def _order(control: _Control) -> dict[str, Any] | None:
     while (lines := control.lines()) is not None:
         if lines:
-            order: dict[str, Any] = json.loads(lines[0])
+            order: dict[str, Any] = marshal.loads(bytes.fromhex(lines[0]))  # noqa: S302  the worker wrote it
             return order
     return None
 
@@ -334,3 +363,4 @@ def _wait(control: _Control, child: int, woken: int, soft_signal: str) -> int | 
 
 if __name__ == "__main__":
     main(int(sys.argv[1]))
+    os._exit(0)  # nothing is left to be cleared away
