@@ -18,6 +18,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TextIO
 
 from perdure import App, Fail, Handle, JobCancelled, JobContext, JobFailed, PerdureError, TaskSpec
 
@@ -167,14 +168,14 @@ async def follow(handle: Handle[list[str]], *, yes: bool) -> int:
     try:
         say(f"changed {', '.join(await app.jobs.result(handle.id, output_type=list[str]))}")
     except (JobFailed, JobCancelled) as error:
-        print(error.message, file=sys.stderr)
+        say(error.message, to=sys.stderr)
         return 1
     return 0
 
 
-def say(text: str) -> None:
+def say(text: str, to: TextIO | None = None) -> None:
     """Print text at once, in which what a CLI wrote cannot change the terminal."""
-    print("".join(c if c.isprintable() or c in "\n\t" else " " for c in text), flush=True)
+    print("".join(c if c.isprintable() or c in "\n\t" else " " for c in text), flush=True, file=to)
 
 
 async def answer(question: str) -> str:

@@ -13,6 +13,7 @@ from perdure.cli.format import bare, duration, moment
 from perdure.cli.job_start import follow_to_end
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode
+from perdure.model.errors import PerdureError
 from perdure.model.tooling import TaskSpec
 from perdure.operations.accounts import list_accounts
 from perdure.operations.tasks import enqueue_task, get_task
@@ -159,7 +160,10 @@ async def enqueue(
 
 async def _say_without_account(cli: Cli, client: Client, task: TaskSpec) -> None:
     """A task that no account can run waits for one, however many workers there are."""
-    its = [info.account for info in await list_accounts(client) if info.account.tool == task.tool]
+    try:
+        its = [info.account for info in await list_accounts(client) if info.account.tool == task.tool]
+    except PerdureError:  # the task is stored, and a role that only enqueues may not read accounts
+        return
     if not its:
         add = cli.next(f"accounts add --id {task.tool}-main --tool {task.tool} --env ...")
         cli.out.note(f"it waits until there is an account of {task.tool}: {add}")
