@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         SchemaTooNew,
         SecretByValue,
         SecretMissing,
+        SessionChanged,
         SessionMissing,
         SignalConflict,
         SignalTimeout,
@@ -266,6 +267,7 @@ __all__ = [
     "SecretByValue",
     "SecretMissing",
     "Sent",
+    "SessionChanged",
     "SessionMissing",
     "Signal",
     "SignalConflict",
@@ -327,10 +329,10 @@ _HOMES = {
         "NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure "
         "ReplayDiverged ReplyTimeout "
         "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
-        "SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable "
-        "Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UniqueConflict UnknownHandler UnknownOutcome "
-        "UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob WaitTimeout "
-        "WorkerNotFound WrongToken"
+        "SessionChanged SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError "
+        "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UniqueConflict UnknownHandler "
+        "UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob "
+        "WaitTimeout WorkerNotFound WrongToken"
     ),
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",

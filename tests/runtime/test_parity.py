@@ -20,17 +20,15 @@ from perdure.runtime.client.workers import Workers
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.job_memory import BlockingMemory, JobMemory
+from perdure.runtime.context.session import BlockingSession, Session
 from perdure.sync import accounts, approvals, database, jobs, limits, memories, queues, schedules, tasks, workers
 from tests.parity import differences
 
 
 def test_a_plain_handler_has_every_call_of_an_async_one() -> None:
-    assert (
-        differences(
-            JobContext, BlockingContext, {}, names={"JobContext": "BlockingContext", "JobMemory": "BlockingMemory"}
-        )
-        == []
-    )
+    names = {"JobContext": "BlockingContext", "Session": "BlockingSession", "JobMemory": "BlockingMemory"}
+    assert differences(JobContext, BlockingContext, {}, names=names) == []
+    assert differences(Session, BlockingSession, {}) == []
 
 
 CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [

@@ -28,7 +28,7 @@ CUT_OFF = {
     },
     "approvals": {"replace_token", "request_approval"},
     "workers": {"beat_worker", "register_worker"},
-    "agents": {"create_agent", "deliver"},
+    "agents": {"create_agent", "deliver", "save_state"},
     "children": {"forget_cancelled"},
     "jobs": {"cancel"},
     "accounts": {"take_account", "park_account", "note_probe"},

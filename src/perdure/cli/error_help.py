@@ -120,6 +120,7 @@ ADVICE: dict[str, str] = {
     "snooze": "Raise it in a handler to run again later at no cost.",
     "reply-timeout": "Catch it in a handler that asks with a `timeout`. Else the job is FAILED (`timeout`). A reply that comes "
     "later is marked `late`.",
+    "session-changed": "The job reads it again in its next attempt; or catch it, and call `ctx.session.get()` again.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
     "budget-exceeded": "Catch it in a handler that can end with what it has. Else the job is FAILED (`budget`). Run it again "
     "with more: `perdure jobs start --budget-tokens`, `--budget-cost`; `perdure jobs get` shows what was spent.",

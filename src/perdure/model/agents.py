@@ -95,6 +95,26 @@ class AgentInstance:
         return ANY_NUMBER if self.on_busy == "parallel" else self.max_parallel_jobs
 
 
+class NewState(NamedTuple):
+    """What a job saves for its session. session_id: '' for that of jobs without one. state: JSON text. expected: the version that
+    it was read at, 0 if nothing was saved yet. key: of the call."""
+
+    agent_id: str
+    session_id: str
+    state: str
+    expected: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What the jobs of a session saved last. state: plain JSON. version: how often it was saved. updated_at: when."""
+
+    state: Any
+    version: int
+    updated_at: datetime
+
+
 class JobAgent(NamedTuple):
     """Whose job a job is. agent: None where no such agent was created."""
 

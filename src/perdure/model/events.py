@@ -140,6 +140,18 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _R, "a message was sent to an agent, once under this key", ("key", "message", "to", "channel"),
             by_holder=True, replayed=True, forked=True,
         ),
+        "session_read": EventType(
+            _R, "the state of the session was read, at this version", ("key", "version", "state"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "session_saved": EventType(
+            _R, "the state of the session was saved, once under this key", ("key", "version", "session"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "session_conflict": EventType(
+            _R, "another job had saved since: what was read is read again", ("key",),
+            by_holder=True, replayed=True, forked=True,
+        ),
         "event_kept": EventType(
             _R, "in a fork: the old job wrote this event of its own; it is not written again", ("type", "job", "event"),
             replayed=True, forked=True,

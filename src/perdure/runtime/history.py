@@ -60,6 +60,12 @@ class History:
     """The keys whose usage was counted."""
     messages: dict[str, UUID] = field(default_factory=dict)
     """The messages that were sent, by key."""
+    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """session_read and session_saved payloads by key."""
+    unsaved_reads: list[str] = field(default_factory=list)
+    """The keys of what was read of the session since it was saved last."""
+    conflict: tuple[str, int | None, dict[str, dict[str, Any]]] | None = None
+    """A save that another job was before: its key, its attempt, and what had been read. Nothing of that attempt follows yet."""
     kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
     """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
     use: Use = field(default_factory=Use)
@@ -90,6 +96,8 @@ class History:
         key = payload.get("key")
         if key is None:
             return
+        if self.conflict is not None:
+            self._after_conflict(event.attempt)
         match event.type:
             case "node_finished":
                 self._finish(("step", key), payload)
@@ -127,8 +135,26 @@ class History:
                 self.usage.add(key)
             case "message_sent":
                 self.messages[key] = UUID(payload["message"])
+            case "session_read":
+                self.sessions[key] = payload
+                self.unsaved_reads.append(key)
+            case "session_saved":
+                self.sessions[key] = payload
+                self.unsaved_reads.clear()
+            case "session_conflict":
+                self.conflict = key, event.attempt, {read: self.sessions.pop(read) for read in self.unsaved_reads}
+                self.unsaved_reads.clear()
             case _:
                 pass  # trace and lifecycle events: a replay does not need them
+
+    def _after_conflict(self, attempt: int | None) -> None:
+        """Where the handler went on from it, a replay does too, with what was read before; else it reads again."""
+        assert self.conflict is not None
+        key, its_attempt, read = self.conflict
+        self.conflict = None
+        if attempt == its_attempt:
+            self.sessions |= read | {key: {"key": key}}
+            self.unsaved_reads += read
 
     def _finish(self, of: KindAndKey, payload: dict[str, Any]) -> None:
         self.finished[of] = payload

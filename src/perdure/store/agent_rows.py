@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent
+from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
 from perdure.model.messages import Message
 from perdure.model.timing import Backoff
 from perdure.store.rows import Codec, Row
@@ -87,6 +87,16 @@ def message_note(message: Message, wait_key: str) -> str:
         "channel": message.channel,
     }
     return json.dumps(note, ensure_ascii=False)
+
+
+def saved_note(new: NewState) -> str:
+    """The payload of `session_saved`, as JSON."""
+    return json.dumps({"key": new.key, "version": new.expected + 1, "session": new.session_id}, ensure_ascii=False)
+
+
+def state_of(row: Row, codec: Codec) -> SessionState:
+    """A row of `read_state`."""
+    return SessionState(json.loads(row["state"]), row["version"], codec.time(row["updated_at"]))
 
 
 def backoff_text(backoff: Backoff | None) -> str | None:

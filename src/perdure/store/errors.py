@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from perdure.model.agents import AgentInstance
+from perdure.model.agents import AgentInstance, NewState
 from perdure.model.approvals import Decide
 from perdure.model.errors import (
     AccountExists,
@@ -32,6 +32,7 @@ from perdure.model.errors import (
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
+    SessionChanged,
     SignalConflict,
     SignalTooLate,
     UniqueConflict,
@@ -331,6 +332,15 @@ def held_key(job: NewJob, existing: UUID) -> Enqueued | UniqueConflict:
         return Enqueued(existing, created=False)
     return UniqueConflict(
         f"the unique key '{job.unique.key}' of kind '{job.kind}' belongs to job …{short_id(existing)}", existing
+    )
+
+
+def session_changed(new: NewState, version: int) -> SessionChanged:
+    """Another job saved since it was read."""
+    session = f"session '{new.session_id}'" if new.session_id else "the session"
+    return SessionChanged(
+        f"{session} of agent '{new.agent_id}' is at version {version}, and {new.expected} was read",
+        hint="read it again with ctx.session.get() and save what follows from that",
     )
 
 

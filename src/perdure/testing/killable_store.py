@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from perdure.model.account_choice import AccountChoice
-from perdure.model.agents import NewAgent
+from perdure.model.agents import NewAgent, NewState
 from perdure.model.approvals import Approval, NewApproval
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
@@ -66,7 +66,16 @@ _READS: dict[str, frozenset[str]] = {
     ),
     "workers": frozenset({"list_workers"}),
     "agents": frozenset(
-        {"get_agent", "list_agents", "agent_of", "due_agents", "next_delivery", "list_messages", "bound_messages"}
+        {
+            "get_agent",
+            "list_agents",
+            "agent_of",
+            "due_agents",
+            "next_delivery",
+            "list_messages",
+            "bound_messages",
+            "read_state",
+        }
     ),
     "accounts": frozenset({"list_accounts", "get_account"}),
     "files": frozenset({"copy_file", "limit", "list_files", "read_file"}),
@@ -342,6 +351,13 @@ class _KillableAgents(_Reads):
     async def create_agent(self, agent: NewAgent) -> bool:
         """See `protocol.AgentStore.create_agent`."""
         return not self._switch.killed and await self._agents.create_agent(agent)
+
+    async def save_state(self, lease: Lease, new: NewState) -> int:
+        """See `protocol.AgentStore.save_state`."""
+        async with self._switch.writing(lease):
+            version = await self._agents.save_state(lease, new)
+        await self._switch.check_kill(lease, "session_saved", new.key)
+        return version
 
     async def deliver(self, agent_id: str) -> int:
         """See `protocol.AgentStore.deliver`."""

@@ -61,6 +61,7 @@ PerdureError
 │   ├── AccountDisabled          account-disabled
 │   ├── AgentExists              agent-exists
 │   ├── AgentPaused              agent-paused
+│   ├── SessionChanged           session-changed
 │   └── RealJobs                 real-jobs
 ├── NotPermitted
 │   ├── WrongToken               wrong-token
@@ -106,7 +107,7 @@ There is a file per noun; `base` has PerdureError and the groups that errors of 
 
 from __future__ import annotations
 
-from perdure.model.errors.agents import AgentExists, AgentNotFound, AgentPaused, ReplyTimeout
+from perdure.model.errors.agents import AgentExists, AgentNotFound, AgentPaused, ReplyTimeout, SessionChanged
 from perdure.model.errors.approvals import (
     AlreadyDecided,
     ApprovalChanged,
@@ -256,6 +257,7 @@ __all__ = [
     "SecretByValue",
     "SecretMissing",
     "SessionMissing",
+    "SessionChanged",
     "SignalConflict",
     "SignalTimeout",
     "SignalTooLate",

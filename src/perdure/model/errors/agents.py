@@ -24,6 +24,12 @@ class AgentPaused(Conflict):
     code = "agent-paused"
 
 
+class SessionChanged(Conflict):
+    """Another job saved the state of this session since this one read it."""
+
+    code = "session-changed"
+
+
 class ReplyTimeout(Verdict, TimeoutError):
     """Raised in a handler: the agent that it asked did not reply in time. Not caught, it fails the job (`timeout`)."""
 

@@ -13,6 +13,7 @@ from perdure.model.timing import Duration
 from perdure.model.waits import MESSAGE
 from perdure.runtime import codec
 from perdure.runtime.context.child_calls import ChildCalls
+from perdure.runtime.context.session import Session
 from perdure.runtime.message_checks import check_channel, check_message
 from perdure.runtime.validation import check_seconds
 
@@ -38,6 +39,11 @@ class AgentCalls(ChildCalls):
     def session_id(self) -> str | None:
         """The session of that agent which the job belongs to."""
         return None if self._run.of_agent is None else self._run.of_agent.session_id
+
+    @property
+    def session(self) -> Session:
+        """The state of that session, which the agent's jobs share. Raises InvalidInput in a job without an agent."""
+        return self._caller.session
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -27,6 +27,7 @@ from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.job_memory import BlockingMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
+from perdure.runtime.context.session import BlockingSession
 from perdure.runtime.context.wait_any import Awaited, First
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler
@@ -105,6 +106,11 @@ class BlockingContext:
     def session_id(self) -> str | None:
         """See `JobContext.session_id`."""
         return self._ctx.session_id
+
+    @property
+    def session(self) -> BlockingSession:
+        """See `JobContext.session`."""
+        return BlockingSession(self._ctx.session, self._wait)
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -26,6 +26,7 @@ from perdure.runtime.context.messages import Mail
 from perdure.runtime.context.names import Keys
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.reports import Reports
+from perdure.runtime.context.session import Session
 from perdure.runtime.history import NO_HISTORY
 from perdure.runtime.outcomes import describe
 from perdure.runtime.raised import rebuilt
@@ -101,13 +102,14 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("_keys", "_mail", "_reports", "_run", "budget")
+    __slots__ = ("_keys", "_mail", "_reports", "_run", "_session", "budget")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._keys = Keys()
         self._reports: Reports | None = None
         self._mail: Mail | None = None
+        self._session: Session | None = None
         self.budget = ledger_of(run)
         """What the job may use and has used, if it has a budget."""
 
@@ -117,6 +119,13 @@ class Caller:
         if self._reports is None:
             self._reports = Reports(self._run, self._keys, self.budget)
         return self._reports
+
+    @property
+    def session(self) -> Session:
+        """The state of the job's session. Raises InvalidInput."""
+        if self._session is None:
+            self._session = Session(self._run, self._keys)
+        return self._session
 
     @property
     def mail(self) -> Mail:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent
-from perdure.model.jobs import Page
+from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
+from perdure.model.jobs import Lease, Page
 from perdure.model.messages import Message, NewMessage, Sent
 
 
@@ -60,6 +60,16 @@ class AgentStore(Protocol):
 
     async def bound_messages(self, job_id: UUID, wait_key: str) -> list[Message]:
         """What the job's wait for messages with this key has taken, in order."""
+        ...
+
+    async def read_state(self, agent_id: str, session_id: str) -> SessionState | None:
+        """What the jobs of a session saved last; None if nothing. session_id: '' for that of jobs without one."""
+        ...
+
+    async def save_state(self, lease: Lease, new: NewState) -> int:
+        """Save the state of a session under the lease of a job of it, with an event `session_saved`, and return its version, one
+        more than `expected`. Called again with the same key it changes nothing. Raises `SessionChanged` unless the version is the
+        expected one, `LeaseLost`."""
         ...
 
     async def due_agents(self, *, limit: int = 100) -> list[str]:

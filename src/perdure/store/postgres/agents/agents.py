@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID
 
-from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent
-from perdure.model.jobs import Page
+from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
+from perdure.model.jobs import Lease, Page
 from perdure.model.messages import Message, NewMessage, Sent
-from perdure.store.agent_rows import agent_of, changed_agent, job_agent_of, message_of
+from perdure.store.agent_rows import agent_of, changed_agent, job_agent_of, message_of, state_of
 from perdure.store.errors import agent_not_found, parse_cursor
 from perdure.store.postgres.agents.deliver import deliver
 from perdure.store.postgres.agents.send import send
+from perdure.store.postgres.agents.states import save_state
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
@@ -88,6 +89,16 @@ class PostgresAgents:
         """See `protocol.AgentStore.bound_messages`."""
         rows = await self._database.rows("bound_messages", job_id=job_id, wait_key=wait_key, tenant_id=self._tenant_id)
         return [message_of(row, CODEC) for row in rows]
+
+    async def read_state(self, agent_id: str, session_id: str) -> SessionState | None:
+        """See `protocol.AgentStore.read_state`."""
+        place = {"tenant_id": self._tenant_id, "agent_id": agent_id, "session_id": session_id}
+        row = await self._database.row("read_state", **place)
+        return None if row is None else state_of(row, CODEC)
+
+    async def save_state(self, lease: Lease, new: NewState) -> int:
+        """See `protocol.AgentStore.save_state`."""
+        return await self._database.transact(lambda tx: save_state(tx, self._tenant_id, lease, new))
 
     async def due_agents(self, *, limit: int = 100) -> list[str]:
         """See `protocol.AgentStore.due_agents`."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID
 
-from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent
-from perdure.model.jobs import Page
+from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
+from perdure.model.jobs import Lease, Page
 from perdure.model.messages import Message, NewMessage, Sent
-from perdure.store.agent_rows import agent_of, changed_agent, job_agent_of, message_of
+from perdure.store.agent_rows import agent_of, changed_agent, job_agent_of, message_of, state_of
 from perdure.store.errors import agent_not_found, parse_cursor
 from perdure.store.sqlite.agents.deliver import deliver
 from perdure.store.sqlite.agents.send import send
+from perdure.store.sqlite.agents.states import save_state
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
@@ -87,6 +88,15 @@ class SqliteAgents:
             "bound_messages", job_id=str(job_id), wait_key=wait_key, tenant_id=self._tenant_id
         )
         return [message_of(row, CODEC) for row in rows]
+
+    async def read_state(self, agent_id: str, session_id: str) -> SessionState | None:
+        """See `protocol.AgentStore.read_state`."""
+        row = await self._engine.row("read_state", tenant_id=self._tenant_id, agent_id=agent_id, session_id=session_id)
+        return None if row is None else state_of(row, CODEC)
+
+    async def save_state(self, lease: Lease, new: NewState) -> int:
+        """See `protocol.AgentStore.save_state`."""
+        return await self._engine.write(lambda conn, now: save_state(conn, now, self._tenant_id, lease, new), NOTHING)
 
     async def due_agents(self, *, limit: int = 100) -> list[str]:
         """See `protocol.AgentStore.due_agents`."""

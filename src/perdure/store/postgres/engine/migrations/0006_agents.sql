@@ -4,6 +4,7 @@
 --   agent_instances   the agents; their status is derived, by the view `agents`
 --   agent_jobs        the jobs of agents that have not ended: so nothing reads the history of an agent
 --   agent_messages    one row for each message: inbox and outbox are views of it
+--   agent_states      what jobs saved for the next job of their session
 --   agent_deliveries  when to look at the mailbox of which agent; emptied all the time
 --
 -- A job without an agent writes none of these. docs/design/0033-agents.md says how messages are bound.
@@ -89,6 +90,20 @@ create table perdure.agent_deliveries (tenant_id text not null, agent_id text no
 create index agent_deliveries_due on perdure.agent_deliveries (tenant_id, at);
 create index agent_deliveries_agent on perdure.agent_deliveries (tenant_id, agent_id, at);
 
+-- The state of each session of an agent; '' is the session of jobs that have none.
+create table perdure.agent_states (
+  tenant_id text not null default 'default',
+  agent_id text not null,
+  session_id text not null,
+  version bigint not null,
+  state json not null,
+  job_id uuid not null,
+  save_key text not null,
+  updated_at timestamptz not null default perdure.db_now(),
+  primary key (tenant_id, agent_id, session_id),
+  constraint agent_states_version check (version > 0)
+);
+
 -- The jobs of agents that have not ended.
 create function perdure.agent_job_born() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -163,7 +178,7 @@ begin
     where c.oid = 'perdure.job_claims'::regclass and a.grantee <> c.relowner
       and a.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE') group by a.grantee loop
     execute format('grant %s on perdure.agent_instances, perdure.agent_jobs, perdure.agent_messages, '
-      'perdure.agent_deliveries to %s', r.rights, r.who);
+      'perdure.agent_deliveries, perdure.agent_states to %s', r.rights, r.who);
     if r.rights like '%SELECT%' then
       execute format('grant select on perdure.agents, perdure.agent_inbox, perdure.agent_outbox, perdure.agent_message_sends to %s',
         r.who);
@@ -219,6 +234,15 @@ comment on column perdure.agent_messages.idempotency_key is 'Messages to one age
 comment on column perdure.agent_messages.job_id is 'The job that sent it.';
 comment on column perdure.agent_messages.reply_to is 'The message it answers.';
 comment on column perdure.agent_messages.reply_channel is 'The channel for its reply, where the sender waits for one.';
+comment on table perdure.agent_states is 'What jobs of agents saved for the next job of their session.';
+comment on column perdure.agent_states.tenant_id is 'As in jobs.';
+comment on column perdure.agent_states.agent_id is 'The agent.';
+comment on column perdure.agent_states.session_id is 'The session; empty for that of jobs without one.';
+comment on column perdure.agent_states.version is 'How often it was saved.';
+comment on column perdure.agent_states.state is 'What was saved last, as JSON.';
+comment on column perdure.agent_states.job_id is 'The job that saved it.';
+comment on column perdure.agent_states.save_key is 'The key of its call: a call that is written twice counts once.';
+comment on column perdure.agent_states.updated_at is 'When it was saved.';
 comment on table perdure.agent_deliveries is 'When to look at the mailbox of which agent; emptied all the time.';
 comment on column perdure.agent_deliveries.tenant_id is 'As in jobs.';
 comment on column perdure.agent_deliveries.agent_id is 'The agent, or the channel of a reply that is waited for.';

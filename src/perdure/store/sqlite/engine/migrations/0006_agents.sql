@@ -77,6 +77,18 @@ create table agent_deliveries (
 ) strict, without rowid;
 create index agent_deliveries_agent on agent_deliveries (tenant_id, agent_id, at);
 
+create table agent_states (
+  tenant_id text not null default 'default',
+  agent_id text not null,
+  session_id text not null,
+  version integer not null check (version > 0),
+  state text not null check (json_valid(state)),
+  job_id text not null,
+  save_key text not null,
+  updated_at integer not null,
+  primary key (tenant_id, agent_id, session_id)
+) strict, without rowid;
+
 create trigger jobs_agent_born after insert on jobs when new.agent_id is not null
 begin
   insert into agent_jobs (tenant_id, agent_id, job_id) values (new.tenant_id, new.agent_id, new.id);
