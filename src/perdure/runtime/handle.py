@@ -20,7 +20,7 @@ class JobCalls(Protocol):
     """What a handle needs of the client that made it."""
 
     async def get(self, job_id: UUID, /) -> Job: ...
-    async def result(self, job_id: UUID, /, *, timeout: Duration | None, output_type: Any) -> Any: ...
+    async def result(self, job_id: UUID, /, *, timeout: Duration | None, output_type: Any, follow: bool) -> Any: ...
     async def events(self, job_id: UUID, /, *, after: int) -> list[Event]: ...
     def watch(self, job_id: UUID, from_version: int, /) -> AsyncIterator[Event]: ...
     async def cancel(self, job_id: UUID, reason: str | None, /, *, force: bool) -> Status: ...
@@ -47,16 +47,17 @@ class Handle(Generic[O_co]):
         """Its status. Raises JobNotFound."""
         return (await self.get()).status
 
-    async def result(self, timeout: Duration | None = None) -> O_co:
+    async def result(self, timeout: Duration | None = None, *, follow: bool = False) -> O_co:
         """Wait for the end and return what the handler returned, typed as it is annotated.
 
-        timeout: seconds or text; None waits without a limit. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout, and
-        InvalidInput if the result does not fit its type. A timeout does not change the job.
+        timeout: seconds or text; None waits without a limit. follow: if the job was rerun, the result of its newest rerun. Raises
+        JobFailed, JobCancelled, JobPruned, WaitTimeout, and InvalidInput if the result does not fit its type. A timeout does not
+        change the job.
 
         In a handler, and in what it calls, a limit must be given unless the job is finished, else it raises WaitInsideJob: the
         handler keeps its slot, which may be the only one for that job.
         """
-        value: O_co = await self._client.result(self.id, timeout=timeout, output_type=self._output_type)
+        value: O_co = await self._client.result(self.id, timeout=timeout, output_type=self._output_type, follow=follow)
         return value
 
     async def events(self, *, after: int = 0) -> list[Event]:

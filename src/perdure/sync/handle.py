@@ -37,9 +37,9 @@ class Handle(Generic[O_co]):
         """See `perdure.Handle.status`."""
         return self._background.run(self._handle.status())
 
-    def result(self, timeout: Duration | None = None) -> O_co:
+    def result(self, timeout: Duration | None = None, *, follow: bool = False) -> O_co:
         """See `perdure.Handle.result`."""
-        return self._background.run(self._handle.result(timeout))
+        return self._background.run(self._handle.result(timeout, follow=follow))
 
     def events(self, *, after: int = 0) -> list[Event]:
         """See `perdure.Handle.events`."""

@@ -161,9 +161,12 @@ class Jobs:
         """See `Jobs.wait`."""
         return self._background.run(self._jobs.wait(job_id, timeout=timeout))
 
-    def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
+    def result(
+        self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None, follow: bool = False
+    ) -> Any:
         """See `Jobs.result`."""
-        return self._background.run(self._jobs.result(job_id, timeout=timeout, output_type=output_type))
+        result = self._jobs.result(job_id, timeout=timeout, output_type=output_type, follow=follow)
+        return self._background.run(result)
 
     def append(
         self, job_id: JobId, expected_version: int, type: str, payload: Any = None, *, event_id: UUID | None = None

@@ -41,7 +41,17 @@ class KillRule(Protocol):
 _READS: dict[str, frozenset[str]] = {
     "schema": frozenset({"backup", "check_schema", "schema_status"}),
     "jobs": frozenset(
-        {"get_job", "find_job", "list_jobs", "count_jobs", "list_runs", "list_events", "situation", "waiting_for_code"}
+        {
+            "get_job",
+            "find_job",
+            "newest_rerun",
+            "list_jobs",
+            "count_jobs",
+            "list_runs",
+            "list_events",
+            "situation",
+            "waiting_for_code",
+        }
     ),
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),

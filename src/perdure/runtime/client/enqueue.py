@@ -16,6 +16,7 @@ from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Enqueued, Job, NewJob
+from perdure.model.states import WITHOUT_RESULT
 from perdure.model.timing import Duration
 from perdure.model.unique import Unique
 from perdure.runtime import codec
@@ -320,7 +321,9 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         return _Form(kind, handler, blank[_REST:], key_of)
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
-        """A new job with the same input, linked to the old one, which does not change.
+        """A new job with the same input, linked to the old one. If that is FAILED, DEADLETTER or CANCELLED and has an idempotency
+        key, the new one takes the key over, and a second rerun at the same time gives the same job; else the old one does not
+        change.
 
         Raises JobNotFound, AmbiguousId, JobPruned.
         """
@@ -334,9 +337,13 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             e for e in await jobs.list_events(old.id, limit=1, types=["budget_set"]) if e.payload.get("by") is None
         ]
         events = [NewEvent("budget_set", json.dumps({"budget": e.payload["budget"]})) for e in budgets]
-        stored = await self._send(new, self._writing(jobs, events))
+        write = self._writing(jobs, events)
+        if old.idempotency_key is not None and old.status in WITHOUT_RESULT:
+            new = new._replace(idempotency_key=old.idempotency_key)
+            write = lambda job: jobs.enqueue_recorded(job, events)  # noqa: E731  another way of the same call
+        stored = await self._send(new, write)
         handler = self._scope.registry.find(old.kind)
-        return Handle(self, stored.id, handler.output_type if handler else None)
+        return Handle(self, stored.id, handler.output_type if handler else None, created=stored.created)
 
     def _writing(self, jobs: JobStore, events: Sequence[NewEvent]) -> Callable[[NewJob], Awaitable[Enqueued]]:
         """Stores a job whose log begins with these events."""

@@ -152,10 +152,23 @@ class JobQueries(ClientPart):
             return await finished_already(store, id)
         return await self._scope.holder.backend.wait(store, id, limit)
 
-    async def result(self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None) -> Any:
+    async def _followed(self, job_id: JobId, timeout: Duration | None) -> Job:
+        """The newest rerun, once it has ended, of a job or of what it was rerun as meanwhile."""
+        store, id = await self._store(), await self._id(job_id)
+        ends = None if timeout is None else store.clock.monotonic() + check_seconds(timeout, "timeout")
+        while True:
+            newest = await store.jobs.newest_rerun(id)
+            left = None if ends is None else max(0.0, ends - store.clock.monotonic())
+            job = await self.wait(newest, timeout=left)
+            if await store.jobs.newest_rerun(newest) == newest:
+                return job
+
+    async def result(
+        self, job_id: JobId, *, timeout: Duration | None = None, output_type: Any = None, follow: bool = False
+    ) -> Any:
         """Wait for the result; see `Handle.result`. Raises JobFailed, JobCancelled, JobPruned, WaitTimeout,
         WaitInsideJob, and InvalidInput if it does not fit its type."""
-        job = await self.wait(job_id, timeout=timeout)
+        job = await (self._followed(job_id, timeout) if follow else self.wait(job_id, timeout=timeout))
         if job.status in FAILURES:
             raise JobFailed(job)
         if job.status is Status.CANCELLED:

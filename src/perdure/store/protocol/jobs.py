@@ -43,11 +43,12 @@ class JobStore(Protocol):
     async def enqueue_recorded(
         self, job: NewJob, events: Sequence[NewEvent], *, checkpoint: str | None = None
     ) -> Enqueued:
-        """As `enqueue`, for a job that begins with events recorded by another job: a fork.
+        """As `enqueue`, for a job that begins with events recorded by another job: a fork; also for a rerun.
 
         - In one transaction: the job, PENDING; its log with `job_created` and then `events`, in order, as versions 2, 3, ... of
           attempt 0; and the checkpoint (JSON text) in its state.
         - Its version is the last one of that log. The first claim writes `run_started` after it.
+        - A rerun takes its idempotency key over from its origin, if that is FAILED, DEADLETTER or CANCELLED.
         - Repeating a call whose job exists already writes nothing.
         """
         ...
@@ -68,6 +69,10 @@ class JobStore(Protocol):
 
     async def get_job(self, job_id: UUID) -> Job:
         """The job with its state, live lease, open waits and due time. Raises `JobNotFound`."""
+        ...
+
+    async def newest_rerun(self, job_id: UUID) -> UUID:
+        """The newest of the jobs that were made from this one by reruns, and by reruns of those; without any the job itself."""
         ...
 
     async def find_job(self, text: str) -> UUID:

@@ -47,6 +47,11 @@ join lateral (
     and key = u.unique_key and job_id <> u.id
   limit 1) j on true
 
+-- name: release_key
+-- The idempotency key of a dead job goes to its rerun, which is inserted next.
+update perdure.jobs set idempotency_key = null
+where id = :origin_id and tenant_id = :tenant_id and idempotency_key = :key and status in ('FAILED', 'DEADLETTER', 'CANCELLED')
+
 -- name: recorded_head
 -- only: postgres SQLite's append_free is just this
 -- The head of a log that a new job begins with.

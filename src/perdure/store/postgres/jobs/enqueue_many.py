@@ -125,6 +125,8 @@ async def enqueue_recorded(
     """A job and what its log begins with, in one transaction."""
 
     async def work(tx: Transaction) -> Enqueued:
+        if job.origin_kind == "rerun" and job.idempotency_key is not None:
+            await tx.rows("release_key", origin_id=job.origin_id, tenant_id=tenant_id, key=job.idempotency_key)
         if job.unique is None:
             inserted = await tx.rows("enqueue_one", **one_job(job, tenant_id))
         else:

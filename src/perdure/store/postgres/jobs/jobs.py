@@ -64,6 +64,13 @@ class PostgresJobs:
             raise job_not_found(job_id)
         return read.job_of_row(row)
 
+    async def newest_rerun(self, job_id: UUID) -> UUID:
+        """See `protocol.JobStore.newest_rerun`."""
+        row = await self._database.row("newest_rerun", job_id=job_id, tenant_id=self._tenant_id)
+        assert row is not None
+        id: UUID = row["id"]
+        return id
+
     async def find_job(self, text: str) -> UUID:
         """See `protocol.JobStore.find_job`."""
         suffix = id_suffix(text)

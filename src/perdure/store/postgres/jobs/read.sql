@@ -13,6 +13,15 @@ from perdure.jobs j left join perdure.job_claims k on k.job_id = j.id left join 
 left join perdure.job_queue q on q.job_id = j.id
 where j.id = :job_id and j.tenant_id = :tenant_id
 
+-- name: newest_rerun
+-- Reruns of reruns too.
+with recursive made(id) as (
+  select :job_id::uuid
+  union
+  select j.id from made join perdure.jobs j on j.origin_id = made.id and j.origin_kind = 'rerun' and j.tenant_id = :tenant_id
+)
+select id from made order by id desc limit 1
+
 -- name: find_job
 -- By the last digits of an id. It reads all ids: an index cannot find a suffix.
 select id from perdure.jobs where right(replace(id::text, '-', ''), length(:suffix)) = :suffix and tenant_id = :tenant_id limit 2

@@ -129,6 +129,9 @@ def enqueue_recorded(
     conn: sqlite3.Connection, now: int, tenant_id: str, job: NewJob, events: Sequence[NewEvent], checkpoint: str | None
 ) -> Enqueued:
     """Store a job with a log and a checkpoint that it begins with."""
+    if job.origin_kind == "rerun" and job.idempotency_key is not None:
+        key = {"origin_id": str(job.origin_id), "tenant_id": tenant_id, "key": job.idempotency_key}
+        conn.execute(SQL["release_key"], key)
     enqueued = enqueue_one(conn, now, tenant_id, job)
     if isinstance(enqueued, PerdureError):
         raise enqueued

@@ -23,6 +23,11 @@ values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, prio
   unique_key, unique_until, on_conflict, :now, :now)
 on conflict (id) do nothing
 
+-- name: release_key
+-- The idempotency key of a dead job goes to its rerun, which is inserted next.
+update jobs set idempotency_key = null
+where id = :origin_id and tenant_id = :tenant_id and idempotency_key = :key and status in ('FAILED', 'DEADLETTER', 'CANCELLED')
+
 -- name: find_enqueued
 -- The job of that id, or of that idempotency key and its payload, unless the hashes say that is the same, or of that unique key.
 select id || '' as id, null as other from main.jobs where id = :id and tenant_id = :tenant_id

@@ -73,6 +73,11 @@ class SqliteJobs:
             raise job_not_found(job_id)
         return job_of(row, CODEC)
 
+    async def newest_rerun(self, job_id: UUID) -> UUID:
+        """See `protocol.JobStore.newest_rerun`."""
+        [row] = await self._engine.rows("newest_rerun", job_id=str(job_id), tenant_id=self._tenant_id)
+        return UUID(row["id"])
+
     async def find_job(self, text: str) -> UUID:
         """See `protocol.JobStore.find_job`."""
         suffix = id_suffix(text)

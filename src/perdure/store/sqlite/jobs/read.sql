@@ -14,6 +14,15 @@ from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s
 left join job_queue q on q.job_id = j.id
 where j.id = :job_id and j.tenant_id = :tenant_id
 
+-- name: newest_rerun
+-- Reruns of reruns too.
+with recursive made(id) as (
+  select :job_id
+  union
+  select j.id from made join jobs j on j.origin_id = made.id and j.origin_kind = 'rerun' and j.tenant_id = :tenant_id
+)
+select id from made order by id desc limit 1
+
 -- name: find_job
 -- The last digits of an id. The inner query reads an index of the ids only.
 select id from jobs where id in (select id from jobs where substr(replace(id, '-', ''), -length(:suffix)) = :suffix)
