@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from perdure import Account, App, Status, TaskSpec, ToolMissing, UnknownTool
+from perdure import Account, App, RunClass, Status, TaskSpec, ToolMissing, UnknownTool
 from perdure.cli.main import run
 
 SCRIPT = """#!/bin/sh
@@ -167,6 +168,23 @@ def test_from_the_command_line(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert said("tasks", "ls", "--status", "completed").count("HELLO\n") == 3
     (place / "shout").write_text("#!/bin/sh\nexit 3\n")
     assert "unknown" in said("accounts", "test", "a", code=1)
+
+
+async def test_a_tool_that_writes_to_its_credential_fails_the_test_of_its_account(place: Path) -> None:
+    (place / "login").write_text("{}")
+    (place / "shout").write_text('#!/bin/sh\nchmod u+w "$HOME/.credential"\necho new > "$HOME/.credential"\necho ok\n')
+    async with App(f"sqlite:///{place}/perdure.db") as app:
+        app.serve_tools("shout")
+        await app.accounts.add(Account("a", "shout", cred_ref=str(place / "login")))
+        run = await app.accounts.test("a")
+        assert (run.outcome, run.detail) == (RunClass.FATAL, "credential")
+        assert "wrote to its credential" in run.message
+        handle = await app.tasks.enqueue(TaskSpec("shout", "hello"))
+        with capture_logs() as lines:
+            await app.work(once=True)
+        assert await handle.status() is Status.COMPLETED
+        assert [line["account"] for line in lines if "wrote to its credential" in line["event"]] == ["a"]
+    assert (place / "login").read_text() == "{}"
 
 
 async def test_an_account_is_tried(place: Path) -> None:

@@ -152,6 +152,10 @@ class TaskHandler:
                     await found.add_diff(await repository.diff())
             for path, file in more.finished():
                 await found.add_own(path, file)
+        if run.credential_changed:
+            log.warning(
+                "the tool wrote to its credential, a copy that is removed now", account=account.id, **attempt_ids()
+            )
         if run.ok:
             await store.accounts.note_probe(account.id, accepted=True)
         run = _with_files(run, found)
