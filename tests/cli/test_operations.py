@@ -35,7 +35,7 @@ VERBS: dict[str, str] = {
     "jobs fork FAILED": "jobs.fork",
     "jobs signal WAITING paid 3 --id x": "jobs.signal",
     "jobs export FAILED": "jobs.export",
-    "enqueue --tool codex --prompt hello": "tasks.enqueue",
+    "enqueue --tool codex --prompt hello -o id": "tasks.enqueue",
     "tasks ls": "tasks.list",
     "tasks get TASK": "tasks.get",
     "tasks watch FAILED": "jobs.watch",
@@ -110,6 +110,7 @@ VERBS: dict[str, str] = {
 VARIANTS: dict[str, tuple[str, ...]] = {
     "jobs start greet --input '\"ann\"' --json": ("jobs.enqueue", "jobs.get"),
     "jobs start greet --input '\"ann\"' --wait=0s": ("jobs.enqueue", "jobs.wait"),
+    "enqueue --tool codex --prompt hello": ("tasks.enqueue", "accounts.list"),
     "enqueue --tool codex --prompt hello --json": ("tasks.enqueue", "tasks.get"),
     "enqueue --tool codex --prompt hello --wait=0s": ("tasks.enqueue", "jobs.wait"),
     "jobs rerun FAILED --json": ("jobs.rerun",),

@@ -143,7 +143,10 @@ class _Player:
         return any(step.key == key for step in steps_of(self._recording.events))
 
     def _first_unmet(self) -> Step | None:
-        return next((s for s in self._steps if s.kind in self.unmet.get(s.key, ())), None)
+        inside = {
+            e.payload["key"] for e in self._recording.events if isinstance(e.payload, dict) and "inside" in e.payload
+        }  # the calls that the function of another one made
+        return next((s for s in self._steps if s.kind in self.unmet.get(s.key, ()) and s.key not in inside), None)
 
     def _diverged(self, what: str, at: tuple[str, str] | None) -> NoReturn:
         missed = self._first_unmet()

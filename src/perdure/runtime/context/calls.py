@@ -201,6 +201,8 @@ class Caller:
                     await run.record(hold.after_call())
                 raise
             event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
+            if (around := _around(run)) is not None:  # a replay does not come to it: the other one is answered
+                event.payload = f'{event.payload[:-1]},"inside":{codec.quoted(around[1])}}}'
             await run.record_busy([event] if hold is None else [event, *hold.after_call()])
         finally:
             if hold is not None:
