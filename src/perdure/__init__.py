@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         AccountDisabled,
         AccountExists,
         AccountNotFound,
+        AgentBusy,
         AgentExists,
         AgentNotFound,
         AgentPaused,
@@ -160,6 +161,7 @@ __all__ = [
     "AccountExists",
     "AccountInfo",
     "AccountNotFound",
+    "AgentBusy",
     "AgentExists",
     "AgentInstance",
     "AgentNotFound",
@@ -318,8 +320,8 @@ _HOMES = {
     "perdure.model.budgets": "Budget",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
-        "AccountDisabled AccountExists AccountNotFound AgentExists AgentNotFound AgentPaused AlreadyDecided AmbiguousId "
-        "ApprovalChanged ApprovalExpired ApprovalNotFound "
+        "AccountDisabled AccountExists AccountNotFound AgentBusy AgentExists AgentNotFound AgentPaused AlreadyDecided "
+        "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound "
         "BlobDirUnusable BudgetExceeded ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
         "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
         "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount "

@@ -83,6 +83,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.AccountDisabled: 5,
     errors.AgentExists: 5,
     errors.AgentPaused: 5,
+    errors.AgentBusy: 5,
     errors.SessionChanged: 5,
     errors.NotPermitted: 4,
     errors.WrongToken: 4,

@@ -1,5 +1,6 @@
 """Agents through the client and the context: messages start jobs, and are sent once; a reply commits with the end."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 
 from perdure import (
+    AgentBusy,
     AgentExists,
     AgentNotFound,
     AgentPaused,
+    App,
     Backoff,
     BlockingContext,
     InvalidInput,
@@ -22,6 +25,7 @@ from perdure import (
     TooLarge,
 )
 from perdure.testing import TestApp
+from tests.runtime.support import PATIENCE, working
 
 
 @dataclass
@@ -227,4 +231,74 @@ async def test_the_backoff_of_an_agent_wins_over_that_of_its_handler() -> None:
 async def test_an_agent_does_with_a_message_what_it_can_do() -> None:
     async with TestApp() as t:
         with pytest.raises(InvalidInput, match="on_busy"):
-            await t.agents.create("ann", on_busy="reject")  # type: ignore[arg-type]  # it is not one of the words
+            await t.agents.create("ann", on_busy="sleep")  # type: ignore[arg-type]  # it is not one of the words
+
+
+async def test_an_agent_that_rejects_takes_one_message_at_a_time() -> None:
+    async with TestApp() as t:
+
+        @t.agent("ann", on_busy="reject")
+        async def work(ctx: JobContext, message: Message) -> list[Any]:
+            more = await ctx.receive("more")
+            return [message.payload, more[0].payload]
+
+        @t.job
+        async def other(ctx: JobContext) -> None:
+            await ctx.send("ann", "from a job")
+
+        first = await t.agents.message("ann", "one")
+        for send in (t.agents.send, t.agents.message):
+            with pytest.raises(AgentBusy, match="agent 'ann' has a job"):
+                await send("ann", "two")
+        await t.agents.send("ann", "later", delay="1h", idempotency_key="later")
+        assert await texts(t, "ann") == ["one", "later"]
+        await t.run_until_idle()
+        await t.agents.send("ann", "more", channel="more")
+        await t.run_until_idle()
+        assert await first.result() == ["one", "more"]
+        asked = await t.enqueue(other)
+        await t.run_until_idle()
+        assert (await asked.get()).status is Status.COMPLETED
+        assert await texts(t, "ann") == ["one", "later", "more", "from a job"]
+
+
+async def test_a_message_interrupts_the_job_of_its_session() -> None:
+    async with TestApp() as t:
+
+        @t.agent("ann", on_busy="interrupt", max_parallel_jobs=5)
+        async def work(ctx: JobContext, message: Message) -> Any:
+            if message.payload == "wait":
+                await ctx.receive("never")
+            return message.payload
+
+        suspended = await t.agents.message("ann", "wait", session="x")
+        await t.run_until_idle()
+        old = await t.agents.message("ann", "old", session="x")
+        other = await t.agents.message("ann", "other", session="y")
+        sent = [await t.agents.send("ann", text, session="x", from_=None) for text in ("new", "newest")]
+        await t.run_until_idle()
+        assert sent[0].job_id is not None
+        statuses = [(await t.jobs.get(id)).status for id in (suspended.id, old.id, other.id, sent[0].job_id)]
+        assert statuses == [Status.PARKED, Status.CANCELLED, Status.COMPLETED, Status.CANCELLED]
+        cancelled = await t.jobs.events(old.id)
+        assert cancelled[-1].payload["reason"] == f"interrupted by message {sent[0].id}"
+        assert sent[1].job_id is not None
+        assert (await t.jobs.get(sent[1].job_id)).result == "newest"
+
+
+async def test_a_message_interrupts_a_job_that_runs(file_app: App) -> None:
+    running = asyncio.Event()
+
+    @file_app.agent("ann", on_busy="interrupt")
+    async def work(ctx: JobContext, message: Message) -> Any:
+        if message.payload == "old":
+            running.set()
+            await asyncio.Event().wait()
+        return message.payload
+
+    async with working(file_app):
+        old = await file_app.agents.message("ann", "old")
+        await asyncio.wait_for(running.wait(), PATIENCE)
+        new = await file_app.agents.message("ann", "new")
+        assert await new.result(timeout=PATIENCE) == "new"
+        assert (await old.get()).status is Status.CANCELLED

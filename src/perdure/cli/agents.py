@@ -33,7 +33,8 @@ Intake = Annotated[
 ]
 Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Messages of one job from the inbox, at most")]
 OnBusy = Annotated[
-    str | None, typer.Option("--on-busy", metavar="WORD", help="enqueue: its jobs run in order; parallel: at once")
+    str | None,
+    typer.Option("--on-busy", metavar="WORD", help="While it has a job: enqueue, parallel, reject, interrupt"),
 ]
 MaxParallel = Annotated[int | None, typer.Option("--max-parallel", metavar="N", help="Jobs at a time; default 1")]
 MaxRetries = Annotated[int | None, typer.Option("--max-retries", metavar="N", help="Of its jobs; 0 to 100")]

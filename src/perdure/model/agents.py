@@ -11,7 +11,7 @@ from perdure.model.jobs import DEFAULT_QUEUE
 from perdure.model.timing import Backoff
 
 Intake = Literal["each", "inbox"]
-OnBusy = Literal["enqueue", "parallel"]
+OnBusy = Literal["enqueue", "reject", "interrupt", "parallel"]
 
 KEY_PREFIX = "agent:"
 ANY_NUMBER = 1_000_000

@@ -25,9 +25,10 @@ class Start(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a delivery does."""
+    """What a delivery does. more: whether the next delivery has something to do at once."""
 
     starts: list[Start]
+    more: bool = False
 
     @property
     def bound(self) -> int:
@@ -36,14 +37,29 @@ class Plan(NamedTuple):
 
 
 def plan_delivery(agent: AgentInstance, due: Sequence[Message], *, busy: bool) -> Plan:
-    """Bind messages, which come in the order of their due time, then id. busy: the agent has a job that is not suspended."""
+    """Bind messages, which come in the order of their due time, then id. busy: the agent has a job that is not suspended. With
+    `interrupt` it does not count: a job that starts takes the place of the others."""
     starting = [message for message in due if not message.channel.startswith(REPLY_PREFIX)]
-    if agent.intake == "each":
+    alone = agent.on_busy in ("reject", "interrupt")
+    if agent.intake == "each" and not alone:
         return Plan([Start(job_for(agent, (message,)), (message,)) for message in starting])
-    if busy or not starting:
+    if (busy and agent.on_busy != "interrupt") or not starting:
         return Plan([])
     batch = _batch(agent, starting)
-    return Plan([Start(job_for(agent, batch), batch)])
+    more = agent.on_busy == "interrupt" and len(starting) > len(batch)
+    return Plan([Start(job_for(agent, batch), batch)], more)
+
+
+def interrupt_note(start: Start) -> str:
+    """The note of the cancel of a job whose place this one takes, as JSON."""
+    first = start.messages[0]
+    note = {
+        "actor": first.from_agent_id or "message",
+        "via": "message",
+        "reason": f"interrupted by message {first.id}",
+        "message": str(first.id),
+    }
+    return json.dumps(note, ensure_ascii=False)
 
 
 def job_for(agent: AgentInstance, messages: tuple[Message, ...]) -> NewJob:
@@ -83,7 +99,9 @@ def goal_for(agent: AgentInstance, messages: Sequence[Message]) -> str | None:
 
 def _batch(agent: AgentInstance, due: Sequence[Message]) -> tuple[Message, ...]:
     """The first messages, as many as one job gets: those of one session, that one payload can hold."""
-    same = itertools.takewhile(lambda message: message.session_id == due[0].session_id, due[: agent.batch])
+    same = itertools.takewhile(
+        lambda message: message.session_id == due[0].session_id, due[: 1 if agent.intake == "each" else agent.batch]
+    )
     return fitting_together(same)
 
 

@@ -12,6 +12,7 @@ from perdure.model.approvals import Decide
 from perdure.model.errors import (
     AccountExists,
     AccountNotFound,
+    AgentBusy,
     AgentExists,
     AgentNotFound,
     AgentPaused,
@@ -322,6 +323,14 @@ def agent_paused(agent: AgentInstance) -> AgentPaused:
     return AgentPaused(
         f"agent '{agent.id}' was paused at {agent.paused_at:%Y-%m-%d %H:%M:%S} UTC and accepts no messages",
         hint=f"perdure agents resume {agent.id}",
+    )
+
+
+def agent_busy(agent_id: str) -> AgentBusy:
+    """It takes no message while it has a job."""
+    return AgentBusy(
+        f"agent '{agent_id}' has a job, and takes no message meanwhile (on_busy reject)",
+        hint=f"perdure agents get {agent_id} shows what it does",
     )
 
 

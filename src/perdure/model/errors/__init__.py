@@ -60,6 +60,7 @@ PerdureError
 │   ├── AccountExists            account-exists
 │   ├── AccountDisabled          account-disabled
 │   ├── AgentExists              agent-exists
+│   ├── AgentBusy                agent-busy
 │   ├── AgentPaused              agent-paused
 │   ├── SessionChanged           session-changed
 │   └── RealJobs                 real-jobs
@@ -107,7 +108,7 @@ There is a file per noun; `base` has PerdureError and the groups that errors of 
 
 from __future__ import annotations
 
-from perdure.model.errors.agents import AgentExists, AgentNotFound, AgentPaused, ReplyTimeout, SessionChanged
+from perdure.model.errors.agents import AgentBusy, AgentExists, AgentNotFound, AgentPaused, ReplyTimeout, SessionChanged
 from perdure.model.errors.approvals import (
     AlreadyDecided,
     ApprovalChanged,
@@ -187,6 +188,7 @@ __all__ = [
     "AccountDisabled",
     "AccountExists",
     "AccountNotFound",
+    "AgentBusy",
     "AgentExists",
     "AgentNotFound",
     "AgentPaused",

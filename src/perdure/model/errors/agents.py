@@ -24,6 +24,12 @@ class AgentPaused(Conflict):
     code = "agent-paused"
 
 
+class AgentBusy(Conflict):
+    """The agent has a job, and takes no message meanwhile (`on_busy="reject"`)."""
+
+    code = "agent-busy"
+
+
 class SessionChanged(Conflict):
     """Another job saved the state of this session since this one read it."""
 

@@ -110,8 +110,8 @@ class Agents(ClientPart):
         An agent that a handler of this app is for (`app.agent`), or for which you give a kind, is created by its first message.
         delay, expires_in: from now, seconds or text. idempotency_key: messages to one agent with the same one are one.
         session: of the job that gets it. causation_id: what caused it.
-        Raises AgentNotFound, AgentPaused, IdempotencyConflict, NotJson, TooLarge (more than 1,000,000 bytes), NegativeDelay,
-        InvalidInput. If it raises, nothing was sent.
+        Raises AgentNotFound, AgentPaused, AgentBusy, IdempotencyConflict, NotJson, TooLarge (over 1,000,000 bytes),
+        NegativeDelay, InvalidInput. If it raises, nothing was sent.
         """
         message = check_message(
             to,

@@ -74,7 +74,7 @@ class AgentCalls(ChildCalls):
         every call counts. It is delivered when it is due: after `delay`, unless `expires_in` has passed since now. session: of
         the job that gets it. causation_id: what caused it, by default the message that this job handles. Returns its id.
 
-        Raises AgentNotFound, AgentPaused, NotJson, TooLarge (more than 1,000,000 bytes), NegativeDelay, InvalidInput.
+        Raises AgentNotFound, AgentPaused, AgentBusy, NotJson, TooLarge (over 1,000,000 bytes), NegativeDelay, InvalidInput.
         """
         message = check_message(
             to,
@@ -124,8 +124,8 @@ class AgentCalls(ChildCalls):
         plain JSON or as the type `reply`. Without a worker, and whatever restarts meanwhile. Questions to one agent have the keys
         `ask:<agent>`, `ask:<agent>#2`, ...; parallel branches give options(key=...).
 
-        Raises ReplyTimeout if no reply came within `timeout`, also in a replay; AgentNotFound, AgentPaused, NotJson, TooLarge;
-        InvalidInput, also for a reply that is not of that type; StepChanged.
+        Raises ReplyTimeout if no reply came within `timeout`, also in a replay; AgentNotFound, AgentPaused, AgentBusy, NotJson,
+        TooLarge; InvalidInput, also for a reply that is not of that type; StepChanged.
         """
         codec.check_type(reply, f"the reply of agent '{agent}'")
         message = check_message(agent, payload, channel=channel, session=session, causation_id=self._cause(None))

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import structlog
 
+from perdure.model.agents import AgentStatus
 from perdure.model.effects import open_wait, send_message
 from perdure.model.errors import PerdureError, ReplyTimeout
 from perdure.model.events import NewEvent
@@ -21,7 +22,7 @@ from perdure.runtime.context.current_call import running_call
 from perdure.runtime.context.names import Keys
 from perdure.runtime.context.waits import completed, opened, record_end, recorded_answer, started
 from perdure.runtime.run import Run
-from perdure.store.errors import agent_not_found, agent_paused
+from perdure.store.errors import agent_busy, agent_not_found, agent_paused
 
 log = structlog.get_logger("perdure.run")
 
@@ -45,7 +46,7 @@ class Mail:
         known = run.history.messages.get(its_key)
         if known is not None:
             return known
-        await self._check_accepts(to)
+        await self._check_accepts(to, delayed=message.delay > 0)
         await run.record([_sent(its_key, message)], send_message(message))
         if not message.delay:
             await self._deliver(to)
@@ -92,14 +93,16 @@ class Mail:
             await self._deliver(run.of_agent.agent_id)
         return await run.waits.answer(MESSAGE, wait)
 
-    async def _check_accepts(self, agent_id: str) -> None:
-        """Raises AgentNotFound, AgentPaused."""
+    async def _check_accepts(self, agent_id: str, *, delayed: bool = False) -> None:
+        """Raises AgentNotFound, AgentPaused, AgentBusy."""
         with self._run.busy():
             agent = await self._run.store.agents.get_agent(agent_id)
         if agent is None:
             raise agent_not_found(agent_id)
         if agent.paused_at is not None:
             raise agent_paused(agent)
+        if agent.on_busy == "reject" and not delayed and agent.status in (AgentStatus.RUNNING, AgentStatus.WAITING):
+            raise agent_busy(agent_id)
 
     async def _deliver(self, agent_id: str) -> None:
         """At once, as nothing waits for it; where it fails, workers deliver it."""

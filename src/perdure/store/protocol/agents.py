@@ -45,14 +45,16 @@ class AgentStore(Protocol):
     async def send(self, message: NewMessage, *, from_agent_id: str | None = None, start: bool = False) -> Sent:
         """Store a message and, if it is due, deliver it in the same transaction. start: it starts a job by itself, whatever the
         intake of the agent; that job is `job_id`. With an idempotency key that was used before for this agent nothing is written.
-        Raises `AgentNotFound`, `AgentPaused`, `IdempotencyConflict`."""
+        Raises `AgentNotFound`, `AgentPaused`, `IdempotencyConflict`; `AgentBusy` where the agent rejects what it cannot
+        take at once."""
         ...
 
     async def deliver(self, agent_id: str) -> int:
         """Bind due messages of an agent, in the order of their due time, then id, each to exactly one job; return how many were
         bound. Waits for messages of its jobs come first, the oldest first: a wait takes those of its channel and session, as many
         as it wants and one event can hold, and is answered in this transaction, with an event `agent_message` for each. The rest
-        starts jobs, in this transaction. Nothing is bound while the agent is paused. Expired ones are marked.
+        starts jobs, in this transaction; where an agent is to be interrupted, the jobs of that session that are not suspended are
+        cancelled first. Nothing is bound while the agent is paused. Expired ones are marked.
 
         agent_id: or the channel of a reply that is waited for: that wait takes it. A reply that is no longer waited for is
         marked."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from perdure.model.agents import AgentInstance
-from perdure.model.mailbox import MOST_MESSAGES, Start, job_for, job_ids, plan_delivery
+from perdure.model.errors import IllegalTransition
+from perdure.model.mailbox import MOST_MESSAGES, Start, interrupt_note, job_for, job_ids, plan_delivery
 from perdure.model.messages import REPLY_PREFIX
 from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.errors import agent_busy
 from perdure.store.postgres.agents.wake import deliver_reply, wake_waiting
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
+from perdure.store.postgres.jobs.control import cancel_in
 from perdure.store.postgres.jobs.enqueue_values import many_jobs
 
 
@@ -35,16 +40,19 @@ async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
     due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
     busy = bool(due) and await _is_busy(tx, tenant_id, agent_id)
     plan = plan_delivery(agent, due, busy=busy)
-    await start_jobs(tx, tenant_id, plan.starts)
-    if plan.bound and len(rows) > MOST_MESSAGES:
+    await start_jobs(tx, tenant_id, agent, plan.starts)
+    if plan.more or (plan.bound and len(rows) > MOST_MESSAGES):
         await tx.rows("add_delivery", **place)
     return woken + plan.bound
 
 
-async def start_jobs(tx: Transaction, tenant_id: str, starts: list[Start]) -> None:
+async def start_jobs(tx: Transaction, tenant_id: str, agent: AgentInstance, starts: list[Start]) -> None:
     """Enqueue jobs, each with the messages that it consumes."""
     if not starts:
         return
+    if agent.on_busy == "interrupt":
+        for start in starts:
+            await _interrupt(tx, tenant_id, agent, start)
     await tx.rows("enqueue_many", **many_jobs([start.job for start in starts], [tenant_id]))
     pairs = job_ids(starts)
     await tx.rows("consume_messages", ids=[*pairs], job_ids=[*pairs.values()])
@@ -55,10 +63,21 @@ async def start_for(tx: Transaction, tenant_id: str, agent: AgentInstance, messa
     row = await tx.row("get_message", tenant_id=tenant_id, id=message_id)
     assert row is not None
     message = message_of(row, CODEC)
-    await start_jobs(tx, tenant_id, [Start(job_for(agent, (message,)), (message,))])
+    if agent.on_busy == "reject" and await _is_busy(tx, tenant_id, agent.id):
+        raise agent_busy(agent.id)
+    await start_jobs(tx, tenant_id, agent, [Start(job_for(agent, (message,)), (message,))])
 
 
 async def _is_busy(tx: Transaction, tenant_id: str, agent_id: str) -> bool:
     row = await tx.row("agent_is_busy", tenant_id=tenant_id, agent_id=agent_id)
     assert row is not None
     return bool(row["busy"])
+
+
+async def _interrupt(tx: Transaction, tenant_id: str, agent: AgentInstance, start: Start) -> None:
+    """Cancel the jobs whose place one takes: those of its session that are not suspended."""
+    session_id = start.job.session_id
+    place = {"tenant_id": tenant_id, "agent_id": agent.id, "session_id": session_id}
+    for row in await tx.rows("jobs_to_interrupt", **place):
+        with suppress(IllegalTransition):  # it has ended meanwhile
+            await cancel_in(tx, tenant_id, row["job_id"], note=interrupt_note(start), force=False)

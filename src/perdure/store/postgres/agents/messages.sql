@@ -84,6 +84,13 @@ order by due_at, id
 select exists (select from perdure.agent_jobs a join perdure.jobs j on j.id = a.job_id
   where a.tenant_id = :tenant_id and a.agent_id = :agent_id and j.status not in ('PARKED', 'WAITING_FOR_APPROVAL')) as busy
 
+-- name: jobs_to_interrupt
+-- Those of a session that have not ended and are not suspended.
+select a.job_id from perdure.agent_jobs a join perdure.jobs j on j.id = a.job_id
+where a.tenant_id = :tenant_id and a.agent_id = :agent_id and j.status not in ('PARKED', 'WAITING_FOR_APPROVAL')
+  and coalesce(j.session_id, '') = coalesce(:session_id::text, '')
+order by a.job_id
+
 -- name: consume_messages
 update perdure.agent_messages m set consumed_by_job_id = u.job_id, consumed_at = perdure.db_now()
 from unnest(:ids::uuid[], :job_ids::uuid[]) u(id, job_id) where m.id = any (array[u.id])

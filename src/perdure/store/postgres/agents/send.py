@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.model.ids import same_json
 from perdure.model.messages import NewMessage, Sent
-from perdure.store.errors import agent_not_found, agent_paused, message_conflict
+from perdure.store.errors import agent_busy, agent_not_found, agent_paused, message_conflict
 from perdure.store.postgres.agents.deliver import deliver, lock_agent, start_for
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.driver_errors import Restart
@@ -31,6 +31,8 @@ async def send(tx: Transaction, tenant_id: str, message: NewMessage, from_agent_
             await deliver(tx, tenant_id, to)
         known = await tx.row("find_message", tenant_id=tenant_id, to_agent_id=to, **wanted)
         assert known is not None
+        if agent.on_busy == "reject" and not message.delay and known["consumed_by_job_id"] is None and known["open"]:
+            raise agent_busy(to)
         return Sent(message.id, created=True, job_id=known["consumed_by_job_id"])
     if known["id"] != message.id and not same_json(known["payload"], message.payload):
         raise message_conflict(message, known["id"])

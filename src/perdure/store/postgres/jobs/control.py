@@ -34,24 +34,26 @@ async def append(database: Database, tenant_id: str, job_id: UUID, expected_vers
 async def cancel(database: Database, tenant_id: str, job_id: UUID, *, note: str, force: bool) -> Status:
     """See `protocol.JobStore.cancel`."""
 
-    async def work(tx: Transaction) -> Status:
-        job = await lock_job(tx, job_id, tenant_id)
-        if job.status is Status.CANCELLED:
-            return job.status
-        if job.status.terminal:
-            raise finished(job_id, job.status, "cancelled")
-        if job.claim is None:
-            await tx.rows("cancel_job", job_id=job_id, version=job.version, note=note)
-        elif force or not job.claim["live"]:
-            await _cancel_leased(tx, job, note)
-        else:
-            if job.claim["cancel_requested_at"] is None:
-                await tx.rows("request_cancel", job_id=job_id, note=note)
-                await job.append(tx, "cancel_requested", note)
-            return job.status
-        return Status.CANCELLED
+    return await database.transact(lambda tx: cancel_in(tx, tenant_id, job_id, note=note, force=force))
 
-    return await database.transact(work)
+
+async def cancel_in(tx: Transaction, tenant_id: str, job_id: UUID, *, note: str, force: bool) -> Status:
+    """`cancel`, in a transaction that does more."""
+    job = await lock_job(tx, job_id, tenant_id)
+    if job.status is Status.CANCELLED:
+        return job.status
+    if job.status.terminal:
+        raise finished(job_id, job.status, "cancelled")
+    if job.claim is None:
+        await tx.rows("cancel_job", job_id=job_id, version=job.version, note=note)
+    elif force or not job.claim["live"]:
+        await _cancel_leased(tx, job, note)
+    else:
+        if job.claim["cancel_requested_at"] is None:
+            await tx.rows("request_cancel", job_id=job_id, note=note)
+            await job.append(tx, "cancel_requested", note)
+        return job.status
+    return Status.CANCELLED
 
 
 async def _cancel_leased(tx: Transaction, job: LockedJob, note: str) -> None:

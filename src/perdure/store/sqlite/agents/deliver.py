@@ -6,12 +6,14 @@ import sqlite3
 from uuid import UUID
 
 from perdure.model.agents import AgentInstance
-from perdure.model.mailbox import MOST_MESSAGES, Start, job_for, job_ids, plan_delivery
+from perdure.model.mailbox import MOST_MESSAGES, Start, interrupt_note, job_for, job_ids, plan_delivery
 from perdure.model.messages import REPLY_PREFIX
 from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.errors import agent_busy
 from perdure.store.sqlite.agents.wake import deliver_reply, wake_waiting
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.jobs.control import cancel
 from perdure.store.sqlite.jobs.enqueue import enqueue_all
 
 
@@ -38,16 +40,19 @@ def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -
     due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
     busy = bool(due) and bool(conn.execute(SQL["agent_is_busy"], place).fetchone()["busy"])
     plan = plan_delivery(agent, due, busy=busy)
-    start_jobs(conn, now, tenant_id, plan.starts)
-    if plan.bound and len(rows) > MOST_MESSAGES:
+    start_jobs(conn, now, tenant_id, agent, plan.starts)
+    if plan.more or (plan.bound and len(rows) > MOST_MESSAGES):
         conn.execute(SQL["add_delivery"], place)
     return woken + plan.bound
 
 
-def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, starts: list[Start]) -> None:
+def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance, starts: list[Start]) -> None:
     """Enqueue jobs, each with the messages that it consumes."""
     if not starts:
         return
+    if agent.on_busy == "interrupt":
+        for start in starts:
+            _interrupt(conn, now, tenant_id, agent, start)
     enqueue_all(conn, now, tenant_id, [start.job for start in starts])
     pairs = job_ids(starts)
     rows = [{"id": str(id), "job_id": str(job_id), "now": now} for id, job_id in pairs.items()]
@@ -58,4 +63,14 @@ def start_for(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentIn
     """Start a job for one message, whatever the intake of its agent."""
     row = conn.execute(SQL["get_message"], {"tenant_id": tenant_id, "id": str(message_id)}).fetchone()
     message = message_of(row, CODEC)
-    start_jobs(conn, now, tenant_id, [Start(job_for(agent, (message,)), (message,))])
+    place = {"tenant_id": tenant_id, "agent_id": agent.id}
+    if agent.on_busy == "reject" and conn.execute(SQL["agent_is_busy"], place).fetchone()["busy"]:
+        raise agent_busy(agent.id)
+    start_jobs(conn, now, tenant_id, agent, [Start(job_for(agent, (message,)), (message,))])
+
+
+def _interrupt(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance, start: Start) -> None:
+    """Cancel the jobs whose place one takes: those of its session that are not suspended."""
+    place = {"tenant_id": tenant_id, "agent_id": agent.id, "session_id": start.job.session_id}
+    for row in conn.execute(SQL["jobs_to_interrupt"], place).fetchall():
+        cancel(conn, now, tenant_id, UUID(row["job_id"]), interrupt_note(start), force=False)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from perdure.model.ids import same_json
 from perdure.model.messages import NewMessage, Sent
-from perdure.store.errors import agent_not_found, agent_paused, message_conflict
+from perdure.store.errors import agent_busy, agent_not_found, agent_paused, message_conflict
 from perdure.store.sqlite.agents.deliver import deliver, lock_agent, start_for
 from perdure.store.sqlite.engine.codec import stored
 from perdure.store.sqlite.engine.statements import SQL
@@ -34,6 +34,8 @@ def send(
         elif not message.delay:
             deliver(conn, now, tenant_id, to)
         known = conn.execute(SQL["find_message"], values).fetchone()
+        if agent.on_busy == "reject" and not message.delay and known["consumed_by_job_id"] is None and known["open"]:
+            raise agent_busy(to)
         return Sent(message.id, created=True, job_id=_uuid(known["consumed_by_job_id"]))
     id = UUID(known["id"])
     if id != message.id and not same_json(known["payload"], message.payload):

@@ -35,7 +35,7 @@ create table perdure.agent_instances (
   constraint agent_instances_id check (length(id) between 1 and 100),
   constraint agent_instances_intake check (intake in ('each', 'inbox')),
   constraint agent_instances_batch check (batch between 1 and 1000),
-  constraint agent_instances_on_busy check (on_busy in ('enqueue', 'parallel')),
+  constraint agent_instances_on_busy check (on_busy in ('enqueue', 'reject', 'interrupt', 'parallel')),
   constraint agent_instances_max_parallel_jobs check (max_parallel_jobs between 1 and 1000000),
   constraint agent_instances_max_retries check (max_retries between 0 and 100)
 );
@@ -203,7 +203,7 @@ comment on column perdure.agent_instances.default_session_id is 'The session of 
 comment on column perdure.agent_instances.meta is 'Anything, as a JSON object: its persona, labels, settings.';
 comment on column perdure.agent_instances.intake is 'each: a job for each message; inbox: messages wait until it is free.';
 comment on column perdure.agent_instances.batch is 'How many messages a job from the inbox gets at most.';
-comment on column perdure.agent_instances.on_busy is 'What becomes of a message while it has a job: enqueue, parallel.';
+comment on column perdure.agent_instances.on_busy is 'What becomes of a message while it has a job: enqueue, reject, interrupt, parallel.';
 comment on column perdure.agent_instances.max_parallel_jobs is 'How many of its jobs run at a time.';
 comment on column perdure.agent_instances.max_retries is 'Of its jobs; null: as the handler says.';
 comment on column perdure.agent_instances.backoff is 'Of its jobs, as JSON; null: as the handler says.';

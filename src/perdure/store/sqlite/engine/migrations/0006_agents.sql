@@ -16,7 +16,7 @@ create table agent_instances (
   meta text not null default '{}' check (json_valid(meta)),
   intake text not null default 'each' check (intake in ('each', 'inbox')),
   batch integer not null default 1 check (batch between 1 and 1000),
-  on_busy text not null default 'enqueue' check (on_busy in ('enqueue', 'parallel')),
+  on_busy text not null default 'enqueue' check (on_busy in ('enqueue', 'reject', 'interrupt', 'parallel')),
   max_parallel_jobs integer not null default 1 check (max_parallel_jobs between 1 and 1000000),
   max_retries integer check (max_retries is null or max_retries between 0 and 100),
   backoff text check (backoff is null or json_valid(backoff)),
