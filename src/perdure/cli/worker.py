@@ -173,7 +173,7 @@ async def _work(cli: Cli, *, once: bool, supervised: bool) -> int:
 
 
 async def _say_unknown_accounts(cli: Cli, client: Client) -> None:
-    """Accounts that `--accounts` names may be added later; a name that is written wrongly would match none."""
+    """Accounts that `--accounts` names may be added later; a task for a name that is written wrongly would never start."""
     served = cli.settings["accounts"]
     if served == ("auto",):
         return
