@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
 import pytest
 
 from perdure import Client
-from perdure.memory.tokens import terms_of
+from perdure.memory.embedding import packed
+from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.effects import write_memory
-from perdure.model.errors import LeaseLost, NotFound
-from perdure.model.memory import MemoryHit
-from perdure.runtime.memory_checks import new_memory
+from perdure.model.errors import AmbiguousId, InvalidInput, LeaseLost, NotFound
+from perdure.model.ids import uuid7
+from perdure.model.memory import MOST_TEXT, MemoryHit
+from perdure.runtime.memory_checks import leave_of, new_memory
+from perdure.store.memory_vectors import PythonMatrix, ScopeVectors
+from perdure.store.open import open_store
 from perdure.store.protocol import Store
 from tests.conformance.support import event, run_out, started
 
@@ -89,3 +99,216 @@ async def test_without_the_lease_nothing_is_written(store: Store) -> None:
     assert await store.memories.memory_scopes(None) == []
     with pytest.raises(NotFound):
         await store.memories.get_memory(new.id)
+
+
+async def test_what_is_superseded_or_archived_is_found_no_longer(store: Store) -> None:
+    client = await filled(store)
+    [old] = await client.memory.search("connection pool", 1)
+    new = await client.memory.supersede(old.entry.id, "The connection pool has 50 connections now.", source="ann")
+    assert (new.scope, new.kind, new.source) == (old.entry.scope, old.entry.kind, "ann")
+    assert texts(await client.memory.search(QUESTION, 1, mode="text")) != [POOL]
+    assert texts(await client.memory.search("connection pool", 1)) == [new.text]
+    before = await client.memory.get(old.entry.id)
+    assert (before.live, before.superseded_by) == (False, new.id)
+    assert [e.id for e in (await client.memory.list(live=False)).items] == [before.id]
+
+    assert not (await client.memory.archive(new.id)).live
+    assert POOL not in texts(await client.memory.search("connection pool", 10))
+    await client.memory.archive(new.id)  # again: nothing changes
+    await client.memory.restore(before.id)
+    assert texts(await client.memory.search(QUESTION, 1)) == [POOL]
+    await check_sums(store)
+
+
+async def check_sums(store: Store) -> None:
+    """The sums of each scope are those of its entries."""
+    for head in await store.memories.memory_scopes(None):
+        found = await store.memories.list_memories(scopes=[head.scope], live=True, limit=10_000)
+        lengths = [terms_of(entry.text).total() for _, entry in found]
+        assert (head.entries, head.tokens) == (len(lengths), sum(lengths))
+
+
+async def test_all_that_a_job_wrote_is_undone(store: Store) -> None:
+    client = await filled(store)
+    [kept] = await client.memory.search("connection pool", 1)
+    lease = await started(store)
+    news = [new_memory(f"a wrong note {n}", scope=kept.entry.scope, created_by="job:agent") for n in range(3)]
+    await store.leases.record(
+        lease, [event("written")], effects=[effect for new in news for effect in write_memory(store.tenant_id, new)]
+    )
+    await store.memories.change_memories(leave=[leave_of(kept.entry.id, kept.entry.text, news[0].id)])
+    assert len(await client.memory.search("wrong note", 10, mode="text")) == 3
+
+    undone = await client.memory.undo(lease.job_id)
+    assert {entry.id for entry in undone} == {new.id for new in news}
+    assert not any(entry.live for entry in undone)
+    assert await client.memory.search("wrong note", 10, mode="text") == []
+    assert texts(await client.memory.search(QUESTION, 1)) == [POOL]
+    assert await client.memory.undo(lease.job_id) == []
+    with pytest.raises(NotFound):
+        await client.memory.undo(uuid7())
+    await check_sums(store)
+
+
+async def test_scopes_and_filters_come_before_the_best_are_chosen(store: Store) -> None:
+    """However many entries of others would be better."""
+    client = Client(store)
+    for n in range(60):
+        await client.memory.write(f"the pool the pool the pool {n}", scope="user:bob")
+    [last] = (await client.memory.list(limit=1)).items
+    while (start := await store.now()) <= last.created_at:
+        await asyncio.sleep(0.001)
+    mine = await client.memory.write(
+        "a longer text in which the pool is named once", scope="user:ann", tags=["db", "x"]
+    )
+    later = await client.memory.write("the pool is named", scope="user:ann", tags=["db"], kind="fact")
+    for mode in ("hybrid", "text", "vector"):
+        found = await client.memory.search("pool", 1, mode=mode, scope=["user:ann", "project:none"])
+        assert [hit.entry.scope for hit in found] == ["user:ann"]
+        assert [h.entry.id for h in await client.memory.search("pool", mode=mode, tags=["x", "db"])] == [mine.id]
+        assert [h.entry.id for h in await client.memory.search("pool", mode=mode, kind="fact")] == [later.id]
+        ids = {h.entry.id for h in await client.memory.search("pool", mode=mode, since=start)}
+        assert ids == {mine.id, later.id}
+    assert await client.memory.search("pool", scope="user:carl") == []
+
+
+async def test_a_pinned_entry_comes_before_equals(store: Store) -> None:
+    client = Client(store)
+    first = await client.memory.write("the pool has 50 connections")
+    second = await client.memory.write("the pool has 60 connections")
+    assert [h.entry.id for h in await client.memory.search("pool connections")] == [second.id, first.id]
+    assert (await client.memory.pin(first.id)).pinned
+    [hit, _] = await client.memory.search("pool connections")
+    assert (hit.entry.id, hit.pin) == (first.id, 1.25)
+    assert not (await client.memory.pin(str(first.id), pinned=False)).pinned
+
+
+async def test_entries_are_listed_in_pages(store: Store) -> None:
+    client = await filled(store)
+    seen: list[UUID] = []
+    cursor: str | None = None
+    while True:
+        page = await client.memory.list(limit=3, cursor=cursor)
+        seen += [entry.id for entry in page.items]
+        if (cursor := page.next_cursor) is None:
+            break
+    assert len(seen) == len(set(seen)) == 8
+    assert seen == sorted(seen, reverse=True)
+    assert (await client.memory.get(str(seen[0])[-8:])).id == seen[0]
+    with pytest.raises(AmbiguousId):
+        await client.memory.get("123")
+
+
+async def test_tenants_see_nothing_of_each_other(file_store: Store, neighbour: Store) -> None:
+    entry = await Client(file_store).memory.write(POOL, scope="tenant")
+    other = Client(neighbour)
+    assert await other.memory.search(QUESTION) == []
+    assert await other.memory.search(QUESTION, scope="tenant") == []
+    assert (await other.memory.list(live=None)).items == ()
+    with pytest.raises(NotFound):
+        await other.memory.archive(entry.id)
+
+
+async def test_another_process_finds_what_was_written_and_changed(file_store: Store, twin: Store) -> None:
+    """Also by the vectors that it keeps: they are brought up to date."""
+    here, there = Client(file_store), Client(twin)
+    entry = await here.memory.write(POOL)
+    assert texts(await there.memory.search(QUESTION, mode="vector")) == [POOL]
+    new = await here.memory.supersede(entry.id, "日志问题已经解决")
+    assert texts(await there.memory.search(QUESTION, mode="vector")) == [new.text]
+    await here.memory.archive(new.id)
+    assert await there.memory.search(QUESTION, mode="vector") == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.search("  "),
+        lambda m: m.search("x" * 5000),
+        lambda m: m.search("x", 0),
+        lambda m: m.search("x", mode="magic"),
+        lambda m: m.search("x", scope="planet:9"),
+        lambda m: m.search("x", scope="user:"),
+        lambda m: m.write(""),
+        lambda m: m.write("x" * (MOST_TEXT + 1)),
+        lambda m: m.write("nul \0"),
+        lambda m: m.write("x", scope="tenant:x"),
+        lambda m: m.write("x", kind=""),
+        lambda m: m.list(limit=0),
+        lambda m: m.list(cursor="x"),
+    ],
+)
+async def test_bad_input_is_refused_and_nothing_is_written(store: Store, call: Any) -> None:
+    client = Client(store)
+    with pytest.raises(InvalidInput) as raised:
+        await call(client.memory)
+    assert str(raised.value)
+    assert await store.memories.memory_scopes(None) == []
+
+
+async def test_a_supersede_that_fails_changes_nothing(store: Store) -> None:
+    new = new_memory("new", scope="tenant", created_by="ann")
+    with pytest.raises(NotFound):
+        await store.memories.change_memories(new=[new], leave=[leave_of(uuid7(), "old", new.id)])
+    assert await store.memories.memory_scopes(None) == []
+
+
+async def test_the_stores_give_the_same_hits_in_the_same_order(
+    fresh_store_url: Callable[[str], str], shared_postgres_url: str
+) -> None:
+    random_ = random.Random(5)
+    words = "日志 问题 连接 配置 服务 限流 部署 数据库 备份 解决 项目 pool connection deploy branch invoice log".split()  # noqa: SIM905  a list is longer
+    written = [" ".join(random_.choices(words, k=random_.randint(3, 30))) for _ in range(150)]
+    queries = [" ".join(random_.choices(words, k=3)) for _ in range(10)] + [QUESTION, "how to deploy a branch?"]
+    answers = []
+    urls = [fresh_store_url("memory"), fresh_store_url("sqlite"), shared_postgres_url]
+    for url in urls:
+        store = await open_store(url, tenant="same-hits")
+        await store.schema.migrate()
+        await store.memories.change_memories(
+            new=[new_memory(text, scope=f"user:{n % 3}", created_by="ann") for n, text in enumerate(written)]
+        )
+        client = Client(store)
+        found = [
+            [
+                (h.entry.text, h.text_rank, h.text_score, h.vector_rank, h.vector_score)
+                for h in await client.memory.search(query, 20, mode=mode, scope=scope)
+            ]
+            for query in queries
+            for mode in ("hybrid", "text", "vector")
+            for scope in (None, "user:1")
+        ]
+        answers.append(found)
+        await store.close()
+    assert all(answers[0])
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_terms() -> None:
+    assert terms_of("Ａ pool, 日志 POOL") == {"a": 1, "pool": 2, "日": 1, "志": 1, "日志": 1}
+    assert query_terms("上次那个日志问题后来怎么解决的?") == [
+        "次那",
+        "个日",
+        "日志",
+        "志问",
+        "问题",
+        "题后",
+        "来怎",
+        "么解",
+        "解决",
+    ]
+    assert query_terms("the") == ["the"]
+    assert query_terms("猫") == ["猫"]
+    assert prefixes("branches") == ["branches", "branch"]
+    assert prefixes("日志") == prefixes("log") == []
+
+
+def test_a_dimension_that_does_not_fit_is_refused() -> None:
+    for matrix in (PythonMatrix(2), ScopeVectors(2).matrix):
+        matrix.change([(1, packed([1, 0])), (2, packed([0, 1])), (3, None)])
+        with pytest.raises(InvalidInput, match="3 dimensions"):
+            matrix.change([(4, packed([1, 0, 0]))])
+        assert matrix.nearest([1.0, 0.5], 5, None) == [(1, 1.0), (2, 0.5)]
+        assert matrix.nearest([1.0, 0.5], 5, {2}) == [(2, 0.5)]
+        matrix.change([(1, None), (5, packed([0.5, 0]))])
+        assert matrix.nearest([1.0, 0.5], 1, None) == [(5, 0.5)]

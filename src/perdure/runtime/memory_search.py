@@ -68,22 +68,27 @@ async def _hits(
     places = ranks(list(by_text), list(by_vector))
     entries = await store.memories.memories_by_no(list(places))
     now = await store.now()
-    hits: dict[int, MemoryHit] = {}
     weight = LEXICAL_WEIGHT if by_text else 1.0
+    factors: dict[int, tuple[float, float]] = {}
+    scores: dict[int, float] = {}
     for no, entry in entries.items():
-        place = places[no]
         new = round(recency((now - entry.created_at).total_seconds()), 6)
         pin = PINNED if entry.pinned else 1.0
-        has = terms_of(entry.text)
-        hits[no] = MemoryHit(
-            entry=entry,
-            score=round(reciprocal(place, weight) * new * pin, 9),
+        factors[no] = new, pin
+        scores[no] = round(reciprocal(places[no], weight) * new * pin, 9)
+    hits = []
+    for no in best(scores, k):
+        place, has = places[no], terms_of(entries[no].text)
+        hit = MemoryHit(
+            entry=entries[no],
+            score=scores[no],
             text_rank=None if place.text is None else place.text + 1,
             text_score=by_text.get(no),
             vector_rank=None if place.vector is None else place.vector + 1,
             vector_score=by_vector.get(no),
-            recency=new,
-            pin=pin,
+            recency=factors[no][0],
+            pin=factors[no][1],
             terms=tuple(term for term in weights if term in has),
         )
-    return [hits[no] for no in best({no: hit.score for no, hit in hits.items()}, k)]
+        hits.append(hit)
+    return hits

@@ -84,14 +84,14 @@ class PythonMatrix:
 
 
 class NumpyMatrix:
-    """With np."""
+    """With numpy. A row for each dimension: the vector of a query has few that are not 0, and only those are read."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         self._places: dict[int, int] = {}
         self._free: list[int] = []
         self._nos: Any = np.zeros(0, dtype=np.int64)  # 0: a free place
-        self._rows: Any = np.zeros((0, dimensions), dtype=np.float32)
+        self._rows: Any = np.zeros((dimensions, 0), dtype=np.float32)
 
     @property
     def size(self) -> int:
@@ -102,20 +102,25 @@ class NumpyMatrix:
         """See `Matrix.change`."""
         listed = list(changed)
         self._make_room(sum(1 for no, vector in listed if vector is not None and no not in self._places))
+        places: list[int] = []
+        vectors: list[bytes] = []
         for no, vector in listed:
             if vector is None:
                 place = self._places.pop(no, None)
                 if place is not None:
                     self._nos[place] = 0
-                    self._rows[place] = 0
                     self._free.append(place)
                 continue
             check_dimensions(vector, self._dimensions)
-            place = self._places.get(no)
-            if place is None:
-                place = self._places[no] = self._free.pop()
+            if no not in self._places:
+                self._places[no] = self._free.pop()
+            place = self._places[no]
             self._nos[place] = no
-            self._rows[place] = np.frombuffer(vector, dtype="<f4")
+            places.append(place)
+            vectors.append(vector)
+        if vectors:
+            block = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(-1, self._dimensions)
+            self._rows[:, places] = block.T
 
     def _make_room(self, wanted: int) -> None:
         if wanted <= len(self._free):
@@ -123,24 +128,37 @@ class NumpyMatrix:
         before = len(self._nos)
         after = max(before + wanted - len(self._free), before + before // 2)
         nos = np.zeros(after, dtype=np.int64)
-        rows = np.zeros((after, self._dimensions), dtype=np.float32)
-        nos[:before], rows[:before] = self._nos, self._rows
+        rows = np.zeros((self._dimensions, after), dtype=np.float32)
+        nos[:before], rows[:, :before] = self._nos, self._rows
         self._nos, self._rows = nos, rows
         self._free += range(after - 1, before - 1, -1)
 
     def nearest(self, vector: Sequence[float], limit: int, allowed: Collection[int] | None) -> list[Ranked]:
         """See `Matrix.nearest`."""
-        scores = np.rint(self._rows @ np.asarray(vector, dtype=np.float32) * SCALE).astype(np.int64)
-        keep = (scores > 0) & (self._nos > 0)
+        scores = self._scores(np.asarray(vector, dtype=np.float32))
+        keep = (scores > 0.5 / SCALE) & (self._nos > 0)
         if allowed is not None:
             keep &= np.isin(self._nos, np.fromiter(allowed, dtype=np.int64))
         places = np.flatnonzero(keep)
+        found = scores[places]
         if len(places) > limit:
-            found = scores[places]
             least = np.partition(found, len(found) - limit)[len(found) - limit]
-            places = places[found >= least]
-        order = np.lexsort((-self._nos[places], -scores[places]))[:limit]
-        return [Ranked(int(self._nos[p]), int(scores[p]) / SCALE) for p in places[order]]
+            close = found >= least - 1 / SCALE
+            places, found = places[close], found[close]
+        rounded = np.rint(found.astype(np.float64) * SCALE).astype(np.int64)
+        order = np.lexsort((-self._nos[places], -rounded))[:limit]
+        return [Ranked(int(self._nos[places[at]]), int(rounded[at]) / SCALE) for at in order]
+
+    def _scores(self, vector: Any) -> Any:
+        used = np.flatnonzero(vector)
+        if len(used) > self._dimensions // 2:
+            return vector @ self._rows
+        scores = np.zeros(len(self._nos), dtype=np.float32)
+        part = np.empty_like(scores)
+        for at in used:
+            np.multiply(self._rows[at], vector[at], out=part)
+            scores += part
+        return scores
 
 
 class ScopeVectors:
