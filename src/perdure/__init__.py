@@ -133,7 +133,7 @@ if TYPE_CHECKING:
     from perdure.model.explanation import Explanation
     from perdure.model.fsck_faults import Finding
     from perdure.model.jobs import Job
-    from perdure.model.memory import MemoryEntry, MemoryHit
+    from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
     from perdure.model.messages import Message, Sent
     from perdure.model.queues import QueueInfo, QueuePause
     from perdure.model.schedules import Overlap, Schedule, ScheduledFor
@@ -232,6 +232,7 @@ __all__ = [
     "MalformedUrl",
     "MemoryEntry",
     "MemoryHit",
+    "MemoryImport",
     "Message",
     "MigrationChanged",
     "NegativeDelay",
@@ -340,7 +341,7 @@ _HOMES = {
     "perdure.model.explanation": "Explanation",
     "perdure.model.jobs": "Job",
     "perdure.model.signals": "Signal",
-    "perdure.model.memory": "MemoryEntry MemoryHit",
+    "perdure.model.memory": "MemoryEntry MemoryHit MemoryImport",
     "perdure.model.messages": "Message Sent",
     "perdure.model.queues": "QueueInfo QueuePause",
     "perdure.model.schedules": "Overlap Schedule ScheduledFor",

@@ -312,3 +312,64 @@ def test_a_dimension_that_does_not_fit_is_refused() -> None:
         assert matrix.nearest([1.0, 0.5], 5, {2}) == [(2, 0.5)]
         matrix.change([(1, None), (5, packed([0.5, 0]))])
         assert matrix.nearest([1.0, 0.5], 1, None) == [(5, 0.5)]
+
+
+async def exported(client: Client) -> list[str]:
+    """The lines of an export."""
+    return [line async for line in client.memory.export()]
+
+
+async def test_an_export_restores_what_was_there(store: Store, fresh_store_url: Callable[[str], str]) -> None:
+    client = await filled(store)
+    [hit] = await client.memory.search(QUESTION, 1)
+    await client.memory.supersede(hit.entry.id, "日志问题已经解决", tags=["logs"])
+    await client.memory.pin(hit.entry.id)
+    lines = await exported(client)
+    assert (await client.memory.import_lines(lines)).written == 0
+    other = await open_store(fresh_store_url("memory"))
+    await other.schema.migrate()
+    restored = Client(other)
+    done = await restored.memory.import_lines([f"{line}\n" for line in lines])
+    assert (done.read, done.written) == (9, 9)
+    assert await exported(restored) == lines
+    await check_sums(other)
+    [found] = await restored.memory.search(QUESTION, 1)
+    assert found.entry.text == "日志问题已经解决"
+    await other.close()
+
+
+async def test_a_damaged_export_is_refused_as_a_whole(store: Store, fresh_store_url: Callable[[str], str]) -> None:
+    lines = await exported(await filled(store))
+    other = await open_store(fresh_store_url("memory"))
+    await other.schema.migrate()
+    damaged = [
+        [],
+        lines[1:],
+        lines[:-1],
+        [*lines[:3], *lines[4:]],
+        [*lines[:3], lines[3].replace("note", "fact"), *lines[4:]],
+        [*lines[:3], "{", *lines[3:]],
+        [*lines, lines[1]],
+        [lines[0], '{"record": "entry", "id": "x"}', *lines[1:]],
+        [lines[0].replace('"version": 1', '"version": 2'), *lines[1:]],
+    ]
+    for broken in damaged:
+        with pytest.raises(InvalidInput, match="export of memory"):
+            await Client(other).memory.import_lines(broken)
+    assert await other.memories.memory_scopes(None) == []
+    await other.close()
+
+
+async def test_what_lacks_terms_or_a_vector_is_indexed_again(store: Store) -> None:
+    client = await filled(store)
+    bare = new_memory(POOL, scope="user:ann", created_by="sql")._replace(
+        terms="{}", tokens=0, tokeniser="", vector=None
+    )
+    await store.memories.change_memories(new=[bare])
+    assert await client.memory.search(QUESTION, scope="user:ann") == []
+    assert await client.memory.reindex() == 1
+    assert texts(await client.memory.search(QUESTION, scope="user:ann", mode="text")) == [POOL]
+    assert texts(await client.memory.search(QUESTION, scope="user:ann", mode="vector")) == [POOL]
+    assert await client.memory.reindex() == 0
+    assert await client.memory.reindex(every=True) == 9
+    await check_sums(store)

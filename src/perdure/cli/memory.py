@@ -198,6 +198,35 @@ async def undo(cli: Cli, job: Annotated[str, typer.Argument(metavar="JOB", help=
         cli.out.note(f"archived: {len(found)}")
 
 
+@command(app, "export", example="perdure memory export > memory.jsonl")
+async def export(cli: Cli, scope: Scopes = None) -> None:
+    """Print all entries as lines of JSON, also archived ones. `import` reads them."""
+    async with cli.client() as client:
+        async for line in operations.export_memory(client, scope=scope or ()):
+            print(line)
+
+
+@command(app, "import", example="perdure memory import @memory.jsonl")
+async def import_(cli: Cli, file: Annotated[str, typer.Argument(metavar="FILE", help="@file, or - for stdin")]) -> None:
+    """Write the entries of an export that are not there. A file that is damaged or cut off is refused as a whole."""
+    lines = read_text(file, "FILE").split("\n")
+    async with cli.client(creates=True) as client:
+        done = await operations.import_memory(client, lines)
+    cli.out.one(done, lambda: Text(f"{done.read} entries in the file, {done.written} written"), id=str(done.written))
+
+
+@command(app, "reindex", example="perdure memory reindex")
+async def reindex(
+    cli: Cli,
+    scope: Scopes = None,
+    every: Annotated[bool, typer.Option("--all", help="Every entry, also those that need it not")] = False,
+) -> None:
+    """Make the search terms and vectors again of entries that lack them or have those of another version."""
+    async with cli.client() as client:
+        done = await operations.reindex_memory(client, scope=scope or (), every=every)
+    cli.out.one({"reindexed": done}, lambda: Text(f"{done} entries"), id=str(done))
+
+
 def show(cli: Cli, entry: MemoryEntry) -> None:
     """Print one entry."""
 

@@ -106,6 +106,14 @@ class MemoryHit:
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryImport:
+    """What an import did. read: entries of the file. written: those that were not there."""
+
+    read: int
+    written: int
+
+
 class NewMemory(NamedTuple):
     """An entry to be stored, already checked, with what searches find it by.
 
@@ -128,6 +136,8 @@ class NewMemory(NamedTuple):
     created_at: datetime | None = None
     """None: now."""
     pinned_at: datetime | None = None
+    job_id: UUID | None = None
+    """Of what is imported; a job's own write has its id anyway."""
 
 
 class MemoryIndex(NamedTuple):
@@ -148,6 +158,8 @@ class MemoryLeave(NamedTuple):
     terms: str
     tokeniser: str
     superseded_by: UUID | None = None
+    archived_at: datetime | None = None
+    """None: now."""
 
 
 class MemoryFilter(NamedTuple):

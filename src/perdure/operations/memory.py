@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound, NotFound, NotJson
 from perdure.model.jobs import Page
-from perdure.model.memory import MemoryEntry, MemoryHit
+from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
 from perdure.operations.registry import Role, operation
 
 if TYPE_CHECKING:
@@ -95,3 +95,22 @@ async def pin_memory(client: Client, id: str, *, pinned: bool = True) -> MemoryE
 async def undo_memory(client: Client, job: str) -> list[MemoryEntry]:
     """Archive all that a job wrote."""
     return await client.memory.undo(job)
+
+
+@operation("memory.export", role=Role.VIEWER, errors=(InvalidInput,))
+async def export_memory(client: Client, *, scope: Sequence[str] = ()) -> AsyncGenerator[str, None]:
+    """All entries as lines of JSON, the oldest first, also archived ones."""
+    async for line in client.memory.export(scope=scope or None):
+        yield line
+
+
+@operation("memory.import", role=Role.OPERATOR, errors=(InvalidInput,))
+async def import_memory(client: Client, lines: list[str]) -> MemoryImport:
+    """Write the entries of an export that are not there."""
+    return await client.memory.import_lines(lines)
+
+
+@operation("memory.reindex", role=Role.OPERATOR, errors=(InvalidInput,))
+async def reindex_memory(client: Client, *, scope: Sequence[str] = (), every: bool = False) -> int:
+    """Make search terms and vectors again, where they are missing or of another version, or everywhere."""
+    return await client.memory.reindex(scope=scope or None, every=every)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from perdure.model.jobs import Page
-from perdure.model.memory import MemoryEntry, MemoryHit
+from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.memories import Memories as AsyncMemories
 from perdure.runtime.client.memories import MemoryId
@@ -86,3 +86,15 @@ class Memories:
     def undo(self, job: JobId) -> builtins.list[MemoryEntry]:
         """See `Memories.undo`."""
         return self._background.run(self._memories.undo(job))
+
+    def export(self, *, scope: str | Sequence[str] | None = None) -> Iterator[str]:
+        """See `Memories.export`."""
+        return self._background.iterate(self._memories.export(scope=scope))
+
+    def import_lines(self, lines: Iterable[str]) -> MemoryImport:
+        """See `Memories.import_lines`."""
+        return self._background.run(self._memories.import_lines(lines))
+
+    def reindex(self, *, scope: str | Sequence[str] | None = None, every: bool = False) -> int:
+        """See `Memories.reindex`."""
+        return self._background.run(self._memories.reindex(scope=scope, every=every))

@@ -64,7 +64,9 @@ _READS: dict[str, frozenset[str]] = {
         {
             "find_memory",
             "get_memory",
+            "known_memories",
             "list_memories",
+            "memories_after",
             "memories_by_no",
             "memory_expansions",
             "memory_frequencies",

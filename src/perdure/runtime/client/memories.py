@@ -11,7 +11,8 @@ from uuid import UUID
 from perdure.model.errors import InvalidInput
 from perdure.model.jobs import Page
 from perdure.model.memory import MemoryEntry, MemoryFilter, MemoryHit, parse_scope, parse_scopes
-from perdure.runtime.client.base import ClientPart, JobId
+from perdure.runtime.client.base import JobId
+from perdure.runtime.client.memory_transfer import MemoryTransfer
 from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, index_of, leave_of, new_memory
 from perdure.runtime.memory_search import search
 from perdure.runtime.validation import check_moment, check_text
@@ -23,7 +24,7 @@ MemoryId: TypeAlias = UUID | str
 MOST_UNDONE = 1000
 
 
-class Memories(ClientPart):
+class Memories(MemoryTransfer):
     """Long-term memory: what jobs and people wrote down, found again by words and by vectors. Nothing of it is ever deleted.
 
     Every entry has a scope: `user:<id>`, `agent:<id>`, `job:<id>`, `project:<name>`, or `tenant`.

@@ -53,6 +53,23 @@ class MemoryStore(Protocol):
         only the others. job_id: only those that this job wrote."""
         ...
 
+    async def memories_after(
+        self,
+        after: int,
+        *,
+        scopes: Sequence[str] | None,
+        limit: int,
+        without: tuple[str, str] | None = None,
+        live: bool | None = None,
+    ) -> list[tuple[int, MemoryEntry]]:
+        """Entries with their numbers, oldest first, above a number. without: only those without terms of this version, or without
+        a vector of this embedder. The rest as in `list_memories`."""
+        ...
+
+    async def known_memories(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Those of these ids that are there."""
+        ...
+
     async def superseded_memories(self, ids: Sequence[UUID]) -> list[MemoryEntry]:
         """The entries that were superseded by these, in the order in which they were written."""
         ...

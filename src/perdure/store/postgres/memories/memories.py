@@ -45,7 +45,7 @@ class PostgresMemories:
                 await tx.rows("lock_memory_scopes", tenant_id=self._tenant_id, ids=changed)
             for one in new:
                 for statement, row in write_memory(self._tenant_id, one):
-                    await tx.rows(statement, job_id=[None], **{name: [value] for name, value in row.items()})
+                    await tx.rows(statement, job_id=[one.job_id], **{name: [value] for name, value in row.items()})
             for leaving in leave:
                 await self._leave(tx, leaving)
             for entering in enter:
@@ -61,7 +61,13 @@ class PostgresMemories:
         await tx.rows("drop_memory_terms", scope_no=row["scope_no"], no=row["no"], terms=terms)
         await tx.rows("drop_memory_vector", no=row["no"])
         changed = await _count(tx, row["scope_no"], -1, -row["tokens"])
-        await tx.rows("leave_memory", no=row["no"], superseded_by=leave.superseded_by, changed=changed)
+        await tx.rows(
+            "leave_memory",
+            no=row["no"],
+            superseded_by=leave.superseded_by,
+            changed=changed,
+            archived_at=leave.archived_at,
+        )
 
     async def _enter(self, tx: Transaction, enter: MemoryIndex) -> None:
         row = await self._found(tx, enter.id)
@@ -118,6 +124,34 @@ class PostgresMemories:
             job_id=job_id,
         )
         return [(row["no"], memory_of(row, CODEC)) for row in rows]
+
+    async def memories_after(
+        self,
+        after: int,
+        *,
+        scopes: Sequence[str] | None,
+        limit: int,
+        without: tuple[str, str] | None = None,
+        live: bool | None = None,
+    ) -> list[tuple[int, MemoryEntry]]:
+        """See `protocol.MemoryStore.memories_after`."""
+        tokeniser, embedder = without or (None, None)
+        rows = await self._database.rows(
+            "memories_after",
+            tenant_id=self._tenant_id,
+            after=after,
+            scopes=None if scopes is None else list(scopes),
+            limit=limit,
+            tokeniser=tokeniser,
+            embedder=embedder,
+            live=live,
+        )
+        return [(row["no"], memory_of(row, CODEC)) for row in rows]
+
+    async def known_memories(self, ids: Sequence[UUID]) -> set[UUID]:
+        """See `protocol.MemoryStore.known_memories`."""
+        rows = await self._database.rows("known_memories", tenant_id=self._tenant_id, ids=list(ids))
+        return {CODEC.uuid(row["id"]) for row in rows}
 
     async def superseded_memories(self, ids: Sequence[UUID]) -> list[MemoryEntry]:
         """See `protocol.MemoryStore.superseded_memories`."""

@@ -33,7 +33,8 @@ update perdure.memory_scopes set version = version + 1, entries = entries + :ent
 where no = :scope_no returning version
 
 -- name: leave_memory
-update perdure.memory_entries set archived_at = perdure.db_now(), superseded_by = :superseded_by::uuid, changed = :changed where no = :no
+update perdure.memory_entries set archived_at = coalesce(:archived_at::timestamptz, perdure.db_now()),
+  superseded_by = :superseded_by::uuid, changed = :changed where no = :no
 
 -- name: enter_memory
 update perdure.memory_entries set archived_at = null, superseded_by = null, tokens = :tokens, tokeniser = :tokeniser, changed = :changed
@@ -107,3 +108,15 @@ where e.tenant_id = :tenant_id and e.no = any (:nos::bigint[])
 -- name: superseded_memories
 select e.*, s.scope from perdure.memory_entries e join perdure.memory_scopes s on s.no = e.scope_no
 where e.tenant_id = :tenant_id and e.superseded_by = any (:ids::uuid[]) order by e.no
+
+-- name: memories_after
+-- without_tokeniser, without_embedder: null for all.
+select e.*, s.scope from perdure.memory_entries e join perdure.memory_scopes s on s.no = e.scope_no
+where e.tenant_id = :tenant_id and e.no > :after and (:scopes::text[] is null or s.scope = any (:scopes::text[]))
+  and (:live::bool is null or (e.archived_at is null) = :live)
+  and (:tokeniser::text is null or e.tokeniser <> :tokeniser
+    or not exists (select from perdure.memory_vectors v where v.entry_no = e.no and v.embedder = :embedder::text))
+order by e.no limit :limit
+
+-- name: known_memories
+select id from perdure.memory_entries where tenant_id = :tenant_id and id = any (:ids::uuid[])

@@ -53,7 +53,7 @@ class SqliteMemories:
     def _write(self, conn: sqlite3.Connection, now: int, new: NewMemory) -> None:
         for statement, row in write_memory(self._tenant_id, new):
             values = {name: stored(value) for name, value in row.items()}
-            conn.execute(SQL[statement], {**values, "job_id": None, "now": now})
+            conn.execute(SQL[statement], {**values, "job_id": stored(new.job_id), "now": now})
 
     def _leave(self, conn: sqlite3.Connection, now: int, leave: MemoryLeave) -> None:
         row = self._found(conn, leave.id)
@@ -68,6 +68,7 @@ class SqliteMemories:
                 "no": row["no"],
                 "now": now,
                 "superseded_by": stored(leave.superseded_by),
+                "archived_at": micros(leave.archived_at),
                 "changed": _count(conn, row["scope_no"], -1, -row["tokens"]),
             },
         )
@@ -128,6 +129,36 @@ class SqliteMemories:
             job_id=stored(job_id),
         )
         return [(row["no"], memory_of(row, CODEC)) for row in rows]
+
+    async def memories_after(
+        self,
+        after: int,
+        *,
+        scopes: Sequence[str] | None,
+        limit: int,
+        without: tuple[str, str] | None = None,
+        live: bool | None = None,
+    ) -> list[tuple[int, MemoryEntry]]:
+        """See `protocol.MemoryStore.memories_after`."""
+        tokeniser, embedder = without or (None, None)
+        rows = await self._engine.rows(
+            "memories_after",
+            tenant_id=self._tenant_id,
+            after=after,
+            scopes=None if scopes is None else json.dumps(list(scopes)),
+            limit=limit,
+            tokeniser=tokeniser,
+            embedder=embedder,
+            live=live,
+        )
+        return [(row["no"], memory_of(row, CODEC)) for row in rows]
+
+    async def known_memories(self, ids: Sequence[UUID]) -> set[UUID]:
+        """See `protocol.MemoryStore.known_memories`."""
+        rows = await self._engine.rows(
+            "known_memories", tenant_id=self._tenant_id, ids=json.dumps([str(id) for id in ids])
+        )
+        return {CODEC.uuid(row["id"]) for row in rows}
 
     async def superseded_memories(self, ids: Sequence[UUID]) -> list[MemoryEntry]:
         """See `protocol.MemoryStore.superseded_memories`."""

@@ -26,7 +26,7 @@ update memory_scopes set version = version + 1, entries = entries + :entries, to
 returning version
 
 -- name: leave_memory
-update memory_entries set archived_at = :now, superseded_by = :superseded_by, changed = :changed where no = :no
+update memory_entries set archived_at = coalesce(:archived_at, :now), superseded_by = :superseded_by, changed = :changed where no = :no
 
 -- name: enter_memory
 update memory_entries set archived_at = null, superseded_by = null, tokens = :tokens, tokeniser = :tokeniser, changed = :changed
@@ -95,3 +95,15 @@ where e.tenant_id = :tenant_id and e.no in (select value from json_each(:nos))
 -- name: superseded_memories
 select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope_no
 where e.tenant_id = :tenant_id and e.superseded_by in (select value from json_each(:ids)) order by e.no
+
+-- name: memories_after
+-- without_tokeniser, without_embedder: null for all.
+select e.*, s.scope from memory_entries e cross join memory_scopes s on s.no = e.scope_no
+where e.tenant_id = :tenant_id and e.no > :after and (:scopes is null or s.scope in (select value from json_each(:scopes)))
+  and (:live is null or (e.archived_at is null) = :live)
+  and (:tokeniser is null or e.tokeniser <> :tokeniser
+    or not exists (select 1 from memory_vectors v where v.entry_no = e.no and v.embedder = :embedder))
+order by e.no limit :limit
+
+-- name: known_memories
+select id from memory_entries where tenant_id = :tenant_id and id in (select value from json_each(:ids))

@@ -1,0 +1,58 @@
+"""Export, import and reindexing of long-term memory by a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from perdure.memory.embedding import HASH_V1
+from perdure.memory.tokens import TOKENISER
+from perdure.model.memory import MemoryImport, parse_scopes
+from perdure.runtime.client.base import ClientPart
+from perdure.runtime.memory_checks import index_of
+from perdure.runtime.memory_file import Writer, read_export
+
+PAGE = 200
+"""Entries that are read or written together."""
+
+
+class MemoryTransfer(ClientPart):
+    """See `memories.Memories`."""
+
+    async def export(self, *, scope: str | Sequence[str] | None = None) -> AsyncIterator[str]:
+        """All entries of these scopes (default: of the tenant), also archived ones, as lines of JSON without line ends, oldest
+        first. Terms and vectors are left out: an import makes them again. Raises InvalidInput."""
+        scopes = None if scope is None else parse_scopes(scope)
+        store, writer, after = await self._store(), Writer(), 0
+        yield writer.first()
+        while page := await store.memories.memories_after(after, scopes=scopes, limit=PAGE):
+            for _, entry in page:
+                yield writer.entry(entry)
+            after = page[-1][0]
+        yield writer.last()
+
+    async def import_lines(self, lines: Iterable[str]) -> MemoryImport:
+        """Write the entries of an export that are not there, by their ids; those that are there stay as they are. All lines are
+        checked before anything is written. Raises InvalidInput, which names the line, for a file that is damaged or cut off."""
+        found = read_export(lines)
+        store = await self._store()
+        written = 0
+        for start in range(0, len(found), PAGE):
+            some = found[start : start + PAGE]
+            known = await store.memories.known_memories([entry.new.id for entry in some])
+            fresh = [entry for entry in some if entry.new.id not in known]
+            await store.memories.change_memories(
+                new=[entry.new for entry in fresh], leave=[entry.leave for entry in fresh if entry.leave is not None]
+            )
+            written += len(fresh)
+        return MemoryImport(read=len(found), written=written)
+
+    async def reindex(self, *, scope: str | Sequence[str] | None = None, every: bool = False) -> int:
+        """Make the search terms and the vectors again of entries whose terms are of another version or that have no vector, or of
+        every one. Searches and writes go on meanwhile. Returns how many. Raises InvalidInput."""
+        scopes = None if scope is None else parse_scopes(scope)
+        store, after, done = await self._store(), 0, 0
+        only = None if every else (TOKENISER, HASH_V1)
+        while page := await store.memories.memories_after(after, scopes=scopes, limit=PAGE, without=only, live=True):
+            await store.memories.change_memories(enter=[index_of(entry.id, entry.text) for _, entry in page])
+            after, done = page[-1][0], done + len(page)
+        return done
