@@ -252,3 +252,45 @@ async def test_what_is_no_budget_stores_nothing(app: App) -> None:
     with pytest.raises(InvalidBudget):
         await app.enqueue("agent", budget=no_budget, elsewhere=True)
     assert not (await app.jobs.list()).items
+
+
+async def test_children_stay_within_the_budget_of_their_parent(app: App) -> None:
+    @app.job
+    async def child(ctx: JobContext, tokens: int) -> int:
+        await ctx.usage(tokens=tokens)
+        assert ctx.budget_left is not None
+        return int(ctx.budget_left["tokens"])
+
+    @app.job
+    async def parent(ctx: JobContext) -> list[Any]:
+        first = await ctx.spawn(child, 10)  # half of 100
+        second = await ctx.spawn(child, 5, budget=Budget(tokens=20))
+        assert ctx.budget_left == {"tokens": 30, "children": 1}
+        left = await ctx.gather(first, second)
+        assert ctx.budget_left == {"tokens": 85, "children": 1}
+        return [*left, await ctx.wait_for(await ctx.spawn(child, 0)), dict(ctx.budget_left)]
+
+    handle = await app.enqueue(parent, budget=Budget(tokens=100, children=3, on_breach="fail"))
+    async with working(app, linger=0.0):
+        assert await handle.result(PATIENCE) == [40, 15, 42, {"tokens": 85, "children": 0}]
+    assert use_of(await handle.events()).reservations == {}
+
+
+async def test_a_child_that_does_not_fit_is_not_spawned(app: App) -> None:
+    @app.job
+    async def child(ctx: JobContext) -> None: ...
+
+    @app.job
+    async def parent(ctx: JobContext) -> list[str]:
+        found = []
+        for budget in (Budget(tokens=101), Budget(tokens=10), Budget(tokens=10)):
+            try:
+                await ctx.spawn(child, budget=budget)
+            except BudgetExceeded as error:
+                found.append(error.thing)
+        return found
+
+    handle = await app.enqueue(parent, budget=Budget(tokens=100, children=1, on_breach="fail"))
+    async with working(app):
+        assert await handle.result(PATIENCE) == ["tokens", "children"]
+    assert len(keys(await handle.events(), "child_spawned")) == 1

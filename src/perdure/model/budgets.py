@@ -119,7 +119,11 @@ class Budget:
 def budget_of(stored: Mapping[str, Any]) -> Budget:
     """A budget as it was stored. What a later version added is ignored. Raises InvalidBudget."""
     known = {f.name for f in fields(Budget)}
-    return Budget(**{name: value for name, value in stored.items() if name in known})
+    budget = Budget(**{name: value for name, value in stored.items() if name in known})
+    for name in THINGS:
+        if stored.get(name) in (0, "0"):  # what a parent has nothing left of: here 0 is a limit
+            object.__setattr__(budget, name, type(getattr(NOTHING, name))(0))
+    return budget
 
 
 def amounts_of(stored: Mapping[str, Any]) -> Amounts:
@@ -173,6 +177,8 @@ class Use:
     asked: int = 0
     """How often a person has given more."""
     running_since: datetime | None = None
+    children: dict[str, str] = field(default_factory=dict)
+    """The keys of the reservations for children, by their ids."""
 
     def read(self, event: Event) -> None:
         """Count the next event of the job's log."""
@@ -213,9 +219,14 @@ class Use:
             case "child_spawned":
                 self.spent += Amounts(children=1)
                 if "budget" in payload:
-                    self.reservations[child_key(payload["key"])] = Reservation(amounts_of(payload["budget"]))
+                    self.set_aside(payload["key"], payload["child"], amounts_of(payload["budget"]))
             case _:
                 pass
+
+    def set_aside(self, key: str, child: str, amounts: Amounts) -> None:
+        """A child gets this part. key: under which it was spawned."""
+        self.children[child] = child_key(key)
+        self.reservations[child_key(key)] = Reservation(amounts)
 
     @property
     def reserved(self) -> Amounts:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from perdure.model.cost import ZERO
+from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import NewJob, Wait
 from perdure.model.memory import NewMemory
@@ -36,6 +37,8 @@ LOCK_ORDER = (
     "bind_signals",
     "answer_bound",
     "spawn_job",
+    "spawn_event",
+    "spawn_head",
     "add_tool_run",
     "memory_scope",
     "memory_entry",
@@ -151,6 +154,12 @@ _SPAWNED = (
 def spawn_job(job: NewJob) -> Effect:
     """Store a child of the job. Written again, the first one stays. It has no idempotency key, and no origin."""
     return Effect("spawn_job", {name: getattr(job, name) for name in _SPAWNED})
+
+
+def begin_log(child_id: UUID, event: NewEvent) -> tuple[Effect, Effect]:
+    """The log of a child that is stored in the same transaction goes on with this event. Written again, the first one stays."""
+    row = {"id": child_id, "event_id": UUID(event.event_id), "type": event.type, "payload": event.payload}
+    return Effect("spawn_event", row), Effect("spawn_head", {"id": child_id})
 
 
 def spawns(effects: Iterable[Effect]) -> bool:

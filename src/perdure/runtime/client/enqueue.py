@@ -334,7 +334,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         new = again(old, payload, "rerun", self._scope.note(reason, origin=str(old.id)))
         jobs = (await self._store()).jobs
         budgets = [
-            e for e in await jobs.list_events(old.id, limit=1, types=["budget_set"]) if e.payload.get("by") is None
+            e for e in await jobs.list_events(old.id, limit=1, types=["budget_set"]) if e.payload.get("by") != "handler"
         ]
         events = [NewEvent("budget_set", json.dumps({"budget": e.payload["budget"]})) for e in budgets]
         write = self._writing(jobs, events)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
+from uuid import UUID
+from weakref import WeakKeyDictionary
 
-from perdure.model.budgets import NOTHING, THINGS, Amounts, Budget, Reservation, Use, amounts_of, shown
+from perdure.model.budgets import NOTHING, THINGS, TYPES, Amounts, Budget, Reservation, Use, amounts_of, shown
 from perdure.model.cost import text_of_cost
 from perdure.model.errors import BudgetExceeded, Denied, InvalidBudget
 from perdure.model.events import LIFECYCLE_TYPES, NewEvent
@@ -35,18 +38,29 @@ class Counted(NamedTuple):
     events: list[NewEvent]
 
 
+class Share(NamedTuple):
+    """The part of a child. amounts: what is set aside. stored: the child's budget. first: what is written before it."""
+
+    amounts: Amounts
+    stored: dict[str, Any]
+    first: list[NewEvent]
+
+
 def ledger_of(run: Run) -> Ledger | None:
     """The ledger of an attempt whose job has a budget, given when it was enqueued or by its handler; else None."""
     own = run.handler.policy.budget
     use = run.history.use
     if use.budget is None and own is None:
         return None
-    return Ledger(run, use if use.budget is not None else Use(**_parts(use)), own)
+    known = _LEDGERS.get(run)
+    if known is None:
+        # a copy, as the history of a first attempt is shared by all
+        known = Ledger(run, use if use.budget is not None else Use(spent=use.spent), own)
+        _LEDGERS[run] = known
+    return known
 
 
-def _parts(use: Use) -> dict[str, Any]:
-    """A copy, as the history of a first attempt is shared by all."""
-    return {"spent": use.spent, "reservations": dict(use.reservations)}
+_LEDGERS: WeakKeyDictionary[Run, Ledger] = WeakKeyDictionary()
 
 
 class Ledger:
@@ -94,15 +108,17 @@ class Ledger:
             if noun == "tool":
                 self._use.spent += Amounts(tool_calls=1)
             return None
+        await self._until_fits(estimate + _ONE.get(noun, NOTHING))
+        return Hold(self, noun, key, estimate)
+
+    async def _until_fits(self, need: Amounts) -> None:
         await self._read_time()
-        need = estimate + _ONE.get(noun, NOTHING)
         while (thing := self._lacking(need)) is not None:
             if self._running and self._lacking(need, waiting=True) is None:
                 self._freed.clear()
                 await self._freed.wait()
             else:
                 await self._ask(thing, need)
-        return Hold(self, noun, key, estimate)
 
     def _inside(self) -> bool:
         call = running_call.get(None)
@@ -163,6 +179,61 @@ class Ledger:
             payload = {"thing": thing, "spent": _plain(used), "limit": _plain(limit + more)}
             events.append(NewEvent("budget_warned", json.dumps(payload)))
         return events
+
+    # -- children --------------------------------------------------------------------------------------------------------
+
+    async def share(self, key: str, child_id: UUID, wanted: Budget | None, usual: Budget | None) -> Share:
+        """Set aside a part for a child: what `wanted` says, else half of what is left, and at most `usual`, that of its handler.
+        Raises BudgetExceeded, Suspended."""
+        asked = {} if wanted is None else wanted.limits
+        carved = {
+            thing: value for thing, value in asked.items() if thing in self.budget.limits and thing != "wall_time"
+        }
+        need = Amounts(**carved)
+        if not self._inside():
+            await self._until_fits(need + _ONE["spawn"])
+        self._use.spent += _ONE["spawn"]
+        part: dict[str, Any] = {} if usual is None else usual.limits
+        part |= asked
+        for thing, left in self.left.items():
+            if thing == "wall_time" or thing in carved:
+                part[thing] = min(left, part.get(thing, left))
+            elif thing == "children":
+                part[thing] = 0  # else it would take the place of children of this job
+            else:
+                part[thing] = min(left / 2 if isinstance(left, Decimal) else left // 2, part.get(thing, left))
+        amounts = Amounts(**{thing: part[thing] for thing in self.budget.limits if thing != "wall_time"})
+        self._use.set_aside(key, str(child_id), amounts)
+        source = wanted or usual or self.budget
+        stored = {thing: _plain(value) for thing, value in part.items()}
+        stored |= {"on_breach": source.on_breach, "warn_at": source.warn_at}
+        return Share(amounts, stored, self.written_first())
+
+    async def settle(self, ids: Iterable[UUID]) -> list[NewEvent]:
+        """Children have ended: what they used is spent, the rest of their parts is free. Returns what is to be written."""
+        events = []
+        for id in ids:
+            key = self._use.children.get(str(id))
+            if key is None or key not in self._use.reservations:
+                continue
+            use = await self._use_of(id)
+            spent = replace(use.spent + use.reserved, wall_time=0.0)
+            del self._use.reservations[key]
+            self._use.spent += spent
+            events.append(NewEvent("budget_settled", json.dumps({"key": key, **spent.as_json()})))
+            self._freed.set()
+        return events + self._warnings() if events else []
+
+    async def _use_of(self, id: UUID) -> Use:
+        run, after, use = self._run, 0, Use()
+        with run.busy():
+            while events := await run.store.jobs.list_events(id, after=after, limit=_PAGE, types=sorted(TYPES)):
+                for event in events:
+                    use.read(event)
+                after = events[-1].version
+                if len(events) < _PAGE:
+                    break
+        return use
 
     # -- usage -----------------------------------------------------------------------------------------------------------
 

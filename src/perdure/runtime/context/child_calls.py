@@ -21,6 +21,7 @@ from perdure.runtime.context.options import DEFAULTS, CallOptions
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler
 from perdure.runtime.run import Run
+from perdure.runtime.validation import check_budget
 
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741  the child's input
@@ -65,12 +66,15 @@ class ChildCalls:
         """Store a child job, once, in the transaction that records it; a later attempt gets the same child.
 
         Its name is that of the handler: a second one is `name#2`; parallel calls give `key`. It goes on if this job completes or
-        fails; a cancel of this job cancels it, and this job's deadline is its deadline unless its own is earlier.
-        Raises StepChanged if it is recorded with another handler or input, and as `Jobs.enqueue`.
+        fails; a cancel of this job cancels it, and this job's deadline is its deadline unless its own is earlier. Of this job's
+        budget a part is set aside for the child.
+        Raises StepChanged if it is recorded with another handler or input, BudgetExceeded, and as `Jobs.enqueue`.
         """
         new, output = children.checked(self._run, job, input, options)
         its_key = await self._caller.enter(children.SPAWN, new.kind, self._keyed(key))
-        return ChildHandle(await children.spawn(self._run, self._options, its_key, new), new.kind, its_key, output)
+        budget = check_budget(options.get("budget"))
+        id = await children.spawn(self._run, self._options, its_key, new, budget=budget)
+        return ChildHandle(id, new.kind, its_key, output)
 
     @overload
     async def wait_for(self, child: ChildHandle[R], /) -> R: ...

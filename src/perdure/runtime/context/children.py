@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast
 from uuid import UUID
 
+from perdure.model.budgets import Budget
 from perdure.model.children import ChildState
-from perdure.model.effects import await_jobs, close_wait, open_wait, settle_wait, spawn_job
+from perdure.model.effects import await_jobs, begin_log, close_wait, open_wait, settle_wait, spawn_job
 from perdure.model.errors import (
     ChildCancelled,
     ChildError,
@@ -29,6 +30,7 @@ from perdure.runtime import codec
 from perdure.runtime.client.backend import OpenStore
 from perdure.runtime.client.base import Scope
 from perdure.runtime.client.enqueue import EnqueueOptions, JobEnqueue
+from perdure.runtime.context.budget import ledger_of
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.waits import recorded_answer
@@ -73,7 +75,7 @@ def id_of(child: Awaitable) -> UUID:
 
 class SpawnOptions(TypedDict, total=False):
     """How a child is stored: as in `EnqueueOptions`. It has no idempotency key: it is stored once under the key of its call.
-    deadline: the earlier of this and the parent's."""
+    deadline: the earlier of this and the parent's. budget: a part of the parent's, by default half of what is left of it."""
 
     queue: str
     priority: int
@@ -84,6 +86,7 @@ class SpawnOptions(TypedDict, total=False):
     goal: str
     concurrency_key: str
     max_concurrent: int
+    budget: Budget
     tags: Sequence[str]
     elsewhere: bool
 
@@ -102,7 +105,15 @@ def checked(run: Run, job: Handler[Any, Any] | str, input: Any, options: SpawnOp
     return new, None if handler is None else handler.output_type
 
 
-async def spawn(run: Run, options: CallOptions, key: str, new: NewJob, *, compared: NewJob | None = None) -> UUID:
+async def spawn(
+    run: Run,
+    options: CallOptions,
+    key: str,
+    new: NewJob,
+    *,
+    compared: NewJob | None = None,
+    budget: Budget | None = None,
+) -> UUID:
     """Store this job as a child, once under this key; returns its id. compared: what is compared with the record, the job itself
     unless given. Raises StepChanged."""
     asked = compared or new
@@ -117,8 +128,16 @@ async def spawn(run: Run, options: CallOptions, key: str, new: NewJob, *, compar
     if recorded is not None and (recorded["digest"] == digest or options.on_change == "keep"):
         return UUID(recorded["child"])
     child = new._replace(deadline=_earlier(new.deadline, run.claimed.deadline))
-    payload = {"key": key, "kind": new.kind, "child": str(new.id), "digest": digest}
-    await run.record([NewEvent("child_spawned", json.dumps(payload))], spawn_job(child))
+    payload: dict[str, Any] = {"key": key, "kind": new.kind, "child": str(new.id), "digest": digest}
+    events, effects, stored = list[NewEvent](), [spawn_job(child)], None if budget is None else budget.as_json()
+    ledger = ledger_of(run)
+    if ledger is not None:
+        handler = None if run.registry is None else run.registry.find(new.kind)
+        share = await ledger.share(key, new.id, budget, None if handler is None else handler.policy.budget)
+        payload["budget"], stored, events = share.amounts.as_json(), share.stored, share.first
+    if stored is not None:
+        effects += begin_log(new.id, NewEvent("budget_set", json.dumps({"budget": stored, "by": "parent"})))
+    await run.record([*events, NewEvent("child_spawned", json.dumps(payload))], *effects)
     return child.id
 
 
@@ -151,9 +170,16 @@ async def wait_for_all(run: Run, options: CallOptions, key: str, ids: Sequence[U
     elif was != subject:
         await run.record([_started(key, subject)])
     payload = {"key": key, "kind": CHILD.name, "subject": subject}
-    await run.record([NewEvent("wait_completed", json.dumps(payload))], close_wait(CHILD.name, key))
+    settled = await _settled_budgets(run, ids)
+    await run.record([*settled, NewEvent("wait_completed", json.dumps(payload))], close_wait(CHILD.name, key))
     run.history.rows.pop((CHILD.name, key), None)
     return states
+
+
+async def _settled_budgets(run: Run, ids: Sequence[UUID]) -> list[NewEvent]:
+    """What children that have ended used of this job's budget."""
+    ledger = ledger_of(run)
+    return [] if ledger is None else await ledger.settle(ids)
 
 
 async def begin_wait(run: Run, key: str, id: UUID) -> Wait:
@@ -172,6 +198,8 @@ async def begin_wait(run: Run, key: str, id: UUID) -> Wait:
 async def ended(run: Run, id: UUID) -> ChildState:
     """A child whose end was waited for. Raises JobNotFound, JobPruned."""
     [state] = await _read(run, [id])
+    if events := await _settled_budgets(run, [id]):
+        await run.record(events)
     return state
 
 

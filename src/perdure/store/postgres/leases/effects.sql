@@ -49,6 +49,17 @@ from unnest(:job_id::uuid[], :id::uuid[], :kind::text[], :queue::text[], :goal::
 join perdure.jobs p on p.id = any (array[u.job_id])
 on conflict (id) do nothing
 
+-- name: spawn_event
+-- Version 2 of the log of a child that the same transaction has stored.
+insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
+select j.id, 2, 0, u.event_id, u.type, u.payload::json
+from unnest(:job_id::uuid[], :id::uuid[], :event_id::uuid[], :type::text[], :payload::text[]) u(job_id, id, event_id, type, payload)
+join perdure.jobs j on j.id = any (array[u.id]) and j.parent_id = u.job_id and j.version = 1
+
+-- name: spawn_head
+update perdure.jobs j set version = 2, prev_status = j.status from unnest(:job_id::uuid[], :id::uuid[]) u(job_id, id)
+where j.id = any (array[u.id]) and j.parent_id = u.job_id and j.version = 1
+
 -- name: add_tool_run
 insert into perdure.tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
 select u.job_id, j.tenant_id, u.id, u.attempt, u.tool, u.account_id, u.worker_id, u.started_at, u.finished_at, u.exit_code, u.class, u.detail, u.message, u.stdout, u.stderr, u.output_files::json, u.tokens_in, u.tokens_out, u.tokens_cached, u.cost, u.latency_ms, u.session_id, u.final_text, u.sandbox::json
