@@ -19,7 +19,7 @@ from perdure.model.states import Status
 from perdure.model.task_records import NewFile, OutputChunk
 from perdure.model.workers import WorkerCommand, WorkerInfo
 from perdure.store.errors import lease_lost
-from perdure.store.protocol import Store, Topic
+from perdure.store.protocol import Store
 from perdure.store.protocol.blobs import Readable
 from perdure.store.protocol.schedules import Due
 from perdure.testing.attempt_monitor import AttemptMonitor
@@ -423,35 +423,3 @@ class _KillableToolRuns(_Reads):
         """See `protocol.ToolRunStore.append_output`."""
         async with self._switch.writing(lease):
             await self._runs.append_output(lease, chunks)
-
-
-class OtherLoopStore:
-    """A store for users in another event loop than its own: they get no hints, so they poll; and they cannot close it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    @property
-    def hints(self) -> Any:
-        """Hints that never come."""
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    @asynccontextmanager
-    async def listen(self, topic: Topic) -> AsyncIterator[SilentListener]:  # noqa: ARG002  no topic gives hints
-        """See `protocol.HintStore.listen`."""
-        yield SilentListener()
-
-    async def close(self) -> None:
-        """Leave it open for the others."""
-
-
-class SilentListener:
-    """A listener that gets no hint."""
-
-    async def wait(self, timeout: float) -> bool:
-        """See `protocol.Listener.wait`."""
-        await asyncio.sleep(min(timeout, 0.05))
-        return False

@@ -16,7 +16,7 @@ from perdure.runtime.run import Invoke
 from perdure.store.open import open_store
 from perdure.store.protocol import Migration, SchemaStatus, Store
 from perdure.testing.clock import ManualClock
-from perdure.testing.killable_store import OtherLoopStore
+from perdure.testing.other_loop_store import OtherLoopStore
 
 
 class MemoryBackend(AppBackend):
