@@ -301,6 +301,22 @@ async def test_postgres_drains_a_kind_in_linear_time(postgres: PostgresServer, p
         postgres.drop_database(name)
 
 
+async def test_postgres_finds_reruns_by_an_index(old_postgres_url: str) -> None:
+    store = await open_store(old_postgres_url)
+    ids = [job.id for job in (await store.jobs.list_jobs(JobFilter(), limit=100)).items]
+    await store.close()
+    assert await rows_read(old_postgres_url, lambda store: store.jobs.rerun_of(ids), "jobs") == 0
+
+
+async def test_sqlite_finds_reruns_by_an_index(sqlite_url: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = plan(connection, load_statements("perdure.store.sqlite")["rerun_of"])
+    finally:
+        connection.close()
+    assert any("INDEX jobs_rerun (origin_id=?)" in step for step in steps), steps
+
+
 async def test_postgres_reads_no_job_of_a_paused_queue(full_postgres_url: str) -> None:
     """However many are due at its head."""
     store = await open_store(full_postgres_url)

@@ -19,7 +19,7 @@ from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.context.options import OnUnknown
 from perdure.runtime.context.waits import wait_once
-from tests.crash import kill_points, pruner, releases
+from tests.crash import kill_points, pruner, releases, rerunner
 from tests.crash.child_config import ChildConfig
 from tests.crash.kill_points import at_point, is_open, write_mark
 from tests.flag_wait import FLAG
@@ -372,6 +372,7 @@ def run_child(config: ChildConfig) -> None:
         "sender": send_signals,
         "migrator": kill_points.migrate,
         "pruner": pruner.prune,
+        "rerunner": rerunner.rerun,
     }[config.role]
     run(role(config))
 

@@ -14,7 +14,7 @@ class ChildConfig:
     interpreter instead of a fork. extra_migrations: SQL of migrations after the real ones. release: of its code, see `releases`.
     """
 
-    role: Literal["worker", "producer", "sender", "migrator", "pruner"]
+    role: Literal["worker", "producer", "sender", "migrator", "pruner", "rerunner"]
     url: str
     place: str
     queues: tuple[str, ...] = ("default",)

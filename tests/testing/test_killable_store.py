@@ -40,7 +40,16 @@ CUT_OFF = {
 
 REFUSED = {
     "schema": {"kinds", "migrate", "other_tables"},
-    "jobs": {"append", "enqueue", "enqueue_many", "enqueue_recorded", "prepare_enqueue", "retry_now"},
+    "jobs": {
+        "append",
+        "enqueue",
+        "enqueue_many",
+        "change_jobs",
+        "enqueue_recorded",
+        "prepare_enqueue",
+        "rerun_jobs",
+        "retry_now",
+    },
     "approvals": {"decide"},
     "workers": {"command_worker"},
     "agents": {"change_agent", "send"},

@@ -15,7 +15,9 @@ from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transiti
 from perdure.model.waits import CODE
 from perdure.runtime.client.client import Client
 
-NOT_BY_HOLDER = frozenset({"agent_message", "approval_decided", "cancel_requested", "made_due", "signal_received"})
+NOT_BY_HOLDER = frozenset(
+    {"agent_message", "approval_decided", "cancel_requested", "job_edited", "made_due", "signal_received"}
+)
 """Events besides transitions that not only the holder of the lease may write."""
 RECORDS = ("node_finished", "tool_returned")
 

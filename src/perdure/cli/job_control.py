@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from perdure.cli import inputs
 from perdure.cli.context import Cli
+from perdure.cli.errors import Exit
 from perdure.cli.format import bare, one_line, short
-from perdure.cli.job_options import Id, Ids, Reason, app
+from perdure.cli.job_bulk import DryRun, SomeIds, chosen, do_to_all
+from perdure.cli.job_options import Id, Kinds, Queues, Reason, Search, Since, Statuses, Tags, Until, app, filters
 from perdure.cli.job_start import follow_to_end, show_started
 from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, laid_out, status_cell
 from perdure.model.jobs import Job
+from perdure.operations.bulk import cancel_jobs, rerun_jobs, retry_jobs
 from perdure.operations.control import JobStatus, cancel_job, fork_job, rerun_job, retry_job_now
 from perdure.operations.registry import UNSET
 from perdure.operations.signals import signal_job
@@ -24,44 +28,113 @@ from perdure.operations.signals import signal_job
     "cancel",
     example="""\
 perdure jobs cancel 43149ff1 --reason 'no longer needed'
-perdure jobs ls --kind research -o id | perdure jobs cancel - --yes""",
+perdure jobs cancel --status PENDING --kind research --dry-run
+perdure jobs cancel --queue mail --since 1h --yes""",
 )
 async def cancel(
     cli: Cli,
-    ids: Ids,
+    ids: SomeIds = None,
     reason: Reason = None,
     force: Annotated[
         bool, typer.Option("--force", help="Do not wait for the worker: take its lease away at once")
     ] = False,
+    status: Statuses = None,
+    kind: Kinds = None,
+    queue: Queues = None,
+    since: Since = None,
+    until: Until = None,
+    search: Search = None,
+    tag: Tags = None,
+    dry_run: DryRun = False,
 ) -> int:
-    """Cancel jobs, in any state. A running one is stopped by its worker, usually within a second."""
-    chosen = inputs.ids_given(ids)
-    if len(chosen) > 1:
-        cli.confirm(f"Cancel {len(chosen)} jobs?")
+    """Cancel jobs: those that are named, in any state, or all that match the filters and have not ended.
+
+    A running one is stopped by its worker, usually within a second.
+    """
+    which = filters(status, kind, queue, since, until, search, tag)
+    typed = chosen(ids, which, dry_run)
+    if typed is None:
+        async with cli.client() as client:
+            await do_to_all(
+                cli,
+                "Cancel",
+                "cancelled",
+                partial(cancel_jobs, client, which, reason=reason, force=force),
+                dry_run=dry_run,
+            )
+        return Exit.OK
+    if len(typed) > 1:
+        cli.confirm(f"Cancel {len(typed)} jobs?")
     async with cli.client() as client:
-        done, code = await cli.each(chosen, lambda job: cancel_job(client, job, reason=reason, force=force))
+        done, code = await cli.each(typed, lambda job: cancel_job(client, job, reason=reason, force=force))
     _print_statuses(cli, done)
     if cli.out.for_people and any(not job.status.terminal for job in done):
         cli.out.note("its worker was asked to stop it; after its grace (10 s) its lease is taken away")
     return code
 
 
-@command(app, "retry-now", example="perdure jobs retry-now 43149ff1")
-async def retry_now(cli: Cli, ids: Ids, reason: Reason = None) -> int:
-    """Make jobs due now that wait for their next attempt or for a delayed start."""
-    chosen = inputs.ids_given(ids)
+@command(
+    app, "retry-now", example="perdure jobs retry-now 43149ff1\nperdure jobs retry-now --kind research --since 1h --yes"
+)
+async def retry_now(
+    cli: Cli,
+    ids: SomeIds = None,
+    reason: Reason = None,
+    status: Statuses = None,
+    kind: Kinds = None,
+    queue: Queues = None,
+    since: Since = None,
+    until: Until = None,
+    search: Search = None,
+    tag: Tags = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Make jobs due now that wait for their next attempt or for a delayed start.
+
+    With filters: all that match and wait for their next attempt, unless --status names others.
+    """
+    which = filters(status, kind, queue, since, until, search, tag)
+    typed = chosen(ids, which, dry_run)
+    if typed is None:
+        async with cli.client() as client:
+            await do_to_all(
+                cli, "Retry", "made due", partial(retry_jobs, client, which, reason=reason), dry_run=dry_run
+            )
+        return Exit.OK
     async with cli.client() as client:
-        done, code = await cli.each(chosen, lambda job: retry_job_now(client, job, reason=reason))
+        done, code = await cli.each(typed, lambda job: retry_job_now(client, job, reason=reason))
     _print_statuses(cli, done)
     return code
 
 
 @command(
-    app, "rerun", example="perdure jobs rerun 43149ff1\nperdure jobs ls --status failed -o id | perdure jobs rerun -"
+    app,
+    "rerun",
+    example="perdure jobs rerun 43149ff1\nperdure jobs rerun --status failed,deadletter --since yesterday --dry-run",
 )
-async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
-    """Start new jobs with the same input and print their ids. The old ones stay as they are."""
-    chosen = inputs.ids_given(ids)
+async def rerun(
+    cli: Cli,
+    ids: SomeIds = None,
+    reason: Reason = None,
+    status: Statuses = None,
+    kind: Kinds = None,
+    queue: Queues = None,
+    since: Since = None,
+    until: Until = None,
+    search: Search = None,
+    tag: Tags = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Start new jobs with the same input and print their ids. The old ones stay as they are.
+
+    With filters: all that match, have ended and were not run again yet; those that failed, unless --status names others.
+    """
+    which = filters(status, kind, queue, since, until, search, tag)
+    typed = chosen(ids, which, dry_run)
+    if typed is None:
+        async with cli.client() as client:
+            await do_to_all(cli, "Rerun", "rerun", partial(rerun_jobs, client, which, reason=reason), dry_run=dry_run)
+        return Exit.OK
     async with cli.client() as client:
 
         async def rerun_one(id: str) -> Job:
@@ -70,7 +143,7 @@ async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
                 print(job.id, flush=True)
             return job
 
-        done, code = await cli.each(chosen, rerun_one)
+        done, code = await cli.each(typed, rerun_one)
     if not cli.out.for_people:
         cli.out.rows(done, [], id=lambda j: j.id)
     else:

@@ -116,6 +116,9 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         "cancel_requested": EventType(_C, "a running job was asked to stop"),
         "job_replaced": EventType(_C, "another enqueue with its unique key replaced its input and time before it started"),
         "made_due": EventType(_C, "the job was made due now"),
+        "job_edited": EventType(
+            _C, "a job that no worker held was edited; by name the old and the new value, of an input their hashes", ("changes",)
+        ),
         "checkpoint_saved": EventType(_R, "the handler saved its state", ("state",), by_holder=True, forked=True),
         "usage_recorded": EventType(
             _R, "tokens and cost were added, once under this key", ("key", "tokens", "cost"),

@@ -54,6 +54,8 @@ class Folded:
             case "usage_recorded" if COPIED not in payload:  # a fork does not count what the old job used
                 self.tokens += payload.get("tokens", 0)
                 self.cost = add_cost(self.cost, cost_of(payload.get("cost")))
+            case "job_edited" if self.status is Status.RETRY:
+                self.next_retry_at = _edited_time(payload) or self.next_retry_at
             case "made_due" if self.status is Status.RETRY:
                 self.next_retry_at = event.at
             case "made_due":
@@ -110,6 +112,15 @@ def _retry_at(event: Event, payload: dict[str, Any]) -> datetime | None:
     if isinstance(recorded, str):
         return datetime.fromisoformat(recorded)
     return event.at if payload.get("via") == "reaper" else None  # a reaper's job is due at once
+
+
+def _edited_time(payload: dict[str, Any]) -> datetime | None:
+    """When a job is due since it was edited; None: as before."""
+    match payload.get("changes"):
+        case {"due_at": [_, str(due)]}:
+            return datetime.fromisoformat(due)
+        case _:
+            return None
 
 
 def fold(events: Iterable[Event]) -> Folded:

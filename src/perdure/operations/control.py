@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from perdure.model.errors import IllegalTransition, InvalidInput, JobPruned, StepNotFound
+from perdure.model.errors import (
+    IllegalTransition,
+    InvalidInput,
+    InvalidPriority,
+    JobPruned,
+    NegativeDelay,
+    NotJson,
+    StepNotFound,
+    TooLarge,
+)
 from perdure.model.jobs import Job
 from perdure.model.states import Status
 from perdure.model.steps import steps_of
+from perdure.model.timing import Duration
 from perdure.operations.jobs import NO_SUCH_JOB
 from perdure.operations.registry import UNSET, Role, Unset, operation
 
@@ -58,6 +69,34 @@ async def rerun_job(client: Client, job_id: str, *, reason: str | None = None) -
     """A new job with the same input; the old one stays as it is."""
     handle = await client.jobs.rerun(job_id, reason)
     return await client.jobs.get(handle.id)
+
+
+@operation(
+    "jobs.edit",
+    role=Role.OPERATOR,
+    errors=(*NO_SUCH_JOB, IllegalTransition, InvalidInput, InvalidPriority, NegativeDelay, NotJson, TooLarge),
+)
+async def edit_job(
+    client: Client,
+    job_id: str,
+    *,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+    delay: Duration | None = None,
+    input: Any | Unset = UNSET,
+    reason: str | None = None,
+) -> Job:
+    """Give a job that no worker holds another priority, time or input; what is not given stays. Its log says what changed."""
+    given = {} if input is UNSET else {"input": input}
+    return await client.jobs.edit(job_id, priority=priority, run_at=run_at, delay=delay, reason=reason, **given)
+
+
+@operation("jobs.delete", role=Role.OPERATOR, errors=(*NO_SUCH_JOB, IllegalTransition))
+async def delete_job(client: Client, job_id: str, *, reason: str | None = None) -> UUID:
+    """Delete a job that has ended, permanently; return its id."""
+    job = await client.jobs.get(job_id)
+    await client.jobs.delete(job.id, reason)
+    return job.id
 
 
 @operation("jobs.fork", role=Role.OPERATOR, errors=(*NO_SUCH_JOB, StepNotFound, JobPruned, InvalidInput))

@@ -12,11 +12,13 @@ from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
+from perdure.model.job_changes import BulkResult
 from perdure.model.jobs import Job, Page, RunRecord
 from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
 from perdure.runtime.client.base import JobId
+from perdure.runtime.client.bulk import OnBatch, Which
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
 from perdure.runtime.client.jobs import Jobs as AsyncJobs
 from perdure.runtime.client.signals import HasId
@@ -226,3 +228,85 @@ class Jobs:
                 tags=tags,
             )
         )
+
+    def edit(
+        self,
+        job_id: JobId,
+        *,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        input: Any = ...,
+        reason: str | None = None,
+    ) -> Job:
+        """See `Jobs.edit`."""
+        edited = self._jobs.edit(job_id, priority=priority, run_at=run_at, delay=delay, input=input, reason=reason)
+        return self._background.run(edited)
+
+    def delete(self, job_id: JobId, reason: str | None = None) -> None:
+        """See `Jobs.delete`."""
+        self._background.run(self._jobs.delete(job_id, reason))
+
+    def cancel_many(
+        self,
+        reason: str | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        on_batch: OnBatch | None = None,
+        **which: Unpack[Which],
+    ) -> BulkResult:
+        """See `Jobs.cancel_many`."""
+        return self._background.run(
+            self._jobs.cancel_many(reason, force=force, dry_run=dry_run, on_batch=on_batch, **which)
+        )
+
+    def retry_many(
+        self,
+        reason: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_batch: OnBatch | None = None,
+        **which: Unpack[Which],
+    ) -> BulkResult:
+        """See `Jobs.retry_many`."""
+        return self._background.run(self._jobs.retry_many(reason, dry_run=dry_run, on_batch=on_batch, **which))
+
+    def edit_many(
+        self,
+        reason: str | None = None,
+        *,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        dry_run: bool = False,
+        on_batch: OnBatch | None = None,
+        **which: Unpack[Which],
+    ) -> BulkResult:
+        """See `Jobs.edit_many`."""
+        edited = self._jobs.edit_many(
+            reason, priority=priority, run_at=run_at, delay=delay, dry_run=dry_run, on_batch=on_batch, **which
+        )
+        return self._background.run(edited)
+
+    def rerun_many(
+        self,
+        reason: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_batch: OnBatch | None = None,
+        **which: Unpack[Which],
+    ) -> BulkResult:
+        """See `Jobs.rerun_many`."""
+        return self._background.run(self._jobs.rerun_many(reason, dry_run=dry_run, on_batch=on_batch, **which))
+
+    def delete_many(
+        self,
+        reason: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_batch: OnBatch | None = None,
+        **which: Unpack[Which],
+    ) -> BulkResult:
+        """See `Jobs.delete_many`."""
+        return self._background.run(self._jobs.delete_many(reason, dry_run=dry_run, on_batch=on_batch, **which))

@@ -40,19 +40,8 @@ class KillRule(Protocol):
 
 _READS: dict[str, frozenset[str]] = {
     "schema": frozenset({"backup", "check_schema", "schema_status"}),
-    "jobs": frozenset(
-        {
-            "get_job",
-            "find_job",
-            "newest_rerun",
-            "list_jobs",
-            "count_jobs",
-            "list_runs",
-            "list_events",
-            "situation",
-            "waiting_for_code",
-        }
-    ),
+    "jobs": frozenset({"get_job", "find_job", "newest_rerun", "list_jobs", "count_jobs", "list_runs"})
+    | {"list_events", "rerun_of", "situation", "waiting_for_code"},
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
     "signals": frozenset({"bound_signal", "list_signals"}),

@@ -27,8 +27,8 @@ from perdure.runtime.client.signals import JobSignals
 from perdure.runtime.handle import Handle
 from perdure.runtime.message_checks import check_agent_id, check_session
 from perdure.runtime.observer import Sending
+from perdure.runtime.payload import payload_of
 from perdure.runtime.registry import Handler, Policy
-from perdure.runtime.unknown_keys import check_keys
 from perdure.runtime.validation import (
     check_budget,
     check_delay,
@@ -333,13 +333,10 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         payload = codec.encode(old.payload, "the payload")
         new = again(old, payload, "rerun", self._scope.note(reason, origin=str(old.id)))
         jobs = (await self._store()).jobs
-        budgets = [
-            e for e in await jobs.list_events(old.id, limit=1, types=["budget_set"]) if e.payload.get("by") != "handler"
-        ]
-        events = [NewEvent("budget_set", json.dumps({"budget": e.payload["budget"]})) for e in budgets]
+        events = await budget_of(jobs, old.id)
         write = self._writing(jobs, events)
-        if old.idempotency_key is not None and old.status in WITHOUT_RESULT:
-            new = new._replace(idempotency_key=old.idempotency_key)
+        if (key := key_to_take(old)) is not None:
+            new = new._replace(idempotency_key=key)
             write = lambda job: jobs.enqueue_recorded(job, events)  # noqa: E731  another way of the same call
         stored = await self._send(new, write)
         handler = self._scope.registry.find(old.kind)
@@ -368,21 +365,24 @@ def first_events(options: EnqueueOptions) -> list[NewEvent]:
     return [] if budget is None else [budget_set(budget)]
 
 
+def key_to_take(old: Job) -> str | None:
+    """The idempotency key that a rerun takes over: that of a dead job."""
+    return old.idempotency_key if old.status in WITHOUT_RESULT else None
+
+
+async def budget_of(jobs: JobStore, job_id: UUID) -> list[NewEvent]:
+    """What the log of a rerun begins with: the budget that the job was enqueued with."""
+    found = await jobs.list_events(job_id, limit=1, types=["budget_set"])
+    return [
+        NewEvent("budget_set", json.dumps({"budget": event.payload["budget"]}))
+        for event in found
+        if event.payload.get("by") != "handler"
+    ]
+
+
 def budget_set(budget: Budget) -> NewEvent:
     """The event that says what the budget of a job is."""
     return NewEvent("budget_set", json.dumps({"budget": budget.as_json()}))
-
-
-def payload_of(kind: str, handler: Handler[Any, Any] | None, input: Any) -> str:
-    """An input as JSON text, checked against its handler if that is known. Raises NotJson, TooLarge, InvalidInput."""
-    if handler is not None and not handler.takes_input and input is not None:
-        raise InvalidInput(f"handler '{kind}' takes no input, but one was given")
-    what = f"the payload of job '{kind}'"
-    payload = codec.encode(input, what)
-    if handler is not None and handler.input_type is not None:
-        handler.arguments(payload, what)
-        check_keys(input, handler.input_type, what)
-    return payload
 
 
 def _tags_as_text(own: tuple[str, ...], options: EnqueueOptions) -> str | None:

@@ -7,9 +7,10 @@ from typing import Any
 from perdure.model.errors import JobPruned
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.enqueue import JobEnqueue, again, payload_of
+from perdure.runtime.client.enqueue import JobEnqueue, again
 from perdure.runtime.fork import approvals_in, checkpoint_in, copied, events_to_copy, step_named
 from perdure.runtime.handle import Handle
+from perdure.runtime.payload import payload_of
 
 
 class JobFork(JobEnqueue):

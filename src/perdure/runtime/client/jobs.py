@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from perdure.runtime.client.bulk import JobBulk
 from perdure.runtime.client.export import JobExport
-from perdure.runtime.client.fork import JobFork
 
 
-class Jobs(JobFork, JobExport):
-    """Enqueue jobs, read them, wait for them, control them, send them signals, export them."""
+class Jobs(JobBulk, JobExport):
+    """Enqueue jobs, read them, wait for them, control them, send them signals, edit, delete and export them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
+from perdure.model.job_changes import NO_EVENTS, Changed, JobChange
 from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -135,6 +136,33 @@ class JobStore(Protocol):
         `made_due`. Raises `IllegalTransition` in any other state (a job already due is left as it is, without an event).
 
         hint=False: other workers find it when they poll, so that the caller, a worker that claims at once, is first."""
+        ...
+
+    async def change_jobs(self, job_ids: Sequence[UUID], change: JobChange, *, note: str) -> list[Changed]:
+        """The same change of several jobs in one transaction, as `cancel` or `retry_now` does it for one, or an edit; what became
+        of each, in order.
+
+        - A job for which it is not possible is left as it is, and its answer has the error: `JobNotFound`, `IllegalTransition`,
+          `InvalidInput`. The others are changed.
+        - An edit writes `job_edited` with the old and the new values (of an input their hashes), and nothing where nothing
+          differs. It is possible while no worker holds the job and it has not ended; another time only in PENDING and RETRY,
+          another input only in PENDING, that is before the first claim. The input of a task cannot be edited.
+        - With an idempotency key the key stands for the new input from then on.
+        """
+        ...
+
+    async def rerun_jobs(
+        self, jobs: Sequence[NewJob], first: Mapping[UUID, Sequence[NewEvent]] = NO_EVENTS
+    ) -> list[bool]:
+        """Store these jobs in one transaction, each the rerun of its `origin_id`; but not where that has a rerun already, or does
+        not exist. Which were stored, in order. first: by the id of a new job the events that its log begins with.
+
+        Two calls at once store no two reruns of one job. If the connection is lost during the commit, what that commit stored may
+        be missing from the answer."""
+        ...
+
+    async def rerun_of(self, job_ids: Sequence[UUID]) -> set[UUID]:
+        """Those of these jobs that have a rerun."""
         ...
 
     async def waiting_for_code(

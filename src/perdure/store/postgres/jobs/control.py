@@ -33,12 +33,11 @@ async def append(database: Database, tenant_id: str, job_id: UUID, expected_vers
 
 async def cancel(database: Database, tenant_id: str, job_id: UUID, *, note: str, force: bool) -> Status:
     """See `protocol.JobStore.cancel`."""
-
     return await database.transact(lambda tx: cancel_in(tx, tenant_id, job_id, note=note, force=force))
 
 
 async def cancel_in(tx: Transaction, tenant_id: str, job_id: UUID, *, note: str, force: bool) -> Status:
-    """`cancel`, in a transaction that does more."""
+    """`cancel`, in a transaction that does more. What it raises, it raises before it writes."""
     job = await lock_job(tx, job_id, tenant_id)
     if job.status is Status.CANCELLED:
         return job.status
@@ -73,17 +72,21 @@ async def _cancel_leased(tx: Transaction, job: LockedJob, note: str) -> None:
 
 async def retry_now(database: Database, tenant_id: str, job_id: UUID, *, note: str) -> None:
     """See `protocol.JobStore.retry_now`."""
+    await database.transact(lambda tx: retry_now_in(tx, tenant_id, job_id, note=note))
 
-    async def work(tx: Transaction) -> None:
-        job = await lock_job(tx, job_id, tenant_id)
-        if job.status is Status.PARKED and await tx.row("waits_for_code", job_id=job_id) is not None:
-            if await tx.rows("answer_code_waits", job_id=job_id):
-                await job.append(tx, "made_due", note)
-            return
-        if job.status not in (Status.RETRY, Status.PENDING):
-            raise not_retryable(job_id, job.status)
-        if await tx.row("make_due", job_id=job_id) is not None:
-            await job.append(tx, "made_due", note)
-            await tx.rows("make_due_job", job_id=job_id)
 
-    await database.transact(work)
+async def retry_now_in(tx: Transaction, tenant_id: str, job_id: UUID, *, note: str) -> bool:
+    """Make a job due in this transaction; False if it was due. What it raises, it raises before it writes."""
+    job = await lock_job(tx, job_id, tenant_id)
+    if job.status is Status.PARKED and await tx.row("waits_for_code", job_id=job_id) is not None:
+        if not await tx.rows("answer_code_waits", job_id=job_id):
+            return False
+        await job.append(tx, "made_due", note)
+        return True
+    if job.status not in (Status.RETRY, Status.PENDING):
+        raise not_retryable(job_id, job.status)
+    if await tx.row("make_due", job_id=job_id) is None:
+        return False
+    await job.append(tx, "made_due", note)
+    await tx.rows("make_due_job", job_id=job_id)
+    return True

@@ -123,47 +123,50 @@ async def enqueue_recorded(
     database: Database, tenant_id: str, job: NewJob, events: Sequence[NewEvent], checkpoint: str | None
 ) -> Enqueued:
     """A job and what its log begins with, in one transaction."""
+    return await database.transact(lambda tx: recorded_in(tx, tenant_id, job, events, checkpoint))
 
-    async def work(tx: Transaction) -> Enqueued:
-        if job.origin_kind == "rerun" and job.idempotency_key is not None:
-            await tx.rows("release_key", origin_id=job.origin_id, tenant_id=tenant_id, key=job.idempotency_key)
-        if job.unique is None:
-            inserted = await tx.rows("enqueue_one", **one_job(job, tenant_id))
-        else:
-            inserted = await tx.rows("enqueue_joined", jobs=jobs_as_json([job], [tenant_id]))
-        if not inserted:
-            row = await tx.row("find_enqueued", **lookup([job], [tenant_id]))
-            if row is None:
-                raise Restart("the job that has its key is gone")
-            result = found(job, row["id"], row["other"])
-            if isinstance(result, PerdureError):
-                raise result
-            return result
-        version = 1
-        for chunk in event_chunks(events):
-            many = len(chunk)
-            await tx.rows(
-                "insert_events",
-                ids=[job.id] * many,
-                versions=list(range(version + 1, version + 1 + many)),
-                attempts=[0] * many,
-                event_ids=[event.event_id for event in chunk],
-                types=[event.type for event in chunk],
-                payloads=[event.payload for event in chunk],
-            )
-            version += many
-        if events:
-            await tx.rows("recorded_head", job_id=job.id, version=version)
-        if checkpoint is not None:
-            await tx.rows(
-                "patch_state",
-                job_id=[job.id],
-                checkpoint=[checkpoint],
-                progress=[None],
-                progress_text=[None],
-                tokens=[0],
-                cost=[ZERO],
-            )
-        return Enqueued(job.id, created=True)
 
-    return await database.transact(work)
+async def recorded_in(
+    tx: Transaction, tenant_id: str, job: NewJob, events: Sequence[NewEvent], checkpoint: str | None = None
+) -> Enqueued:
+    """A job and what its log begins with, in this transaction."""
+    if job.origin_kind == "rerun" and job.idempotency_key is not None:
+        await tx.rows("release_key", origin_id=job.origin_id, tenant_id=tenant_id, key=job.idempotency_key)
+    if job.unique is None:
+        inserted = await tx.rows("enqueue_one", **one_job(job, tenant_id))
+    else:
+        inserted = await tx.rows("enqueue_joined", jobs=jobs_as_json([job], [tenant_id]))
+    if not inserted:
+        row = await tx.row("find_enqueued", **lookup([job], [tenant_id]))
+        if row is None:
+            raise Restart("the job that has its key is gone")
+        result = found(job, row["id"], row["other"])
+        if isinstance(result, PerdureError):
+            raise result
+        return result
+    version = 1
+    for chunk in event_chunks(events):
+        many = len(chunk)
+        await tx.rows(
+            "insert_events",
+            ids=[job.id] * many,
+            versions=list(range(version + 1, version + 1 + many)),
+            attempts=[0] * many,
+            event_ids=[event.event_id for event in chunk],
+            types=[event.type for event in chunk],
+            payloads=[event.payload for event in chunk],
+        )
+        version += many
+    if events:
+        await tx.rows("recorded_head", job_id=job.id, version=version)
+    if checkpoint is not None:
+        await tx.rows(
+            "patch_state",
+            job_id=[job.id],
+            checkpoint=[checkpoint],
+            progress=[None],
+            progress_text=[None],
+            tokens=[0],
+            cost=[ZERO],
+        )
+    return Enqueued(job.id, created=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
+from perdure.model.job_changes import NO_EVENTS, Changed, JobChange
 from perdure.model.jobs import ALL_QUEUES, Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.engine import Engine
-from perdure.store.postgres.jobs import control, read
+from perdure.store.postgres.jobs import changes, control, read
 from perdure.store.postgres.jobs.enqueue import EnqueueItem
 from perdure.store.postgres.jobs.enqueue_many import enqueue_recorded, enqueue_together
 from perdure.store.postgres.jobs.explain import read_situation
@@ -149,3 +150,21 @@ class PostgresJobs:
         """See `protocol.JobStore.retry_now`."""
         await control.retry_now(self._database, self._tenant_id, job_id, note=note)
         self._engine.notifier.notify(self._tenant_id, *(("work", "news") if hint else ("news",)))
+
+    async def change_jobs(self, job_ids: Sequence[UUID], change: JobChange, *, note: str) -> list[Changed]:
+        """See `protocol.JobStore.change_jobs`."""
+        done = await changes.change_jobs(self._database, self._tenant_id, job_ids, change, note=note)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return done
+
+    async def rerun_jobs(
+        self, jobs: Sequence[NewJob], first: Mapping[UUID, Sequence[NewEvent]] = NO_EVENTS
+    ) -> list[bool]:
+        """See `protocol.JobStore.rerun_jobs`."""
+        stored = await changes.rerun_jobs(self._database, self._tenant_id, jobs, first)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return stored
+
+    async def rerun_of(self, job_ids: Sequence[UUID]) -> set[UUID]:
+        """See `protocol.JobStore.rerun_of`."""
+        return await changes.rerun_of(self._database, job_ids)

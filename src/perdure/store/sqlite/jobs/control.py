@@ -58,16 +58,19 @@ def cancel(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, not
     return Status.CANCELLED
 
 
-def retry_now(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, note: str) -> None:
-    """See `protocol.JobStore.retry_now`."""
+def retry_now(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, note: str) -> bool:
+    """See `protocol.JobStore.retry_now`. False: it was due already."""
     job = LockedJob(conn, job_id, tenant_id)
     if job.status is Status.PARKED and conn.execute(SQL["waits_for_code"], {"job_id": job.id}).fetchone() is not None:
-        if conn.execute(SQL["answer_code_waits"], {"job_id": job.id, "now": now}).rowcount:
-            job.write_event(conn, now, "made_due", note)
-        return
+        if not conn.execute(SQL["answer_code_waits"], {"job_id": job.id, "now": now}).rowcount:
+            return False
+        job.write_event(conn, now, "made_due", note)
+        return True
     if job.status not in (Status.RETRY, Status.PENDING):
         raise not_retryable(job_id, job.status)
-    if conn.execute(SQL["make_due"], {"job_id": job.id, "now": now}).rowcount == 1:
-        # the event comes last: its time is that of the change
-        conn.execute(SQL["make_due_job"], {"job_id": job.id, "now": now})
-        job.write_event(conn, now, "made_due", note)
+    if conn.execute(SQL["make_due"], {"job_id": job.id, "now": now}).rowcount != 1:
+        return False
+    # the event comes last: its time is that of the change
+    conn.execute(SQL["make_due_job"], {"job_id": job.id, "now": now})
+    job.write_event(conn, now, "made_due", note)
+    return True

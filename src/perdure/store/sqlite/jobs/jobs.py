@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
+from perdure.model.job_changes import NO_EVENTS, Changed, JobChange
 from perdure.model.jobs import ALL_QUEUES, Enqueued, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.waits.code import PREFIX
@@ -18,7 +19,7 @@ from perdure.store.rows import event_of, job_of, run_of
 from perdure.store.sqlite.engine.batch import NEWS, WORK
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
-from perdure.store.sqlite.jobs import control, read
+from perdure.store.sqlite.jobs import changes, control, read
 from perdure.store.sqlite.jobs.enqueue import EnqueueItem, enqueue_all, enqueue_each, enqueue_recorded
 from perdure.store.sqlite.jobs.explain import read_situation
 from perdure.store.sqlite.tx_enqueue.tx_enqueue import connection_steps
@@ -163,3 +164,21 @@ class SqliteJobs:
             lambda conn, now: control.retry_now(conn, now, self._tenant_id, job_id, note),
             WORK | NEWS if hint else NEWS,
         )
+
+    async def change_jobs(self, job_ids: Sequence[UUID], change: JobChange, *, note: str) -> list[Changed]:
+        """See `protocol.JobStore.change_jobs`."""
+        return await self._engine.write(
+            lambda conn, now: changes.change_jobs(conn, now, self._tenant_id, job_ids, change, note), WORK | NEWS
+        )
+
+    async def rerun_jobs(
+        self, jobs: Sequence[NewJob], first: Mapping[UUID, Sequence[NewEvent]] = NO_EVENTS
+    ) -> list[bool]:
+        """See `protocol.JobStore.rerun_jobs`."""
+        return await self._engine.write(
+            lambda conn, now: changes.rerun_jobs(conn, now, self._tenant_id, jobs, first), WORK | NEWS
+        )
+
+    async def rerun_of(self, job_ids: Sequence[UUID]) -> set[UUID]:
+        """See `protocol.JobStore.rerun_of`."""
+        return await self._engine.read(lambda conn: changes.rerun_of(conn, job_ids))
