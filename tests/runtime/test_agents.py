@@ -302,3 +302,27 @@ async def test_a_message_interrupts_a_job_that_runs(file_app: App) -> None:
         new = await file_app.agents.message("ann", "new")
         assert await new.result(timeout=PATIENCE) == "new"
         assert (await old.get()).status is Status.CANCELLED
+
+
+async def test_jobs_are_listed_by_agent_and_session(file_app: App) -> None:
+    @file_app.job
+    async def work(ctx: JobContext) -> None: ...
+
+    await file_app.agents.create("ann", kind="work")
+    ids = {
+        (agent, session): (await file_app.enqueue(work, agent=agent, session=session)).id
+        for agent, session in (("ann", "x"), ("ann", "y"), ("bob", "x"))
+    }
+    await file_app.enqueue(work)
+
+    async def listed(**filters: Any) -> list[Any]:
+        return [job.id for job in (await file_app.jobs.list(**filters)).items]
+
+    assert await listed(agent="ann") == [ids["ann", "y"], ids["ann", "x"]]
+    assert await listed(agent="ann", session="x", status="pending") == [ids["ann", "x"]]
+    assert await listed(session="x") == [ids["bob", "x"], ids["ann", "x"]]
+    assert await listed(agent="ann", status="running") == []
+    first = await file_app.jobs.list(agent="ann", limit=1)
+    assert [job.id for job in (await file_app.jobs.list(agent="ann", cursor=first.next_cursor)).items] == [
+        ids["ann", "x"]
+    ]

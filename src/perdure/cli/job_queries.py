@@ -53,6 +53,8 @@ async def ls(
     search: Search = None,
     tag: Tags = None,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="With this idempotency key")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Of this agent")] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="NAME", help="Of this session of agents")] = None,
 ) -> None:
     """List jobs, newest first."""
     wanted = filters(status, kind, queue, since, until, search, tag)
@@ -61,7 +63,14 @@ async def ls(
 
         async def fetch(limit: int, cursor: str | None) -> jobs.JobPage:
             found = await jobs.list_jobs(
-                client, wanted, idempotency_key=key, limit=limit, cursor=cursor, with_approvals=cli.out.for_people
+                client,
+                wanted,
+                idempotency_key=key,
+                agent=agent,
+                session=session,
+                limit=limit,
+                cursor=cursor,
+                with_approvals=cli.out.for_people,
             )
             asked.update({a.job_id: a for a in found.asks})
             return found
@@ -71,7 +80,9 @@ async def ls(
             fetch,
             jobtable.columns(cli.out.times, asked),
             id=lambda j: j.id,
-            nothing="no job matches" if wanted else f"no jobs yet; start one: {cli.next('jobs start KIND')}",
+            nothing="no job matches"
+            if wanted or agent or session
+            else f"no jobs yet; start one: {cli.next('jobs start KIND')}",
         )
 
 

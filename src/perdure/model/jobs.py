@@ -312,6 +312,8 @@ class JobFilter:
     search: str | None = None  # part of the goal, the kind or the error message, any case
     idempotency_key: str | None = None
     tags: tuple[str, ...] = ()
+    agent_id: str | None = None
+    session_id: str | None = None
 
     @property
     def only_queued(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perdure.model.agents import AgentInstance
-from perdure.model.errors import AgentExists, AgentNotFound, AgentPaused, IdempotencyConflict, InvalidInput
+from perdure.model.errors import AgentBusy, AgentExists, AgentNotFound, AgentPaused, IdempotencyConflict, InvalidInput
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, Sent
 from perdure.model.timing import Duration
@@ -46,7 +46,9 @@ async def set_agent(client: Client, id: str, **changes: Any) -> AgentInstance:
     return await client.agents.update(id, **changes)
 
 
-@operation("agents.send", role=Role.OPERATOR, errors=(AgentNotFound, AgentPaused, IdempotencyConflict, InvalidInput))
+@operation(
+    "agents.send", role=Role.OPERATOR, errors=(AgentNotFound, AgentPaused, AgentBusy, IdempotencyConflict, InvalidInput)
+)
 async def send_message(
     client: Client,
     to: str,

@@ -58,12 +58,15 @@ async def list_jobs(
     which: JobSelection = ALL_JOBS,
     *,
     idempotency_key: str | None = None,
+    agent: str | None = None,
+    session: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
     with_approvals: bool = False,
 ) -> JobPage:
     """Jobs, newest first. with_approvals: also the pending approvals that these jobs wait for."""
-    page = await client.jobs.list(**which.arguments(), idempotency_key=idempotency_key, limit=limit, cursor=cursor)
+    wanted = which.arguments() | {"idempotency_key": idempotency_key, "agent": agent, "session": session}
+    page = await client.jobs.list(**wanted, limit=limit, cursor=cursor)
     asks: tuple[Approval, ...] = ()
     if with_approvals and any(job.status is Status.WAITING_FOR_APPROVAL for job in page.items):
         shown = {job.id for job in page.items}

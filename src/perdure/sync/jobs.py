@@ -88,6 +88,8 @@ class Jobs:
         search: str | None = None,
         idempotency_key: str | None = None,
         tags: str | Sequence[str] = (),
+        agent: str | None = None,
+        session: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Job]:
@@ -102,6 +104,8 @@ class Jobs:
                 search=search,
                 idempotency_key=idempotency_key,
                 tags=tags,
+                agent=agent,
+                session=session,
                 limit=limit,
                 cursor=cursor,
             )

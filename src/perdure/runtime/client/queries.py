@@ -66,11 +66,15 @@ class JobQueries(ClientPart):
         search: str | None = None,
         idempotency_key: str | None = None,
         tags: str | Sequence[str] = (),
+        agent: str | None = None,
+        session: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Jobs, newest first; filters are combined with AND, several values of one with OR. Raises InvalidInput."""
+        """Jobs, newest first; filters are combined with AND, several values of one with OR. agent, session: of this agent, and of
+        this session. Raises InvalidInput."""
         wanted = job_filter(status, kind, queue, since, until, search, idempotency_key, tags)
+        wanted = replace(wanted, agent_id=agent, session_id=session)
         if not 1 <= limit <= 1000:
             raise InvalidInput(f"limit must be between 1 and 1000, got {limit}")
         return await (await self._store()).jobs.list_jobs(wanted, limit=limit, cursor=cursor)

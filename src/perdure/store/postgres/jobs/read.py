@@ -78,12 +78,17 @@ def _conditions(filter: JobFilter) -> dict[str, Any]:
         "search": filter.search,
         "key": filter.idempotency_key,
         "tags": list(filter.tags) or None,
+        "agent": filter.agent_id,
+        "session": filter.session_id,
     }
 
 
 def _small_tables(filter: JobFilter) -> list[str]:
-    """Those that name all jobs of the wanted states or tags; none where some are found in history alone."""
-    if filter.tags and not (filter.statuses and LEASED.issuperset(filter.statuses)):
+    """Those that name all jobs of the wanted states, tags or agent; none where some are found in history alone."""
+    leased = bool(filter.statuses) and LEASED.issuperset(filter.statuses)
+    if filter.agent_id is not None and not leased:
+        return ["agent"]
+    if filter.tags and not leased:
         return ["tag" if len(filter.tags) == 1 else "tags"]
     sources = {source for status in filter.statuses for source in SOURCES.get(status, ("all",))}
     return [] if "all" in sources else sorted(sources)

@@ -33,7 +33,7 @@ from unnest(array['enable_seqscan', 'enable_sort', 'enable_hashagg', 'enable_has
   'enable_bitmapscan', 'enable_material']) name
 
 -- name: list_jobs
--- sources: all, or kind or tag (the one that is asked for), or tags (those that are), or any of queue, due (the part of it that is), claims, waits, FAILED, DEADLETTER and CANCELLED:
+-- sources: all, or kind, agent or tag (the one that is asked for), or tags (those that are), or any of queue, due (the part of it that is), claims, waits, FAILED, DEADLETTER and CANCELLED:
 -- the small tables that name the jobs of some states. Filters that are null match any job.
 -- Runs after by_index: the ids come from the indexes of those tables, merged, in the order wanted.
 select j.*, coalesce(k.version, j.version) as head, s.checkpoint, s.progress, s.progress_text, s.tokens, s.cost,
@@ -51,6 +51,9 @@ from (
         order by 1 desc)
       union all
       (select id from perdure.jobs where 'kind' = any (:sources) and kind = (:kinds::text[])[1]
+        and (:before::uuid is null or id < :before) order by 1 desc)
+      union all
+      (select id from perdure.jobs where 'agent' = any (:sources) and agent_id = :agent
         and (:before::uuid is null or id < :before) order by 1 desc)
       union all
       (select job_id from perdure.job_tags where 'tag' = any (:sources) and tenant_id = :tenant_id and tag = (:tags::text[])[1]
@@ -87,6 +90,7 @@ from (
     and (:until::timestamptz is null or i.created_at < :until) and (:key::text is null or i.idempotency_key = :key)
     and (:tags is null or exists (select from perdure.job_tags t
       where t.tenant_id = i.tenant_id and t.tag = any (:tags) and t.job_id = i.id offset 0))
+    and (:agent::text is null or i.agent_id = :agent) and (:session::text is null or i.session_id = :session)
     and (:search::text is null
       or position(lower(:search) in lower(i.kind || ' ' || coalesce(i.goal, '') || ' ' || coalesce(i.error_message, ''))) > 0)
   order by page.job_id desc limit :limit
@@ -106,6 +110,7 @@ where j.tenant_id = :tenant_id
   and (:until::timestamptz is null or j.created_at < :until) and (:key::text is null or j.idempotency_key = :key)
   and (:tags::text[] is null or exists (select from perdure.job_tags t
     where t.tenant_id = j.tenant_id and t.tag = any (:tags) and t.job_id = j.id offset 0))
+  and (:agent::text is null or j.agent_id = :agent) and (:session::text is null or j.session_id = :session)
   and (:search::text is null
     or position(lower(:search) in lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, ''))) > 0)
 group by 1
@@ -120,6 +125,7 @@ from (
   union select job_id from perdure.job_claims where 'claims' = any (:sources)
   union select job_id from perdure.job_waits where 'waits' = any (:sources)
   union select job_id from perdure.job_failures where status::text = any (:sources)
+  union select id from perdure.jobs where 'agent' = any (:sources) and agent_id = :agent
   union select job_id from perdure.job_tags where ('tag' = any (:sources) or 'tags' = any (:sources)) and tenant_id = :tenant_id and tag = any (:tags::text[])
 ) named cross join lateral (select * from perdure.jobs where id = named.job_id offset 0) j
 where j.tenant_id = :tenant_id
@@ -128,6 +134,7 @@ where j.tenant_id = :tenant_id
   and (:until::timestamptz is null or j.created_at < :until) and (:key::text is null or j.idempotency_key = :key)
   and (:tags::text[] is null or exists (select from perdure.job_tags t
     where t.tenant_id = j.tenant_id and t.tag = any (:tags) and t.job_id = j.id offset 0))
+  and (:agent::text is null or j.agent_id = :agent) and (:session::text is null or j.session_id = :session)
   and (:search::text is null
     or position(lower(:search) in lower(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, ''))) > 0)
 group by 1

@@ -36,13 +36,16 @@ def filter_values(filter: JobFilter, tenant_id: str) -> dict[str, Any]:
         "search": filter.search,
         "key": filter.idempotency_key,
         "tags": json_list(filter.tags),
+        "agent": filter.agent_id,
+        "session": filter.session_id,
     }
 
 
 def source_of(filter: JobFilter) -> str | None:
-    """The statement that names all jobs of the wanted states or tags by a table of these; None where they are found in history
-    alone."""
+    """The statement that names all jobs of the wanted states, tags or agent; None where they are found in history alone."""
     wanted = frozenset(filter.statuses)
+    if filter.agent_id is not None and not (wanted and wanted <= LEASED):
+        return "agent_ids"
     if filter.tags and not (wanted and wanted <= LEASED):
         return "tagged_ids" if len(filter.tags) == 1 else "any_tagged_ids"
     return next((source for statuses, source in _SOURCES if wanted and wanted <= statuses), None)

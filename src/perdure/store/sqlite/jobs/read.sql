@@ -48,6 +48,7 @@ where j.tenant_id = :tenant_id and j.id < coalesce(:before, 'g')
   and (:key is null or j.idempotency_key = :key)
   and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
     and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
+  and (:agent is null or j.agent_id = :agent) and (:session is null or j.session_id = :session)
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
@@ -72,6 +73,7 @@ where j.tenant_id = :tenant_id and j.kind = :kind and j.id < coalesce(:before, '
   and (:key is null or j.idempotency_key = :key)
   and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
     and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
+  and (:agent is null or j.agent_id = :agent) and (:session is null or j.session_id = :session)
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
@@ -97,6 +99,7 @@ where j.tenant_id = :tenant_id and j.id in (select value from json_each(:ids))
   and (:key is null or j.idempotency_key = :key)
   and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
     and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
+  and (:agent is null or j.agent_id = :agent) and (:session is null or j.session_id = :session)
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
@@ -129,6 +132,10 @@ select * from (select job_id from job_failures where status = 'CANCELLED' and jo
   and 'CANCELLED' in (select value from json_each(:statuses)) order by job_id desc limit :limit)
 order by job_id desc limit :limit
 
+-- name: agent_ids
+-- only: sqlite see list_some_jobs
+select id as job_id from jobs where agent_id = :agent and id < coalesce(:before, 'g') order by id desc limit :limit
+
 -- name: tagged_ids
 -- only: sqlite see list_some_jobs
 select job_id from job_tags where tenant_id = :tenant_id and tag = :tags ->> 0 and job_id < coalesce(:before, 'g')
@@ -150,19 +157,21 @@ where j.tenant_id = :tenant_id
   and (:key is null or j.idempotency_key = :key)
   and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
     and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
+  and (:agent is null or j.agent_id = :agent) and (:session is null or j.session_id = :session)
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
 group by 1
 
 -- name: count_some_jobs
--- As count_jobs, where all wanted states are named by small tables: :source, the name of one of the six above.
+-- As count_jobs, where all wanted states are named by small tables: :source, the name of one of the seven above.
 select case :by when 'status' then j.status when 'kind' then j.kind else j.queue end as grp, count(*) as n
 from (
   select job_id from job_queue where :source in ('queued_ids', 'live_ids')
   union select job_id from job_claims where :source in ('leased_ids', 'live_ids')
   union select job_id from job_waits where :source = 'live_ids'
   union select job_id from job_failures where :source = 'failed_ids'
+  union select id from jobs where :source = 'agent_ids' and agent_id = :agent
   union select job_id from job_tags where :source in ('tagged_ids', 'any_tagged_ids') and tenant_id = :tenant_id
     and tag in (select value from json_each(:tags))
 ) named cross join jobs j on j.id = named.job_id
@@ -174,6 +183,7 @@ where j.tenant_id = :tenant_id
   and (:key is null or j.idempotency_key = :key)
   and (:tags is null or exists (select 1 from job_tags t where t.tenant_id = j.tenant_id
     and t.tag in (select value from json_each(:tags)) and t.job_id = j.id))
+  and (:agent is null or j.agent_id = :agent) and (:session is null or j.session_id = :session)
   and (:search is null
     or instr(fold(cast(j.kind || ' ' || coalesce(j.goal, '') || ' ' || coalesce(j.error_message, '') as blob)),
       fold(cast(:search as blob))) > 0)
