@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from perdure.runtime.context.children import ChildHandle
     from perdure.runtime.context.context import JobContext
     from perdure.runtime.context.current_call import idempotency_key
+    from perdure.runtime.context.current_context import current_context
     from perdure.runtime.context.wait_any import First, OnApproval, OnChild, OnSignal, OnTime
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
@@ -309,6 +310,7 @@ __all__ = [
     "WorkerNotFound",
     "WrongToken",
     "__version__",
+    "current_context",
     "idempotency_key",
 ]
 
@@ -357,6 +359,7 @@ _HOMES = {
     "perdure.runtime.context.children": "ChildHandle",
     "perdure.runtime.context.context": "JobContext",
     "perdure.runtime.context.current_call": "idempotency_key",
+    "perdure.runtime.context.current_context": "current_context",
     "perdure.runtime.context.wait_any": "First OnApproval OnChild OnSignal OnTime",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",

@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.context.current_context import running_context
 from perdure.runtime.of_agent import load_agent, may_be_of_agent
 from perdure.runtime.registry import in_thread
 from perdure.runtime.run import Run
@@ -25,18 +26,20 @@ async def _as_agent(run: Run, arguments: tuple[Any, ...]) -> Any:
 
 
 def _call(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
+    context = JobContext(run)
+    running_context.set(context)
     if run.handler.is_async:
-        result: Awaitable[Any] = run.handler.fn(JobContext(run), *arguments)
+        result: Awaitable[Any] = run.handler.fn(context, *arguments)
         return result
-    return _in_its_thread(run, arguments)
+    return _in_its_thread(run, context, arguments)
 
 
-async def _in_its_thread(run: Run, arguments: tuple[Any, ...]) -> Any:
+async def _in_its_thread(run: Run, ctx: JobContext, arguments: tuple[Any, ...]) -> Any:
     """A thread cannot be cancelled: when the run is stopped or times out the handler's next call on the context raises
     Suspended, and the slot stays held until it returns, or until the process ends.
     """
     loop = asyncio.get_running_loop()
-    context = BlockingContext(JobContext(run), loop)
+    context = BlockingContext(ctx, loop)
     here = contextvars.copy_context()  # what marks log lines and spans as this attempt's
     thread = in_thread(run.handler_threads, here.run, run.handler.fn, context, *arguments)
     while not thread.done():
