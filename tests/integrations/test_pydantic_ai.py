@@ -112,7 +112,7 @@ async def test_edited_arguments_are_those_of_the_call(t: TestApp, world: World) 
     assert await job.result() == "delete b"
 
 
-async def test_the_model_is_told_why_a_call_was_denied(t: TestApp, world: World) -> None:
+async def test_the_model_gets_the_reason_for_a_denial(t: TestApp, world: World) -> None:
     job = await t.enqueue(clean_by(t, make_agent(world)), "what can go?")
     await t.run_until_idle()
     [asked] = (await t.approvals.list()).items
