@@ -81,8 +81,8 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
 
     Inside a handler, each model request and each listing of a server's tools is a step, and each tool call a `ctx.tool`: what is
     recorded is not asked for again after a crash. Tokens, and their cost where the price is known, count as `ctx.usage`. A tool
-    with `requires_approval=True` asks a person by `ctx.approve`: the decider may edit the arguments, and the model gets the reason
-    for a denial.
+    with `requires_approval=True` asks a person by `ctx.approve`: the decider may edit the arguments, and the model gets the
+    reason for a denial.
 
     model, tool: how model requests and tool calls behave. What a tool has in its metadata under "perdure" replaces what `tool`
     says; False there calls it without a record. models (instances other than the agent's own must be among them),
