@@ -8,7 +8,7 @@ import pytest
 from perdure.observe.observed_store import ROLES, observed
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
-from perdure.testing import killable_store
+from perdure.testing import store_reads
 from perdure.testing.attempt_monitor import AttemptMonitor
 from perdure.testing.clock import ManualClock
 from perdure.testing.killable_store import KillableStore
@@ -75,7 +75,7 @@ async def test_every_call_of_a_role_is_a_listed_read_or_cut_off_or_refused(name:
     clock = ManualClock()
     store = await open_store("memory:", clock=clock)
     killable = KillableStore(store, AttemptMonitor(clock, {}), None, on_kill=lambda: None)
-    reads = set(killable_store._READS.get(name, ()))
+    reads = set(store_reads.READS.get(name, ()))
     cut_off, refused = CUT_OFF.get(name, set()), REFUSED.get(name, set())
     assert reads | cut_off | refused == calls_of(role), "say in one of the three lists what a new call is"
     assert len(reads) + len(cut_off) + len(refused) == len(calls_of(role)), "a call is in two lists"
