@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
-from rich.text import Text
 
 from perdure.cli import inputs
 from perdure.cli.context import Cli
-from perdure.cli.db_views import EVERY
 from perdure.cli.format import one_line, short
 from perdure.cli.output import status_cell
 from perdure.cli.usage_error import Usage
 from perdure.model.job_changes import BulkResult
 from perdure.operations.selection import JobSelection
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+EVERY = 1.0
+"""Seconds between two lines of progress."""
 
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs; - reads ids from stdin")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many jobs match, and show some of them")]
@@ -46,6 +50,8 @@ def chosen(ids: Sequence[str] | None, which: JobSelection, dry_run: bool) -> lis
 
 async def do_to_all(cli: Cli, verb: str, past: str, act: Act, *, dry_run: bool) -> None:
     """Count, ask, do it with progress, report."""
+    from rich.text import Text
+
     found = await act(dry_run=True)
     if dry_run:
         cli.out.one(found, lambda: _dry_page(found, past), id=found.matched)
@@ -78,6 +84,8 @@ def _jobs(found: BulkResult) -> str:
 
 
 def _dry_page(found: BulkResult, past: str) -> Text:
+    from rich.text import Text
+
     text = Text(f"{_jobs(found)} would be {past}\n")
     for job in found.sample:
         word, style = status_cell(job.status)

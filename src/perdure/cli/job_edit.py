@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import typer
-from rich.text import Text
 
 from perdure.cli import inputs
 from perdure.cli.context import Cli
@@ -124,7 +123,7 @@ async def delete(
         async def delete_one(id: str) -> UUID:
             deleted = await delete_job(client, id, reason=reason)
             if cli.out.for_people:
-                cli.out.print(Text(f"{short(deleted)} is deleted"))
+                print(f"{short(deleted)} is deleted", flush=True)
             return deleted
 
         done, code = await cli.each(typed, delete_one)

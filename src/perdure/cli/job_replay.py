@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from perdure.cli.context import Cli
 from perdure.cli.format import one_line
@@ -18,6 +17,8 @@ from perdure.cli.usage_error import Usage
 from perdure.operations.export import export_jobs
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from perdure.testing import Recording
 
 
@@ -42,6 +43,8 @@ async def replay_(
     No step is called and nothing is stored. If the code does other things than those that were recorded, it ends with exit
     code 1 and names the first step that differs.
     """
+    from rich.text import Text
+
     from perdure.testing import replay
 
     cli.loads_app = True
