@@ -132,6 +132,7 @@ if TYPE_CHECKING:
     from perdure.model.events import Event
     from perdure.model.explanation import Explanation
     from perdure.model.fsck_faults import Finding
+    from perdure.model.job_fields import JobFields
     from perdure.model.jobs import Job
     from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
     from perdure.model.messages import Message, Sent
@@ -225,6 +226,7 @@ __all__ = [
     "JobDiff",
     "JobError",
     "JobFailed",
+    "JobFields",
     "JobFile",
     "JobLeased",
     "JobNotFound",
@@ -341,6 +343,7 @@ _HOMES = {
     ),
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",
+    "perdure.model.job_fields": "JobFields",
     "perdure.model.jobs": "Job",
     "perdure.model.signals": "Signal",
     "perdure.model.memory": "MemoryEntry MemoryHit MemoryImport",

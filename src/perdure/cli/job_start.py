@@ -85,6 +85,22 @@ async def start(
     tags: Annotated[
         list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; several with commas or repeated")
     ] = None,
+    user_id: Annotated[str | None, typer.Option("--user-id", metavar="ID", help="The user whose job it is")] = None,
+    requester_id: Annotated[
+        str | None, typer.Option("--requester-id", metavar="ID", help="Who asked for it, if that is another")
+    ] = None,
+    conversation_id: Annotated[
+        str | None, typer.Option("--conversation-id", metavar="UUID", help="The conversation that it belongs to")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Its title; default: the goal")] = None,
+    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is about")] = None,
+    category: Annotated[str | None, typer.Option("--category", metavar="TEXT", help="Its category")] = None,
+    metadata: Annotated[
+        str | None, typer.Option("--metadata", metavar="JSON", help="A JSON object of your own, or @file")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", metavar="ZONE", help="Of the user: Europe/Berlin; default UTC")
+    ] = None,
     budget_tokens: Annotated[
         int | None, typer.Option("--budget-tokens", metavar="N", help="Tokens that it may use at most")
     ] = None,
@@ -141,6 +157,16 @@ async def start(
     word: OnConflict = on_conflict.value
     only_one = None if unique is None else Unique(unique, period, word)
     value = inputs.job_input(input, params or [])
+    fields = {
+        "user_id": user_id,
+        "requester_id": requester_id,
+        "conversation_id": conversation_id,
+        "title": title,
+        "description": description,
+        "category": category,
+        "metadata": None if metadata is None else inputs.read_json(metadata, "--metadata"),
+        "timezone": timezone,
+    }
     budget = inputs.budget(
         {
             "tokens": budget_tokens,
@@ -172,6 +198,7 @@ async def start(
                 session=session,
                 tags=tuple(inputs.names(tags)),
                 budget=budget,
+                fields=fields,
                 unique=only_one,
                 elsewhere=elsewhere,
             )

@@ -124,6 +124,9 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _R, "tokens and cost were added, once under this key", ("key", "tokens", "cost"),
             by_holder=True, replayed=True, forked=True,
         ),
+        "fields_set": EventType(
+            _R, "what the caller says of the job: user, title, metadata, ...", ("fields",), replayed=True, forked=True
+        ),
         "budget_set": EventType(
             _R, "the job has a budget, given by its caller or its handler", ("budget",), replayed=True, forked=True
         ),

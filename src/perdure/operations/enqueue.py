@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +39,14 @@ async def enqueue_job(
     session: str | None = None,
     tags: tuple[str, ...] = (),
     budget: Budget | None = None,
+    fields: Mapping[str, Any] | None = None,
     unique: Unique | None = None,
     elsewhere: bool = False,
 ) -> Enqueued:
     """Store a job; once this returns it is never lost. What is None comes from the handler's policy.
 
     kind: the name of the handler. The input is checked against it, unless `elsewhere` says that the handler is in another
-    process. Otherwise as `Jobs.enqueue`.
+    process. fields: what is said of the job, such as user_id, title and metadata. Otherwise as `Jobs.enqueue`.
     """
     options: dict[str, Any] = {
         "queue": queue,
@@ -64,5 +66,6 @@ async def enqueue_job(
         "unique": unique,
         "elsewhere": elsewhere or None,
     }
+    options |= fields or {}
     handle = await client.enqueue(kind, input, **{name: value for name, value in options.items() if value is not None})
     return Enqueued(handle.id, handle.created)

@@ -11,6 +11,7 @@ from uuid import UUID
 from perdure.model.budgets import TYPES as BUDGET_TYPES
 from perdure.model.budgets import Use
 from perdure.model.events import REPLAY_TYPES, Event
+from perdure.model.job_fields import JobFields, checked_fields
 from perdure.model.jobs import Wait
 from perdure.model.waits import CODE, QUESTION, TIMER
 from perdure.store.protocol import Store
@@ -70,6 +71,8 @@ class History:
     """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
     use: Use = field(default_factory=Use)
     """Of the job's budget, if it has one."""
+    fields: JobFields = field(default_factory=JobFields)
+    """What the caller said of the job."""
     checkpoint: Any = None
     """The last one that was saved."""
     progress: float = 0.0
@@ -89,6 +92,8 @@ class History:
                 self._read(event, event.payload)
 
     def _read(self, event: Event, payload: dict[str, Any]) -> None:
+        if event.type == "fields_set":
+            self.fields = checked_fields(payload["fields"])
         if event.type in BUDGET_TYPES:
             self.use.read(event)
         if event.type == "event_kept":

@@ -26,7 +26,7 @@ from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.cancelled_parents import cancel_children
 from perdure.runtime.client.control import editing
-from perdure.runtime.client.enqueue import again, budget_of, key_to_take
+from perdure.runtime.client.enqueue import again, first_events_of, key_to_take
 from perdure.runtime.client.fork import JobFork
 from perdure.runtime.client.queries import job_filter
 from perdure.runtime.observer import Sending
@@ -124,7 +124,7 @@ class JobBulk(JobFork):
 
         async def rerun(jobs: Sequence[Job]) -> int:
             new = [self._rerun_of(job, reason) for job in jobs]
-            first = {one.id: await budget_of(store.jobs, job.id) for one, job in zip(new, jobs, strict=True)}
+            first = {one.id: await first_events_of(store.jobs, job.id) for one, job in zip(new, jobs, strict=True)}
             with Sending(self._observer, new) as sending:
                 stored = await store.jobs.rerun_jobs(sending.jobs, first)
                 sending.stored([Enqueued(job.id, created) for job, created in zip(new, stored, strict=True)])

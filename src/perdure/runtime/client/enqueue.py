@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
@@ -15,6 +16,8 @@ from perdure.model.budgets import Budget
 from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
+from perdure.model.job_fields import NAMES as FIELD_NAMES
+from perdure.model.job_fields import checked_fields
 from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.states import WITHOUT_RESULT
 from perdure.model.timing import Duration
@@ -60,7 +63,8 @@ class EnqueueOptions(TypedDict, total=False):
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
     knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
     it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
-    of its handler. budget: what it may use at most; else its handler's budget. unique: a key that at most one job of the kind has
+    of its handler. budget: what it may use at most; else its handler's budget. user_id
+    to timezone: see `JobContext.fields`. unique: a key that at most one job of the kind has
     while it is active; see `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process
     does not have the handler.
     """
@@ -79,10 +83,23 @@ class EnqueueOptions(TypedDict, total=False):
     session: str
     tags: Sequence[str]
     budget: Budget
+    user_id: str
+    requester_id: str
+    conversation_id: UUID | str
+    title: str
+    description: str
+    category: str
+    budget_token: str
+    bid_amount: Decimal | int | str
+    estimated_cost: Decimal | int | str
+    estimated_duration: Duration
+    metadata: dict[str, Any]
+    timezone: str
     unique: str | Unique
     elsewhere: bool
 
 
+_FIELDS = frozenset(FIELD_NAMES)
 _OPTIONS = frozenset(EnqueueOptions.__annotations__)
 _NO_ID = UUID(int=0)
 _REST = NewJob._fields.index("queue")
@@ -253,7 +270,8 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             new = form.with_input(request.input)
             if first_events(request.options or {}):
                 raise InvalidInput(
-                    "budget= is not possible in enqueue_many or with tx=", hint="enqueue the job by itself, without tx="
+                    "budget=, title=, metadata= and the like are not possible in enqueue_many or with tx=",
+                    hint="enqueue the job by itself, without tx=",
                 )
             yield (of_agent(new, agents) if new.agent_id is not None else new), form.output_type
 
@@ -333,7 +351,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         payload = codec.encode(old.payload, "the payload")
         new = again(old, payload, "rerun", self._scope.note(reason, origin=str(old.id)))
         jobs = (await self._store()).jobs
-        events = await budget_of(jobs, old.id)
+        events = await first_events_of(jobs, old.id)
         write = self._writing(jobs, events)
         if (key := key_to_take(old)) is not None:
             new = new._replace(idempotency_key=key)
@@ -360,9 +378,13 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
 
 
 def first_events(options: EnqueueOptions) -> list[NewEvent]:
-    """What the log of a job with these options begins with. Raises InvalidBudget."""
+    """What the log of a job with these options begins with. Raises InvalidBudget, InvalidInput, NotJson, TooLarge."""
     budget = check_budget(options.get("budget"))
-    return [] if budget is None else [budget_set(budget)]
+    events = [] if budget is None else [budget_set(budget)]
+    fields = checked_fields(options).as_json() if not _FIELDS.isdisjoint(options) else {}
+    if fields:
+        events.insert(0, NewEvent("fields_set", codec.encode({"fields": fields}, "the metadata of the job")))
+    return events
 
 
 def key_to_take(old: Job) -> str | None:
@@ -370,14 +392,10 @@ def key_to_take(old: Job) -> str | None:
     return old.idempotency_key if old.status in WITHOUT_RESULT else None
 
 
-async def budget_of(jobs: JobStore, job_id: UUID) -> list[NewEvent]:
-    """What the log of a rerun begins with: the budget that the job was enqueued with."""
-    found = await jobs.list_events(job_id, limit=1, types=["budget_set"])
-    return [
-        NewEvent("budget_set", json.dumps({"budget": event.payload["budget"]}))
-        for event in found
-        if event.payload.get("by") != "handler"
-    ]
+async def first_events_of(jobs: JobStore, job_id: UUID) -> list[NewEvent]:
+    """What the log of a rerun begins with: what the job was enqueued with."""
+    given = await jobs.list_events(job_id, limit=10, types=["budget_set", "fields_set"])
+    return [NewEvent(e.type, json.dumps(e.payload)) for e in given if e.payload.get("by") != "handler"]
 
 
 def budget_set(budget: Budget) -> NewEvent:

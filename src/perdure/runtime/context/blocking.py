@@ -16,6 +16,7 @@ import typing_extensions  # comes with pydantic
 from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.errors import ChildError, InvalidInput, Suspended
+from perdure.model.job_fields import JobFields
 from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.model.schedules import ScheduledFor
 from perdure.model.task_records import TaskOutcome
@@ -86,6 +87,15 @@ class BlockingContext:
     def last_checkpoint(self) -> Any:
         """See `JobContext.last_checkpoint`."""
         return self._ctx.last_checkpoint
+
+    @property
+    def fields(self) -> JobFields:
+        """See `JobContext.fields`."""
+        return self._ctx.fields
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `JobContext.snapshot`."""
+        return self._wait(self._ctx.snapshot())
 
     @property
     def budget_left(self) -> Mapping[str, Any] | None:

@@ -15,7 +15,8 @@ import typing_extensions  # comes with pydantic
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.effects import patch_state
 from perdure.model.errors import InvalidInput, StepChanged
-from perdure.model.events import NewEvent
+from perdure.model.events import LIFECYCLE_TYPES, NewEvent
+from perdure.model.job_fields import JobFields, snapshot
 from perdure.model.messages import Message
 from perdure.model.schedules import ScheduledFor, scheduled_for
 from perdure.model.timing import Backoff, Duration
@@ -105,6 +106,21 @@ class JobContext(AgentCalls):
     def last_checkpoint(self) -> Any:
         """What the last `checkpoint` of an earlier attempt saved, as plain JSON; None in a first attempt."""
         return self._run.last_checkpoint
+
+    @property
+    def fields(self) -> JobFields:
+        """What the caller said of the job: user, title, metadata, time zone, ..."""
+        return self._run.history.fields
+
+    async def snapshot(self) -> dict[str, Any]:
+        """The job as it is now, as JSON values with the keys of the design document: job_id, state, user_id, title, budget,
+        actual_cost, transitions, metadata, ..."""
+        run = self._run
+        with run.busy():
+            job = await run.store.jobs.get_job(run.claimed.id)
+            moves = await run.store.jobs.list_events(run.claimed.id, types=sorted(LIFECYCLE_TYPES), limit=1000)
+        limits = {} if self._caller.budget is None else self._caller.budget.budget.limits
+        return snapshot(job, self.fields, limits, moves)
 
     @property
     def budget_left(self) -> Mapping[str, Any] | None:
