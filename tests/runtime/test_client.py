@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -482,9 +483,9 @@ async def test_rerun_makes_a_linked_twin(app: App) -> None:
     assert new.id != old.id
     assert (new.origin_id, new.origin_kind) == (old.id, "rerun")
     assert (new.kind, new.goal, new.priority, new.max_retries) == ("fails_once", "g", 7, 2)
-    assert new.idempotency_key is None
+    assert new.idempotency_key == "k", "a rerun takes the key of a dead job over"
     assert only(await twin.events(), "job_created").payload["reason"] == "mended"
-    assert await handle.get() == old, "terminal is terminal"
+    assert await handle.get() == replace(old, idempotency_key=None), "terminal is terminal"
 
 
 async def test_retry_now(app: App, echo: Any) -> None:
