@@ -5,6 +5,7 @@ from bench.workloads.common import Workload
 from bench.workloads.drain import count_every, drain, drain_2, drain_4
 from bench.workloads.endurance import memory, sustained
 from bench.workloads.enqueue import enqueue_1, enqueue_32, enqueue_bulk, write_4
+from bench.workloads.fan_out import fan_out
 from bench.workloads.latency import claim_10, heartbeat_10k, pickup_at
 from bench.workloads.limits import claim_keys
 from bench.workloads.peer_drain import drain_with_graphile
@@ -33,6 +34,7 @@ WORKLOADS: dict[str, Workload] = {
     "pickup_1000": pickup_at(1000),
     "claim_10": claim_10,
     "claim_keys": claim_keys,
+    "fan_out": fan_out,
     "heartbeat_10k": heartbeat_10k,
     "memory": memory,
     "task_latency": task_latency,
@@ -43,6 +45,16 @@ POSTGRES_ONLY = frozenset({"graphile_1", "graphile_2"})
 SQLITE_ONLY = frozenset({"write_4"})
 """Only a file that several processes share raises the question."""
 ONCE = frozenset(
-    {"pickup_1", "claim_10", "claim_keys", "heartbeat_10k", "memory", "task_latency", "tasks_100", "sustained"}
+    {
+        "pickup_1",
+        "claim_10",
+        "claim_keys",
+        "fan_out",
+        "heartbeat_10k",
+        "memory",
+        "task_latency",
+        "tasks_100",
+        "sustained",
+    }
 )
 """Too long to be repeated, or many samples in themselves: run in the first round only."""

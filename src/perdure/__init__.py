@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.agents import AgentInstance, AgentStatus
     from perdure.model.approvals import Approval, ApprovalStatus
+    from perdure.model.batches import Batch, BatchJob
     from perdure.model.budgets import Budget
     from perdure.model.comparison import JobDiff
     from perdure.model.errors import (
@@ -179,6 +180,8 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalStatus",
     "Backoff",
+    "Batch",
+    "BatchJob",
     "BlobDirUnusable",
     "BlockingContext",
     "Budget",
@@ -320,6 +323,7 @@ __all__ = [
 _HOMES = {
     "perdure.app": "App",
     "perdure.model.agents": "AgentInstance AgentStatus",
+    "perdure.model.batches": "Batch BatchJob",
     "perdure.model.approvals": "Approval ApprovalStatus",
     "perdure.model.fsck_faults": "Finding",
     "perdure.model.budgets": "Budget",

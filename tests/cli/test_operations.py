@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "jobs explain WAITING": "jobs.explain",
     "jobs diff WAITING FAILED": "jobs.diff",
     "jobs tree FAILED": "jobs.tree",
+    "jobs batch FAILED": "jobs.batch",
     "jobs cancel WAITING": "jobs.cancel",
     "jobs retry-now RETRYING": "jobs.retry_now",
     "jobs rerun FAILED": "jobs.rerun",

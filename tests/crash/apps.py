@@ -279,6 +279,7 @@ def make_app(url: str | None = None, release: int = 1) -> App:
     app.job(max_retries=1)(poison)
     app.job(max_retries=0)(innocent)
     add_agents(app)
+    add_families(app)
     releases.register(app, release)
     return app
 
@@ -304,6 +305,22 @@ def add_agents(app: App) -> None:
         judged = await ctx.ask("critic", message.payload, str)
         [news] = await ctx.receive("news", limit=1)
         return [judged, str(news.payload)]
+
+
+def add_families(app: App) -> None:
+    """A parent of two children, and the callback of a batch."""
+
+    @app.job(max_retries=100, backoff=AT_ONCE)
+    async def leaf(ctx: JobContext, name: str) -> str:
+        return await ctx.step("leaf", partial(_act, ctx, Op("step", "leaf"), name))
+
+    @app.job(max_retries=100, backoff=AT_ONCE)
+    async def parent(ctx: JobContext) -> list[str]:
+        return await ctx.gather(*[await ctx.spawn(leaf, name) for name in ("1", "2")])
+
+    @app.job(max_retries=100, backoff=AT_ONCE)
+    async def callback(ctx: JobContext) -> int:
+        return (await ctx.batch()).completed
 
 
 # --- processes -----------------------------------------------------------------------------------------------------------

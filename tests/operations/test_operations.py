@@ -329,6 +329,7 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("jobs.steps", errors.JobNotFound, lambda a, c: jobs.list_steps(c, NO_ID)),
     ("jobs.explain", errors.JobNotFound, lambda a, c: jobs.explain_job(c, NO_ID)),
     ("jobs.tree", errors.JobNotFound, lambda a, c: jobs.tree_of_job(c, NO_ID)),
+    ("jobs.batch", errors.JobNotFound, lambda a, c: jobs.batch_of_job(c, NO_ID)),
     ("jobs.tree", errors.InvalidInput, lambda a, c: jobs.tree_of_job(c, NO_ID, limit=0)),
     ("jobs.diff", errors.JobNotFound, lambda a, c: jobs.diff_jobs(c, NO_ID, NO_ID)),
     ("jobs.follow", errors.JobNotFound, lambda a, c: consumed(follow.follow_job(c, NO_ID))),

@@ -43,6 +43,7 @@ REFUSED = {
     "jobs": {
         "append",
         "enqueue",
+        "enqueue_batch",
         "enqueue_many",
         "change_jobs",
         "enqueue_recorded",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from perdure.model.approvals import Approval, ApprovalStatus
+from perdure.model.batches import batch_in
 from perdure.model.events import Event
 from perdure.model.jobs import MAX_LOST_STARTS, Job, RunRecord
 from perdure.model.states import FAILURES, LEASED, TRANSITIONS, Status, transition_event
@@ -200,8 +201,12 @@ def _of_attempts(data: JobData) -> Iterator[str]:
     for event in data.events:
         if event.new_status is not None or event.type in NOT_BY_HOLDER:
             continue
-        if event.version < begun_at and event.attempt == 0 and "copied_from" in event.payload:
-            continue  # what a fork begins with
+        if (
+            event.version < begun_at
+            and event.attempt == 0
+            and ("copied_from" in event.payload or batch_in(event.payload.get("subject")) is not None)
+        ):
+            continue  # what a fork or the callback of a batch begins with
         first, last = spans.get(event.attempt, (0, 0))
         if not first < event.version < last:
             yield f"version {event.version} ({event.type}) was written outside its attempt {event.attempt}"

@@ -94,6 +94,8 @@ class JobPage:
         if job.status is Status.RETRY:
             self._fact("next attempt", show(job.next_retry_at))
             self._fact("because", str(job.note.get("error") or job.note.get("reason") or ""))
+        elif job.status is Status.PENDING and job.waits and job.waits[0].answered_at is None:
+            self._fact("due", "when the jobs of its batch have ended")
         elif job.due_at is not None:
             due = job.due_at <= self._times.now
             self._fact("due", f"{show(job.due_at)}{', waits for a worker' if due else ''}")

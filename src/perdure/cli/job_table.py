@@ -63,6 +63,8 @@ def last_word(job: Job, times: Times, approval: Approval | None = None) -> Cell:
             return "waits for an approval"
         case Status.PARKED | Status.WAITING:
             return _progress(job) + (f"wakes {times.show(job.due_at)}" if job.due_at and not due else "waits")
+        case Status.PENDING if job.waits and not due:
+            return "waits for its batch"
         case Status.PENDING:
             return "waits for a worker" if due or job.due_at is None else f"starts {times.show(job.due_at)}"
         case Status.RUNNING:

@@ -83,6 +83,7 @@ class NewJob(NamedTuple):
     session_id: str | None = None
     tags: str | None = None  # JSON array of texts
     unique: Unique | None = None  # its period in seconds
+    parent_id: UUID | None = None  # of a job of a batch: the callback
 
     @property
     def payload_hash(self) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from perdure.model.approvals import Approval
+from perdure.model.batches import Batch
 from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
 from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound
@@ -124,6 +125,12 @@ async def explain_job(client: Client, job_id: str) -> Explanation:
 async def tree_of_job(client: Client, id: str, *, limit: int = 1000) -> list[TreeNode]:
     """A job and the jobs that it spawned, level by level."""
     return await client.jobs.tree(id, limit=limit)
+
+
+@operation("jobs.batch", role=Role.VIEWER, errors=(*NO_SUCH_JOB, InvalidInput))
+async def batch_of_job(client: Client, id: str) -> Batch:
+    """The jobs of a batch, by the id of its callback."""
+    return await client.jobs.batch(id)
 
 
 @operation("jobs.diff", role=Role.VIEWER, errors=NO_SUCH_JOB)

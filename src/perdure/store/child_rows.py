@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from uuid import UUID
+
+from perdure.model.batches import BATCH_KEY, BatchJob, subject_of
 from perdure.model.children import ChildState, TreeNode
+from perdure.model.events import NewEvent
 from perdure.model.explanation import Awaited
 from perdure.model.states import Status
+from perdure.model.waits import CHILD
 from perdure.store.rows import Codec, Row
 
 
@@ -20,6 +26,17 @@ def child_of(row: Row, codec: Codec) -> ChildState:
         error_kind=row["error_kind"],
         pruned=bool(row["pruned"]),
     )
+
+
+def batch_job_of(row: Row, codec: Codec) -> BatchJob:
+    """A row of `list_children`."""
+    return BatchJob(codec.uuid(row["id"]), row["kind"], Status(row["status"]))
+
+
+def batch_opened(callback_id: UUID) -> NewEvent:
+    """The event by which the callback of a batch begins to wait for its jobs."""
+    payload = {"key": BATCH_KEY, "kind": CHILD.name, "subject": subject_of(callback_id)}
+    return NewEvent("wait_started", json.dumps(payload))
 
 
 def node_of(row: Row, codec: Codec) -> TreeNode:

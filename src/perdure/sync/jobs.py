@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
 
+from perdure.model.batches import Batch
 from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
 from perdure.model.events import Event
@@ -68,6 +69,14 @@ class Jobs:
         if tx is None:
             return [self._handle(h) for h in self._background.run(self._jobs.enqueue_many(requests))]
         return [self._handle(h) for h in self._background.run(self._jobs.prepare_in_transaction(requests, tx)).run()]
+
+    def enqueue_batch(self, requests: Iterable[Request], callback: Request) -> Handle[Any]:
+        """See `Jobs.enqueue_batch`."""
+        return self._handle(self._background.run(self._jobs.enqueue_batch(requests, callback)))
+
+    def batch(self, job_id: JobId) -> Batch:
+        """See `Jobs.batch`."""
+        return self._background.run(self._jobs.batch(job_id))
 
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """See `Jobs.handle`."""

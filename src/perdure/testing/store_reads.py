@@ -21,7 +21,9 @@ READS: dict[str, frozenset[str]] = {
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
     "signals": frozenset({"bound_signal", "list_signals"}),
-    "children": frozenset({"read_children", "waiters", "tree", "cancelled_parents", "children_to_cancel"}),
+    "children": frozenset(
+        {"read_children", "list_children", "waiters", "tree", "cancelled_parents", "children_to_cancel"}
+    ),
     "limits": frozenset({"list_limits", "get_limit"}),
     "schedules": frozenset({"get_schedule", "list_schedules"}),
     "queues": frozenset({"list_pauses"}),

@@ -15,6 +15,7 @@ import typing_extensions  # comes with pydantic
 
 from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
+from perdure.model.batches import Batch
 from perdure.model.errors import ChildError, InvalidInput, Suspended
 from perdure.model.job_fields import JobFields
 from perdure.model.messages import DEFAULT_CHANNEL, Message
@@ -334,6 +335,10 @@ class BlockingContext:
         if return_exceptions:
             return self._wait(self._ctx.gather(*of, return_exceptions=True))
         return self._wait(self._ctx.gather(*of))
+
+    def batch(self) -> Batch:
+        """See `JobContext.batch`."""
+        return self._wait(self._ctx.batch())
 
     def run_tool(
         self,

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
 
+from perdure.model.batches import Batch
 from perdure.model.errors import ChildError
 from perdure.model.ids import short_id
 from perdure.model.task_payload import KIND_PREFIX
 from perdure.model.task_records import TaskOutcome
 from perdure.model.tooling import TaskSpec
 from perdure.model.waits import CHILD
+from perdure.runtime.batches import batch_of
 from perdure.runtime.client.tasks import retries_of
 from perdure.runtime.context import children, tool_tasks
 from perdure.runtime.context.calls import Caller
@@ -91,6 +93,12 @@ class ChildCalls:
         key = await self._caller.enter_wait(child.key if isinstance(child, ChildHandle) else f"job …{short_id(id)}")
         [ended] = await children.wait_for_all(self._run, self._options, key, [id])
         return children.result_of(ended, child.output_type if isinstance(child, ChildHandle) else None)
+
+    async def batch(self) -> Batch:
+        """What became of the jobs of the batch whose callback this job is, or is a rerun of. Raises InvalidInput if it is none of
+        a batch."""
+        with self._run.busy():
+            return await batch_of(self._run.store, self._run.claimed.id)
 
     @overload
     async def gather(self, *of: ChildHandle[R], return_exceptions: Literal[False] = False) -> list[R]: ...

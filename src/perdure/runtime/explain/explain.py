@@ -54,7 +54,7 @@ def _without_lease(seen: Situation) -> Reason:
         return held(seen, seen.limit)
     if job.due_at is not None and job.due_at <= now:
         return _due(seen)
-    if job.status in (Status.PENDING, Status.RETRY):
+    if job.status is Status.RETRY or (job.status is Status.PENDING and not job.waits):
         return _not_yet(seen)
     return _suspended(seen)
 

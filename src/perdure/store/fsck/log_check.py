@@ -22,6 +22,8 @@ HEAD = 4000
 # A payload may be huge, and PostgreSQL cannot parse one that holds \u0000. So only its beginning is read, where perdure itself
 # writes the key first: {"key": ..., "digest": ...}.
 _KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*:\s*"(\w*)")?')
+_BATCH = re.compile(r'\s*\{\s*"key"\s*:\s*"batch"\s*,\s*"kind"\s*:\s*"child"\s*,\s*"subject"\s*:\s*"batch ')
+"""What the callback of a batch waits for from its birth on."""
 _SIGNAL = re.compile(r'"signal"\s*:\s*"([^"]+)"')
 _APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
 _DECISION = re.compile(r'"decision"\s*:\s*"(\w+)"')
@@ -102,12 +104,13 @@ class Log:
             if row["event_id"] in self._ids:
                 self._fault("event-twice", f"version {version} ({row['type']}) is in its log twice")
             self._ids.add(row["event_id"])
+        of_batch = row["type"] == "wait_started" and _BATCH.match(row["head"] or "") is not None
         inherited = self._inherits and self.attempt == 0
         if row["to_status"] is not None:
             self._move(row)
         elif row["type"] in LIFECYCLE_TYPES:
             self._fault("log-type", f"version {version} is called {row['type']} and moves nothing")
-        elif row["type"] in HOLDER_TYPES and not inherited and self.status is not None and not self.status.leased:
+        elif row["type"] in HOLDER_TYPES and not (inherited or of_batch) and self.status and not self.status.leased:
             self._fault("log-unleased", f"version {version} ({row['type']}) was written while it was {self.status}")
         if row["attempt"] is not None and row["attempt"] != self.attempt and not inherited:
             self._fault(

@@ -288,7 +288,7 @@ def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:
     if row["another_account"]:
         wrong.append("account")
     run_at = case.time(row, "run_at")
-    exact = status in (Status.PENDING, Status.RETRY)
+    exact = status is Status.RETRY or (status is Status.PENDING and not case.rows("waits"))
     if run_at is None:
         wrong.append("time")
         due = due or case.now
@@ -320,7 +320,7 @@ def _place(case: Case, job: Row, due: datetime | None) -> dict[str, Any]:
 
 def _due(case: Case, job: Row, status: Status) -> tuple[datetime | None, str, datetime | None]:
     """When the job may start or wake by itself, if it may; why; and the latest time that its queue row may say."""
-    if status in (Status.PENDING, Status.RETRY):
+    if status is Status.RETRY or (status is Status.PENDING and not case.rows("waits")):
         due = case.time(job, "run_at" if status is Status.PENDING else "next_retry_at")
         return due, "it would never start", due
     waits = case.rows("waits")

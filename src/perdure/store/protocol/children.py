@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from perdure.model.batches import BatchJob
 from perdure.model.children import ChildState, TreeNode
 
 
@@ -17,6 +18,10 @@ class ChildStore(Protocol):
 
     async def read_children(self, ids: Sequence[UUID]) -> list[ChildState]:
         """These jobs, those that exist, in any order. They need not be children."""
+        ...
+
+    async def list_children(self, parent_id: UUID) -> list[BatchJob]:
+        """All children of a job, in order of id."""
         ...
 
     async def waiters(self, job_id: UUID) -> list[tuple[UUID, UUID]]:

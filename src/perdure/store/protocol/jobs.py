@@ -54,6 +54,17 @@ class JobStore(Protocol):
         """
         ...
 
+    async def enqueue_batch(self, callback: NewJob, jobs: Sequence[NewJob]) -> Enqueued:
+        """Store the jobs of a batch, whose parent is the callback, and the callback, in one transaction.
+
+        - The callback is PENDING with a wait of kind `child` for all of them, and `wait_started` as version 2 of its log. The end
+          of the last of them, whatever ends it, makes it due in the same transaction: its `run_at` must be far away.
+        - The jobs have no idempotency key and no unique key.
+        - If the callback's idempotency key was used before, nothing is stored, as by `enqueue`. Repeating the call writes
+          nothing.
+        """
+        ...
+
     async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
         """Prepare `enqueue_many` in the open transaction of a caller's connection. The returned object then does it, in the
         thread or event loop of the connection, and returns the acknowledgements.

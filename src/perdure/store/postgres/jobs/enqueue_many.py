@@ -9,10 +9,12 @@ from uuid import UUID
 
 import asyncpg
 
+from perdure.model.batches import BATCH_KEY, subject_of
 from perdure.model.cost import ZERO
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Enqueued, NewJob
+from perdure.store.child_rows import batch_opened
 from perdure.store.group_commit.limits import chunks, event_chunks
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.driver_errors import Restart
@@ -124,6 +126,23 @@ async def enqueue_recorded(
 ) -> Enqueued:
     """A job and what its log begins with, in one transaction."""
     return await database.transact(lambda tx: recorded_in(tx, tenant_id, job, events, checkpoint))
+
+
+async def enqueue_batch(database: Database, tenant_id: str, callback: NewJob, jobs: Sequence[NewJob]) -> Enqueued:
+    """The jobs of a batch, the callback, and its wait for them, in one transaction."""
+    wait = {"job_id": [callback.id], "key": [BATCH_KEY]}
+
+    async def work(tx: Transaction) -> Enqueued:
+        done = await recorded_in(tx, tenant_id, callback, [batch_opened(callback.id)], None)
+        if done != (callback.id, True):
+            return done
+        for portion in chunks(jobs):
+            await tx.rows("enqueue_joined", jobs=jobs_as_json(portion, [tenant_id]))
+        await tx.rows("open_wait", **wait, kind=["child"], subject_id=[subject_of(callback.id)], until=[None])
+        await tx.rows("await_jobs", **wait, child_ids=[",".join(str(job.id) for job in jobs)])
+        return done
+
+    return await database.transact(work)
 
 
 async def recorded_in(

@@ -21,6 +21,10 @@ NULLABLE = frozenset(name for name, default in NewJob._field_defaults.items() if
 """The fields that may be null."""
 
 
+RARE = ("unique", "parent_id")
+"""The fields that `enqueue_many` and `enqueue_one` do not store."""
+
+
 def many_jobs(jobs: Sequence[NewJob], tenant_ids: Sequence[str]) -> dict[str, Any]:
     """The values of `enqueue_many`: one array for each column, of one element where all are the same and never null, and of none
     where all are null: the driver looks at each element of each array, which is most of what a job costs here.
@@ -31,7 +35,8 @@ def many_jobs(jobs: Sequence[NewJob], tenant_ids: Sequence[str]) -> dict[str, An
     values: dict[str, Any] = {
         name: _empty_if_null(column) if name in NULLABLE else alike(column) for name, column in columns
     }
-    del values["unique"]  # they are stored by enqueue_joined
+    for name in RARE:  # they are stored by enqueue_joined
+        del values[name]
     tenant_ids = alike(tenant_ids)
     if len(tenant_ids) == 1:
         values["lane"] = [lane_of(tenant_ids[0], queue) for queue in values["queue"]]
@@ -55,7 +60,8 @@ def one_job(job: NewJob, tenant_id: str) -> dict[str, Any]:
         "lane": lane_of(tenant_id, job.queue),
         "payload_hash": job.payload_hash,
     }
-    del values["unique"]
+    for name in RARE:
+        del values[name]
     return values
 
 
@@ -66,15 +72,15 @@ def jobs_as_json(jobs: Sequence[NewJob], tenant_ids: Sequence[str]) -> str:
     """
     if len(tenant_ids) == 1:
         tenant_ids = [*tenant_ids] * len(jobs)
-    rows = [one_job(job, id) | _unique(job) for job, id in zip(jobs, tenant_ids, strict=True)]
+    rows = [one_job(job, id) | _rare(job) for job, id in zip(jobs, tenant_ids, strict=True)]
     return json.dumps(rows, default=_as_text)
 
 
-def _unique(job: NewJob) -> dict[str, Any]:
-    unique = job.unique
+def _rare(job: NewJob) -> dict[str, Any]:
+    unique, parent = job.unique, {} if job.parent_id is None else {"parent_id": job.parent_id}
     if unique is None:
-        return {}
-    return {"unique_key": unique.key, "unique_period": unique.period, "on_conflict": unique.on_conflict}
+        return parent
+    return parent | {"unique_key": unique.key, "unique_period": unique.period, "on_conflict": unique.on_conflict}
 
 
 def _as_text(value: object) -> str:
@@ -109,8 +115,8 @@ def lookup(jobs: Sequence[NewJob], tenant_ids: Sequence[str], *, by_key: bool = 
 
 
 def keyed(jobs: Sequence[NewJob]) -> bool:
-    """Whether any of them has an idempotency key or a unique key."""
-    return any(job.idempotency_key is not None or job.unique is not None for job in jobs)
+    """Whether any of them has an idempotency key, a unique key, or a parent."""
+    return any(job.idempotency_key is not None or job.unique is not None or job.parent_id is not None for job in jobs)
 
 
 def created(jobs: Sequence[NewJob]) -> list[Enqueued]:

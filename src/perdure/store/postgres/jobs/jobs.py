@@ -17,7 +17,7 @@ from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.jobs import changes, control, read
 from perdure.store.postgres.jobs.enqueue import EnqueueItem
-from perdure.store.postgres.jobs.enqueue_many import enqueue_recorded, enqueue_together
+from perdure.store.postgres.jobs.enqueue_many import enqueue_batch, enqueue_recorded, enqueue_together
 from perdure.store.postgres.jobs.explain import read_situation
 from perdure.store.rows import event_of, run_of
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -49,6 +49,12 @@ class PostgresJobs:
     ) -> Enqueued:
         """See `protocol.JobStore.enqueue_recorded`."""
         enqueued = await enqueue_recorded(self._database, self._tenant_id, job, events, checkpoint)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return enqueued
+
+    async def enqueue_batch(self, callback: NewJob, jobs: Sequence[NewJob]) -> Enqueued:
+        """See `protocol.JobStore.enqueue_batch`."""
+        enqueued = await enqueue_batch(self._database, self._tenant_id, callback, jobs)
         self._engine.notifier.notify(self._tenant_id, "work", "news")
         return enqueued
 

@@ -7,17 +7,18 @@
 -- The trigger jobs_lane derives the lane. It names operators of pg_catalog, because the path of the caller may lead to others.
 insert into perdure.jobs (id, tenant_id, kind, queue, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags, unique_key,
-  unique_until, on_conflict)
+  unique_until, on_conflict, parent_id)
 select u.id, u.tenant_id, u.kind, u.queue, u.goal, u.payload::json, u.payload_hash, u.priority, u.max_retries,
   coalesce(u.run_at, perdure.db_now() operator(pg_catalog.+) (u.delay operator(pg_catalog.*) interval '1 second')), u.deadline,
   u.idempotency_key, u.origin_id, u.origin_kind, u.note::json, u.concurrency_key, u.max_concurrent,
   u.agent_id, u.session_id, u.tags::json, u.unique_key,
-  perdure.db_now() operator(pg_catalog.+) (u.unique_period operator(pg_catalog.*) interval '1 second'), u.on_conflict
+  perdure.db_now() operator(pg_catalog.+) (u.unique_period operator(pg_catalog.*) interval '1 second'), u.on_conflict,
+  u.parent_id
 from pg_catalog.json_to_recordset(:jobs::text::json)
   u(id uuid, tenant_id text, kind text, queue text, goal text, payload text, payload_hash text, priority smallint,
     max_retries smallint, run_at timestamptz, delay float8, deadline timestamptz, idempotency_key text, origin_id uuid,
     origin_kind text, note text, concurrency_key text, max_concurrent int, agent_id text, session_id text,
-    tags text, unique_key text, unique_period float8, on_conflict text)
+    tags text, unique_key text, unique_period float8, on_conflict text, parent_id uuid)
 on conflict do nothing returning id::text
 
 -- name: find_joined

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from perdure.model.batches import BatchJob
 from perdure.model.children import ChildState, TreeNode
-from perdure.store.child_rows import child_of, node_of
+from perdure.store.child_rows import batch_job_of, child_of, node_of
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC, json_array
 from perdure.store.sqlite.engine.engine import Engine
@@ -24,6 +25,11 @@ class SqliteChildren:
         """See `protocol.ChildStore.read_children`."""
         rows = await self._engine.rows("read_children", ids=json_array(map(str, ids)), tenant_id=self._tenant_id)
         return [child_of(row, CODEC) for row in rows]
+
+    async def list_children(self, parent_id: UUID) -> list[BatchJob]:
+        """See `protocol.ChildStore.list_children`."""
+        rows = await self._engine.rows("list_children", parent_id=str(parent_id), tenant_id=self._tenant_id)
+        return [batch_job_of(row, CODEC) for row in rows]
 
     async def waiters(self, job_id: UUID) -> list[tuple[UUID, UUID]]:
         """See `protocol.ChildStore.waiters`."""

@@ -5,6 +5,9 @@
 select c.id, c.kind, c.parent_id, c.status, c.result, c.error_message as error, c.error_kind, c.pruned_at is not null as pruned
 from jobs c where c.id in (select value from json_each(:ids)) and c.tenant_id = :tenant_id
 
+-- name: list_children
+select id, kind, status from jobs where parent_id = :parent_id and tenant_id = :tenant_id order by id
+
 -- name: waiters
 -- What stands above a job: those that wait for it, and its parent. Usually one per level.
 with recursive above (id, below) as (

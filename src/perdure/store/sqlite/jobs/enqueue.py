@@ -10,12 +10,14 @@ from operator import itemgetter
 from typing import Any, NamedTuple, get_args, get_type_hints
 from uuid import UUID
 
+from perdure.model.batches import BATCH_KEY, subject_of
 from perdure.model.effects import patch_state
 from perdure.model.errors import PerdureError
 from perdure.model.events import NewEvent
 from perdure.model.ids import same_json
 from perdure.model.jobs import Enqueued, NewJob, lane_of
 from perdure.model.timing import seconds
+from perdure.store.child_rows import batch_opened
 from perdure.store.errors import held_key, idempotency_conflict
 from perdure.store.sqlite.engine.codec import span, stored
 from perdure.store.sqlite.engine.connection import savepoint
@@ -28,7 +30,7 @@ _UNIQUE = ("unique_key", "unique_until", "on_conflict")
 """Columns of a job with a unique key."""
 _in_order = itemgetter(*(_FIELDS[name] for name in row_list("enqueue_many").fields))
 _PLACES = _FIELDS | {name: len(_FIELDS) + n for n, name in enumerate(_UNIQUE)}
-_unique_in_order = itemgetter(*(_PLACES[name] for name in row_list("enqueue_unique").fields))
+_more_in_order = itemgetter(*(_PLACES[name] for name in row_list("enqueue_more").fields))
 _RUN_AT = _FIELDS["run_at"]
 _CONVERTED = [
     place for place, hint in enumerate(get_type_hints(NewJob).values()) if {UUID, datetime} & {hint, *get_args(hint)}
@@ -57,18 +59,20 @@ def job_row(tenant_id: str, job: NewJob, now: int) -> tuple[Any, ...]:
         values[_RUN_AT] = now + span(job.delay)
     values += (tenant_id, lane_of(tenant_id, job.queue), job.payload_hash)
     row: tuple[Any, ...]
-    if job.unique is None:
+    if job.unique is None and job.parent_id is None:
         row = _in_order(values)
+    elif job.unique is None:
+        row = _more_in_order([*values, None, None, None])
     else:
         period = job.unique.period
         until = None if period is None else now + span(seconds(period))
-        row = _unique_in_order([*values, job.unique.key, until, job.unique.on_conflict])
+        row = _more_in_order([*values, job.unique.key, until, job.unique.on_conflict])
     return row
 
 
 def insert_of(job: NewJob) -> str:
     """The statement that inserts its row."""
-    return "enqueue_many" if job.unique is None else "enqueue_unique"
+    return "enqueue_many" if job.unique is None and job.parent_id is None else "enqueue_more"
 
 
 def lookup(tenant_id: str, job: NewJob) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def found(job: NewJob, id: UUID, other: str | None) -> Enqueued | PerdureError:
 
 def enqueue_each(conn: sqlite3.Connection, now: int, items: Sequence[EnqueueItem]) -> Sequence[Enqueued | PerdureError]:
     """Each job is stored, found, or refused on its own."""
-    if not any(job.idempotency_key or job.unique for _, job in items):
+    if not any(job.idempotency_key or job.unique or job.parent_id for _, job in items):
         with suppress(_KnownId), savepoint(conn):
             if write_rows(conn, "enqueue_many", [job_row(*item, now) for item in items], now=now) == len(items):
                 return [Enqueued(job.id, created=True) for _, job in items]
@@ -146,3 +150,17 @@ def enqueue_recorded(
         statement, row = patch_state(checkpoint=checkpoint)
         conn.execute(SQL[statement], {name: stored(value) for name, value in row.items()} | {"job_id": id, "now": now})
     return enqueued
+
+
+def enqueue_batch(
+    conn: sqlite3.Connection, now: int, tenant_id: str, callback: NewJob, jobs: Sequence[NewJob]
+) -> Enqueued:
+    """Store the jobs of a batch, the callback, and its wait for them."""
+    done = enqueue_recorded(conn, now, tenant_id, callback, [batch_opened(callback.id)], None)
+    if done != (callback.id, True):
+        return done
+    write_rows(conn, "enqueue_more", [job_row(tenant_id, job, now) for job in jobs], now=now)
+    wait = {"job_id": str(callback.id), "key": BATCH_KEY, "now": now}
+    conn.execute(SQL["open_wait"], wait | {"kind": "child", "subject_id": subject_of(callback.id), "until": None})
+    conn.execute(SQL["await_jobs"], wait | {"child_ids": ",".join(str(job.id) for job in jobs)})
+    return done

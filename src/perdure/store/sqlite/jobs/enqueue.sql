@@ -12,15 +12,15 @@ values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, prio
   :now, :now)
 on conflict (id) do nothing
 
--- name: enqueue_unique
+-- name: enqueue_more
 -- only: sqlite enqueue_joined has these columns there
--- A job with a unique key. Nothing happens where another job has the key: see the trigger jobs_unique_taken.
+-- A job with a unique key or a parent. Nothing happens where another job has the key: see the trigger jobs_unique_taken.
 insert into main.jobs (id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags,
-  unique_key, unique_until, on_conflict, created_at, updated_at)
+  unique_key, unique_until, on_conflict, parent_id, created_at, updated_at)
 values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, priority, max_retries, run_at, deadline,
   idempotency_key, origin_id, origin_kind, note, concurrency_key, max_concurrent, agent_id, session_id, tags,
-  unique_key, unique_until, on_conflict, :now, :now)
+  unique_key, unique_until, on_conflict, parent_id, :now, :now)
 on conflict (id) do nothing
 
 -- name: release_key

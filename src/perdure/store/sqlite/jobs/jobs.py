@@ -20,7 +20,7 @@ from perdure.store.sqlite.engine.batch import NEWS, WORK
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.jobs import changes, control, read
-from perdure.store.sqlite.jobs.enqueue import EnqueueItem, enqueue_all, enqueue_each, enqueue_recorded
+from perdure.store.sqlite.jobs.enqueue import EnqueueItem, enqueue_all, enqueue_batch, enqueue_each, enqueue_recorded
 from perdure.store.sqlite.jobs.explain import read_situation
 from perdure.store.sqlite.tx_enqueue.tx_enqueue import connection_steps
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -56,6 +56,13 @@ class SqliteJobs:
         """See `protocol.JobStore.enqueue_recorded`."""
         return await self._engine.write(
             lambda conn, now: enqueue_recorded(conn, now, self._tenant_id, job, events, checkpoint),
+            WORK | NEWS,
+        )
+
+    async def enqueue_batch(self, callback: NewJob, jobs: Sequence[NewJob]) -> Enqueued:
+        """See `protocol.JobStore.enqueue_batch`."""
+        return await self._engine.write(
+            lambda conn, now: enqueue_batch(conn, now, self._tenant_id, callback, jobs),
             WORK | NEWS,
         )
 
