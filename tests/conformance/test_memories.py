@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from perdure import Client
 from perdure.memory.embedding import packed
 from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.effects import write_memory
-from perdure.model.errors import AmbiguousId, InvalidInput, LeaseLost, NotFound
+from perdure.model.errors import AmbiguousId, InvalidInput, LeaseLost, NotFound, PerdureError
 from perdure.model.ids import uuid7
 from perdure.model.memory import MOST_TEXT, MemoryHit
 from perdure.runtime.memory_checks import leave_of, new_memory
@@ -373,3 +374,47 @@ async def test_what_lacks_terms_or_a_vector_is_indexed_again(store: Store) -> No
     assert await client.memory.reindex() == 0
     assert await client.memory.reindex(every=True) == 9
     await check_sums(store)
+
+
+async def test_entry_terms_and_vector_are_written_together_or_not_at_all(store: Store) -> None:
+    """The last of the three is refused by the database."""
+    lease = await started(store)
+    new = new_memory(POOL, scope="tenant", created_by="ann")._replace(vector=b"abc")
+    with pytest.raises(PerdureError):
+        await store.memories.change_memories(new=[new])
+    with pytest.raises(PerdureError):
+        await store.leases.record(lease, [event("written")], effects=write_memory(store.tenant_id, new))
+    assert await store.memories.memory_scopes(None) == []
+    assert "written" not in [e.type for e in await store.jobs.list_events(lease.job_id)]
+
+
+WRITER = """
+import asyncio, sys
+from perdure import Client
+from perdure.store.open import open_store
+
+async def main():
+    client = Client(await open_store(sys.argv[1]))
+    for n in range(10_000):
+        entry = await client.memory.write(f"entry {n} of the process that is killed", scope="tenant")
+        print(entry.id, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_kill_9_during_a_write_leaves_all_three_or_none(file_store: Store, file_store_url: str) -> None:
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, file_store_url, stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    written = [UUID((await writer.stdout.readline()).decode().strip()) for _ in range(20)]
+    writer.kill()
+    await writer.wait()
+    client = Client(file_store)
+    entries = (await client.memory.list(limit=1000)).items
+    assert set(written) <= {entry.id for entry in entries}
+    await check_sums(file_store)
+    for mode in ("text", "vector"):
+        found = await client.memory.search("entry of the process that is killed", 100, mode=mode)
+        assert len(found) == min(len(entries), 100)

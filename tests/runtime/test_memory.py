@@ -146,3 +146,26 @@ async def test_a_plain_handler_has_it_too(app: App) -> None:
     async with working(app):
         job = await app.enqueue(work)
         assert await job.result(timeout=PATIENCE) == POOL
+
+
+async def test_an_agent_loop_gets_it_as_tools(app: App) -> None:
+    @app.job
+    async def agent(ctx: JobContext) -> str:
+        write, search = ctx.memory.tools()
+        assert (write.__name__, search.__name__) == ("memory_write", "memory_search")
+        assert await search(QUESTION) == "nothing is remembered about that"
+        await write(POOL)
+        return await search(QUESTION)
+
+    @app.job
+    def plain(ctx: BlockingContext) -> str:
+        write, search = ctx.memory.tools()
+        assert (write.__name__, bool(write.__doc__)) == ("memory_write", True)
+        return search(QUESTION)
+
+    async with working(app):
+        job = await app.enqueue(agent)
+        said = await job.result(timeout=PATIENCE)
+        assert said.startswith(f"- {POOL} (")
+        assert await keys(app, job.id) == ["memory_search", "memory_write", "memory_search#2"]
+        assert await (await app.enqueue(plain)).result(timeout=PATIENCE) == said

@@ -54,7 +54,7 @@ CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
     (Schedules, schedules.Schedules, {}),
     (Queues, queues.Queues, {}),
     (Memories, memories.Memories, {}),
-    (JobMemory, BlockingMemory, {}),
+    (JobMemory, BlockingMemory, {"tools": "async functions for an async loop"}),
     (Workers, workers.Workers, {}),
     (Tasks, tasks.Tasks, {}),
     (Accounts, accounts.Accounts, {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 from uuid import UUID
 
@@ -103,6 +103,22 @@ class JobMemory:
             raise memory_not_found(id)
         return entry
 
+    def tools(self) -> list[Callable[[str], Coroutine[Any, Any, str]]]:
+        """`memory_write(text)` and `memory_search(query)` as functions that an agent loop offers to its model: a text in, a text
+        out. Their names and docstrings are for the model; each call is a step of the job."""
+
+        async def memory_write(text: str) -> str:
+            """Remember a fact, a preference or a solution for later conversations. Write whole sentences."""
+            return f"remembered as {await self.write(text)}"
+
+        async def memory_search(query: str) -> str:
+            """Search what was remembered in earlier conversations. Ask in words or in a whole sentence."""
+            found = await self.search(query)
+            lines = [f"- {hit.entry.text} ({hit.entry.created_at:%Y-%m-%d})" for hit in found]
+            return "\n".join(lines) or "nothing is remembered about that"
+
+        return [memory_write, memory_search]
+
     def _own(self) -> str:
         agent = self._name(ScopeKind.AGENT)
         return (
@@ -188,3 +204,18 @@ class BlockingMemory:
         """See `JobMemory.get`."""
         entry: MemoryEntry = self._wait(self._memory.get(id))
         return entry
+
+    def tools(self) -> list[Callable[[str], str]]:
+        """See `JobMemory.tools`."""
+        return [_blocking(tool, self._wait) for tool in self._memory.tools()]
+
+
+def _blocking(
+    tool: Callable[[str], Coroutine[Any, Any, str]], wait: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> Callable[[str], str]:
+    @wraps(tool)
+    def call(text: str) -> str:
+        said: str = wait(tool(text))
+        return said
+
+    return call
