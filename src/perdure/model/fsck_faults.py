@@ -44,6 +44,14 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "schema-lost": FaultKind("a table, view, index, constraint, function or trigger is gone", advice=_SCHEMA),
         "schema-changed": FaultKind("one of them is there and is not ours any more", advice=_SCHEMA),
         "schema-off": FaultKind("triggers are switched off (PostgreSQL only)", advice=_OFF),
+        "memory-unindexed": FaultKind(
+            "an entry of memory lacks its search terms or its vector: searches do not find it",
+            advice="`perdure memory reindex` makes them again.",
+        ),
+        "memory-sums": FaultKind(
+            "a scope of memory does not have as many entries or terms as it says: its searches rank a little wrongly",
+            advice="`perdure memory reindex --all` makes missing terms again; export and import memory into a new database.",
+        ),
         "prune-left": FaultKind(
             "jobs are marked for deletion and no prune is running: their logs are unprotected", "the marks are removed"
         ),

@@ -167,6 +167,18 @@ def examine(case: Case) -> Examined:
     return Examined(case.key, case.id, faults_of(case))
 
 
+def memory_faults(unindexed: int, sums: int) -> list[Fault]:
+    """What is wrong with long-term memory: how many entries, and how many scopes."""
+    found = []
+    if unindexed:
+        found.append(Fault("memory-unindexed", f"{unindexed} entries of memory lack search terms or a vector"))
+    if sums:
+        found.append(
+            Fault("memory-sums", f"{sums} scopes of memory have other numbers of entries or terms than they say")
+        )
+    return found
+
+
 def prune_left(jobs: int) -> Fault:
     """Marks that no pruning will remove: it would have done so in its own transaction."""
     text = f"{jobs} jobs are marked for deletion, and no pruning is under way"

@@ -10,7 +10,16 @@ from perdure.store.blobs.contents import Contents
 from perdure.store.errors import parse_cursor
 from perdure.store.fsck.case import PARTS, Case, Fault
 from perdure.store.fsck.contents import CheckedFile, checked_file
-from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
+from perdure.store.fsck.runner import (
+    Examined,
+    FsckRunner,
+    IdPage,
+    RepairFailed,
+    examine,
+    first_repair,
+    memory_faults,
+    prune_left,
+)
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.driver_errors import out_of_reach
@@ -47,6 +56,10 @@ class PostgresChecks(FsckRunner):
                 marks = await tx.row("check_prune_batch")
                 if marks is not None and marks["n"]:
                     found.append(prune_left(marks["n"]))
+            if not any(fault.code == "schema-lost" for fault in found):
+                memory = await tx.row("check_memory", tenant_id=self._tenant_id)
+                assert memory is not None
+                found += memory_faults(memory["unindexed"], memory["sums"])
             return found
 
         return await self._database.transact(work, isolation="repeatable_read", readonly=True)

@@ -145,3 +145,14 @@ order by job_id, version
 
 -- name: check_prune_batch
 select count(*) as n from perdure.prune_batch
+
+-- name: check_memory
+-- unindexed: entries that searches would find if they had terms and a vector. sums: scopes that say what is not so. One statement, so
+-- that all of it is of one moment.
+select (select count(*) from perdure.memory_entries e where e.tenant_id = :tenant_id and e.archived_at is null
+    and (e.tokeniser = '' or not exists (select 1 from perdure.memory_vectors v where v.entry_no = e.no))) as unindexed,
+  (select count(*) from perdure.memory_scopes s
+    left join (select scope_no, sum(count) as tokens from perdure.memory_terms group by scope_no) t on t.scope_no = s.no
+    left join (select scope_no, count(*) as entries from perdure.memory_entries where archived_at is null group by scope_no) n
+      on n.scope_no = s.no
+    where s.tenant_id = :tenant_id and (s.tokens <> coalesce(t.tokens, 0) or s.entries <> coalesce(n.entries, 0))) as sums

@@ -12,7 +12,16 @@ from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.store.blobs.contents import Contents
 from perdure.store.fsck.case import PARTS, Case, Fault
 from perdure.store.fsck.contents import CheckedFile, checked_file
-from perdure.store.fsck.runner import Examined, FsckRunner, IdPage, RepairFailed, examine, first_repair, prune_left
+from perdure.store.fsck.runner import (
+    Examined,
+    FsckRunner,
+    IdPage,
+    RepairFailed,
+    examine,
+    first_repair,
+    memory_faults,
+    prune_left,
+)
 from perdure.store.rows import Row
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, stored
@@ -46,6 +55,9 @@ class SqliteChecks(FsckRunner):
             if not any(fault.text == "table prune_batch is gone" for fault in found):
                 marks = conn.execute(SQL["check_prune_batch"]).fetchone()["n"]
                 found += [prune_left(marks)] if marks else []
+            if not any(fault.code == "schema-lost" for fault in found):
+                memory = conn.execute(SQL["check_memory"], {"tenant_id": self._tenant_id}).fetchone()
+                found += memory_faults(memory["unindexed"], memory["sums"])
             return found
 
         return await self._engine.read(read)

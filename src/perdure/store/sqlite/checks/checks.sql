@@ -146,3 +146,14 @@ from job_events where job_id = :job_id order by version
 
 -- name: check_prune_batch
 select count(*) as n from prune_batch
+
+-- name: check_memory
+-- unindexed: entries that searches would find if they had terms and a vector. sums: scopes that say what is not so. One statement, so
+-- that all of it is of one moment.
+select (select count(*) from memory_entries e where e.tenant_id = :tenant_id and e.archived_at is null
+    and (e.tokeniser = '' or not exists (select 1 from memory_vectors v where v.entry_no = e.no))) as unindexed,
+  (select count(*) from memory_scopes s
+    left join (select scope_no, sum(count) as tokens from memory_terms group by scope_no) t on t.scope_no = s.no
+    left join (select scope_no, count(*) as entries from memory_entries where archived_at is null group by scope_no) n
+      on n.scope_no = s.no
+    where s.tenant_id = :tenant_id and (s.tokens <> coalesce(t.tokens, 0) or s.entries <> coalesce(n.entries, 0))) as sums
