@@ -37,6 +37,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.SchemaTooNew: 1,
     errors.MigrationChanged: 1,
     errors.InvalidInput: 2,
+    errors.InvalidBudget: 2,
     errors.NotJson: 2,
     errors.TooLarge: 2,
     errors.InvalidPriority: 2,
