@@ -44,7 +44,7 @@ def test_commands(tab: Tab) -> None:
     assert {"jobs", "approvals", "worker", "db"} <= set(tab(""))
     assert tab("jo") == ["jobs"]
     assert {"start", "ls", "retry-now"} <= set(tab("jobs", ""))
-    assert tab("jobs", "re") == ["retry-now", "rerun"]
+    assert tab("jobs", "re") == ["replay", "retry-now", "rerun"]
     assert tab("job", "retr") == ["retry-now"], "through an alias"
     assert tab("nothing", "") == []
     assert tab("version", "") == []

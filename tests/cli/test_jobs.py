@@ -444,9 +444,17 @@ class TestControl:
         assert len(anywhere("jobs", "rerun", old, new["id"], "-o", "id").lines) == 2
         anywhere("jobs", "rerun", NOWHERE, code=3)
 
-    @pytest.mark.parametrize("verb", ["get", "cancel", "retry-now", "rerun"])
-    def test_no_id_at_all(self, perdure: Perdure, verb: str) -> None:
-        assert "missing argument 'ID'" in perdure("jobs", verb, code=2).err
+    @pytest.mark.parametrize(
+        ("verb", "says"),
+        [
+            ("get", "missing argument 'ID'"),
+            ("cancel", "give ids, or filters"),
+            ("retry-now", "give ids, or filters"),
+            ("rerun", "give ids, or filters"),
+        ],
+    )
+    def test_no_id_at_all(self, perdure: Perdure, verb: str, says: str) -> None:
+        assert says in perdure("jobs", verb, code=2).err
 
 
 def test_tenants_do_not_meet(anywhere: Perdure) -> None:

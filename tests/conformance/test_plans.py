@@ -394,7 +394,7 @@ async def test_postgres_counts_without_reading_history(old_postgres_url: str, na
 
 ANY_JOB: dict[str, Any] = {
     "tenant_id": "default",
-    **dict.fromkeys(("statuses", "kinds", "queues", "since", "until", "search", "key", "tags")),
+    **dict.fromkeys(("statuses", "kinds", "queues", "since", "until", "search", "key", "tags", "agent", "session")),
 }
 
 

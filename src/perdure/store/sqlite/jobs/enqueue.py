@@ -124,7 +124,7 @@ def enqueue_one(conn: sqlite3.Connection, now: int, tenant_id: str, job: NewJob)
     known = conn.execute(SQL["find_enqueued"], lookup(tenant_id, job)).fetchone()
     if known is not None:
         return found(job, UUID(known["id"]), known["other"])
-    if write_rows(conn, "enqueue_many", [job_row(tenant_id, job, now)], now=now):
+    if write_rows(conn, insert_of(job), [job_row(tenant_id, job, now)], now=now):
         return Enqueued(job.id, created=True)
     raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
 

@@ -17,7 +17,7 @@ from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, micros, span, stored
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
-from perdure.store.sqlite.jobs.enqueue import enqueue_one
+from perdure.store.sqlite.jobs.enqueue import enqueue_one, lookup
 
 
 class SqliteSchedules:
@@ -123,16 +123,7 @@ class SqliteSchedules:
 
     def _enqueue(self, conn: sqlite3.Connection, now: int, job: NewJob) -> UUID:
         """The job's id, or that of the job that has its key already."""
-        known = conn.execute(
-            SQL["find_enqueued"],
-            {
-                "id": str(job.id),
-                "tenant_id": self._tenant_id,
-                "kind": job.kind,
-                "key": job.idempotency_key,
-                "payload_hash": None,
-            },
-        ).fetchone()
+        known = conn.execute(SQL["find_enqueued"], lookup(self._tenant_id, job)).fetchone()
         if known is not None:
             return UUID(known["id"])
         enqueued = enqueue_one(conn, now, self._tenant_id, job)
