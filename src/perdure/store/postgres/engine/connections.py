@@ -93,7 +93,7 @@ async def open_pool(url: str, *, size: int) -> Pool:
         async with pool.acquire() as connection:
             if address.pooler is None and "plan_cache_mode" not in address.settings:
                 await connection.execute(STATEMENTS["settings_arrived"].sql)
-    except (asyncpg.DivisionByZeroError, asyncpg.ProtocolViolationError) as error:
+    except BaseException as error:  # a cancelled caller as well: its connection would stay open
         pool.terminate()
         if address.pooler is None and (isinstance(error, asyncpg.DivisionByZeroError) or refused_by_pooler(error)):
             raise BehindPooler from error

@@ -143,7 +143,7 @@ def _is_bad_value(error: Exception) -> bool:
     return isinstance(error, asyncpg.DataError) or state.startswith("22") or state in ("23502", "54000")
 
 
-def refused_by_pooler(error: Exception) -> bool:
+def refused_by_pooler(error: BaseException) -> bool:
     """Whether a connection was refused for its settings, as a pooler does it: a server takes every one that perdure sends."""
     return isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error)
 
