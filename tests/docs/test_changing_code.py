@@ -11,7 +11,9 @@ import pytest
 from perdure import App, Handle, JobContext
 from perdure.model.errors import IllegalTransition
 
-NAP = 0.15
+NAP = 0.8
+"""Seconds: also a loaded machine has suspended the job before it is over."""
+AFTER_NAP = NAP + 0.1
 
 
 def upper(text: str) -> str:
@@ -39,7 +41,7 @@ class Releases:
     async def change(self, job: Handle[str]) -> str:
         """Run the job with the old code until it is suspended, then with the new one; its result, or its error."""
         await self.work(self.old)
-        await asyncio.sleep(NAP * 2)
+        await asyncio.sleep(AFTER_NAP)
         return await self.end_with_new(job)
 
     async def end_with_new(self, job: Handle[str]) -> str:
@@ -174,18 +176,18 @@ async def test_a_sleep_that_is_gone(code: Releases) -> None:
 
     @code.new.job(name="j")
     async def new(ctx: JobContext) -> str:
-        await ctx.sleep("later", NAP * 4)
+        await ctx.sleep("later", NAP)
         return "awake"
 
     job = await code.old.enqueue(old)
     await code.work(code.old)
     with pytest.raises(IllegalTransition):
         await code.new.jobs.retry_now(job.id)
-    await asyncio.sleep(NAP * 2)
+    await asyncio.sleep(AFTER_NAP)
     await code.work(code.new)
     suspended = await job.get()
     assert (suspended.attempt, [wait.key for wait in suspended.waits]) == (2, ["later"])
-    await asyncio.sleep(NAP * 4)
+    await asyncio.sleep(AFTER_NAP)
     assert await code.end_with_new(job) == "awake"
 
 
@@ -286,7 +288,7 @@ async def test_a_sleep_and_an_approval_exchange_names(code: Releases, first: str
     if first == "approve":
         await code.old.approve(job.id)
     else:
-        await asyncio.sleep(NAP * 2)
+        await asyncio.sleep(AFTER_NAP)
     assert "'go' was recorded as" in await code.change(job)
 
 
@@ -318,7 +320,7 @@ async def test_old_code_ignores_what_new_code_recorded(code: Releases) -> None:
 
     job = await code.new.enqueue(new)
     await code.work(code.new)
-    await asyncio.sleep(NAP * 2)
+    await asyncio.sleep(AFTER_NAP)
     await code.work(code.old)
     assert await job.result() == "1"
     assert code.calls == ["1", "2"]

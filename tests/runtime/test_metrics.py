@@ -225,11 +225,12 @@ async def test_tokens_and_cost(metered: App, meters: Meters) -> None:
 
 
 async def test_leases(metered: App, meters: Meters) -> None:
-    entered = asyncio.Event()
+    entered, taken = asyncio.Event(), asyncio.Event()
 
     @metered.job(backoff=NOW)
     async def work(ctx: JobContext) -> str:
-        if ctx.retry_count == 0:
+        del ctx
+        if not taken.is_set():  # a loaded machine may lose the lease by itself
             entered.set()
             await asyncio.sleep(3600)
         return "done"
@@ -239,12 +240,14 @@ async def test_leases(metered: App, meters: Meters) -> None:
         handle = await metered.enqueue(work)
         await asyncio.wait_for(entered.wait(), PATIENCE)
         await until(lambda: (meters("lease_renewals_total", outcome="renewed") or 0) >= 2, what="heartbeats")
+        taken.set()
         lease = await take_away(store, handle)
         assert await store.leases.heartbeat([lease], ttl=1) == set()
         assert await handle.result(PATIENCE) == "done"
     assert (meters("lease_renewals_total", outcome="lost") or 0) >= 1
-    assert meters("leases_expired_total", outcome="RETRY") == 1
-    assert meters("job_retries_total", kind="work", reason="lease_lost") == 1
+    expired = meters("leases_expired_total", outcome="RETRY")
+    assert expired
+    assert meters("job_retries_total", kind="work", reason="lease_lost") == expired
     assert meters("jobs_finished_total", kind="work", outcome="COMPLETED") == 1
 
 

@@ -85,7 +85,7 @@ class TestTrees:
         monkeypatch.setattr("perdure.tools.process.END_SECONDS", 0.5)
         pid = "os.getpid()" if victim == "itself" else "os.getppid()"
         place.adapters = tool(place.folder, TREE + f"import signal; os.kill({pid}, signal.SIGSTOP)\ntime.sleep(300)")
-        run = await place.run(task(timeout=2.0), ACCOUNT)
+        run = await place.run(task(timeout=5.0), ACCOUNT)
         expected = (RunClass.TIMEOUT, "timeout") if victim == "itself" else (RunClass.UNKNOWN, "launcher")
         assert (run.outcome, run.detail) == expected
         assert len(pids_in(place.output["stdout"])) == 5
