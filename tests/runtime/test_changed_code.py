@@ -133,6 +133,37 @@ async def test_two_versions_that_do_not_fit_leave_it_alone(code: Code) -> None:
         assert await handle.result(PATIENCE) == 1
 
 
+async def test_a_version_that_writes_before_it_meets_the_difference_ends_no_other_wait(code: Code) -> None:
+    """Its first write ends the wait of the version before; as it does not fit either, both wait again, also in the log."""
+
+    def make(app: App, value: int) -> None:
+        @app.job(name="report")
+        async def report(ctx: JobContext) -> int:
+            await ctx.checkpoint({"value": value})
+            found: int = await ctx.step("search", code.do, "search", value)
+            await ctx.approve("go", title="Go on?")
+            return found
+
+    for app, value in ((code.old, 1), (code.new, 2), (code.third, 3)):
+        make(app, value)
+    handle = await parked_by_old(code)
+    async with working(code.new, **QUICK):
+        await until(lambda: waits_for_code(handle))
+    async with working(code.third, **QUICK):
+
+        async def both() -> bool:
+            job = await handle.get()
+            open_waits = {w.key for w in job.waits if w.kind == "code" and w.answered_at is None}
+            return job.status is Status.PARKED and open_waits == {"code:2", "code:3"}
+
+        await until(both, what="both versions")
+    log: Counter[str] = Counter()
+    for event in await handle.events():
+        if event.payload.get("kind") == "code":
+            log[event.payload["key"]] += {"wait_started": 1, "wait_completed": -1}[event.type]
+    assert log == {"code:2": 1, "code:3": 1}
+
+
 async def test_the_code_that_does_not_fit_claims_it_ever_more_seldom(code: Code) -> None:
     """The worker that wakes it has no free slot, and the other one has."""
     reports(code)

@@ -29,9 +29,10 @@ class Pending:
         self.failures = Failures(lease)
         self._code_waits = code_waits
 
-    def keep_code_waits(self) -> None:
-        """The code of this attempt does not fit either."""
-        self._code_waits = ()
+    def keep_code_waits(self) -> Sequence[Wait]:
+        """The code of this attempt does not fit either: those of its waits that it has not ended in the log."""
+        waits, self._code_waits = self._code_waits, ()
+        return waits
 
     def added_to(self, events: Sequence[NewEvent], effects: Sequence[Effect]) -> Write:
         """What is pending and what is written now, in one write."""

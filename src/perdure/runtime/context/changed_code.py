@@ -35,12 +35,14 @@ async def refuse(run: Run, on_change: str | None, kind: str, key: str, changed: 
     before = [
         Wait(wait.key, CODE.name, None, wait.subject_id) for wait in run.history.code_waits if wait.key != mine.key
     ]
-    if run.pending is not None:
-        run.pending.keep_code_waits()
+    kept = () if run.pending is None else run.pending.keep_code_waits()
+    ended = [
+        wait for wait in before if wait.key not in {wait.key for wait in kept}
+    ]  # by what this attempt wrote before
     payload = {"key": mine.key, "kind": CODE.name, "subject": said, "version": run.version, "called": kind, "step": key}
     waits = [*before, mine]
     await run.record(
-        [NewEvent("wait_started", json.dumps(payload))],
+        [NewEvent("wait_started", json.dumps(payload)), *map(_begins_again, ended)],
         *(close_wait(CODE.name, wait.key) for wait in waits),
         *(open_wait(wait) for wait in waits),
     )
@@ -49,3 +51,8 @@ async def refuse(run: Run, on_change: str | None, kind: str, key: str, changed: 
     )
     run.stop("changed code", Outcome(Status.PARKED, reason=said))
     raise Suspended("changed code")
+
+
+def _begins_again(wait: Wait) -> NewEvent:
+    payload = {"key": wait.key, "kind": CODE.name, "subject": wait.subject_id, "version": wait.key.removeprefix(PREFIX)}
+    return NewEvent("wait_started", json.dumps(payload))
