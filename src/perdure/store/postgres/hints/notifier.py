@@ -156,6 +156,9 @@ class Notifier:
             raise ConnectionError("the store is closed")
         if connection is None or connection.is_closed():
             connection = await connect(self._url, COMMON, command_timeout=5)
+            if self._closed and self._sending is None:  # meanwhile: `close` has not seen this one
+                connection.terminate()
+                raise ConnectionError("the store is closed")
             connection.add_termination_listener(self._on_termination)
             self._connection = connection
             self._listening = False
