@@ -113,6 +113,7 @@ if TYPE_CHECKING:
         Suspended,
         TooLarge,
         ToolMissing,
+        ToolNotAllowed,
         ToolRefused,
         ToolUnsupported,
         TooManyHung,
@@ -143,6 +144,7 @@ if TYPE_CHECKING:
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.task_records import AccountInfo, JobFile, TaskOutcome, TaskResult, ToolRun
     from perdure.model.timing import Backoff
+    from perdure.model.tool_approvals import ApprovalContext
     from perdure.model.tooling import Account, RunClass, TaskSpec
     from perdure.model.unique import Unique
     from perdure.runtime.client.client import Client
@@ -175,6 +177,7 @@ __all__ = [
     "App",
     "Approval",
     "ApprovalChanged",
+    "ApprovalContext",
     "ApprovalExpired",
     "ApprovalNotFound",
     "ApprovalRequest",
@@ -296,6 +299,7 @@ __all__ = [
     "TooLarge",
     "TooManyHung",
     "ToolMissing",
+    "ToolNotAllowed",
     "ToolRefused",
     "ToolRun",
     "ToolUnsupported",
@@ -341,7 +345,8 @@ _HOMES = {
         "ReplayDiverged ReplyTimeout "
         "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
         "SessionChanged SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError "
-        "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolRefused ToolUnsupported UniqueConflict UnknownHandler "
+        "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolNotAllowed ToolRefused ToolUnsupported "
+        "UniqueConflict UnknownHandler "
         "UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob "
         "WaitTimeout WorkerNotFound WrongToken"
     ),
@@ -357,6 +362,7 @@ _HOMES = {
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.task_records": "AccountInfo JobFile TaskOutcome TaskResult ToolRun",
     "perdure.model.timing": "Backoff",
+    "perdure.model.tool_approvals": "ApprovalContext",
     "perdure.model.tooling": "Account RunClass TaskSpec",
     "perdure.model.unique": "Unique",
     "perdure.runtime.context.approvals": "ApprovalRequest Decision",

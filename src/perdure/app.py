@@ -20,6 +20,7 @@ from perdure.model.agents import Intake, OnBusy
 from perdure.model.budgets import Budget
 from perdure.model.errors import ConfigError, TooManyHung
 from perdure.model.timing import Backoff, Duration
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import Account, CliRun, TaskSpec
 from perdure.model.urls import place_of
 from perdure.observe.setup import Observability
@@ -33,6 +34,7 @@ from perdure.runtime.message_checks import check_agent
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
+    check_approval_context,
     check_backoff,
     check_budget,
     check_key,
@@ -76,7 +78,8 @@ class App(Shortcuts):
     change it. metrics: your prometheus_client registry, to which perdure's metrics are added. tracer_provider: trace jobs with it
     (the setting `otel` uses the program's own). registry: handlers to begin with, for example those of another App. version: of
     the code of the handlers; workers show it, and a job whose code does not fit what it recorded waits for another one. None:
-    that of the distribution the handlers are installed with, else made of the git commit and the files of the handlers. Nothing
+    that of the distribution the handlers are installed with, else made of the git commit and the files of the handlers.
+    approval_context: which tools need the approval of a person, in all jobs of its workers. Nothing
     is opened before the first call that needs it; each event loop that uses the App has its own store."""
 
     def __init__(
@@ -91,10 +94,13 @@ class App(Shortcuts):
         tracer_provider: TracerProvider | None = None,
         registry: Registry | None = None,
         version: str | None = None,
+        approval_context: ApprovalContext | None = None,
     ) -> None:
         self._flags = {"database_url": database_url, "tenant": tenant}
         self._given_settings = settings
         self.registry = registry if registry is not None else Registry()
+        if approval_context is not None:
+            self.registry.approval_context = check_approval_context(approval_context)
         self.registry.check_task = self.check_task
         """The handlers."""
         self._tools = ToolService(lambda: self.settings, self.registry)
@@ -161,6 +167,7 @@ class App(Shortcuts):
         max_concurrent: int | None = None,
         tags: Sequence[str] = (),
         budget: Budget | None = None,
+        approval_context: ApprovalContext | None = None,
     ) -> JobDecorator: ...
     def job(
         self,
@@ -180,6 +187,7 @@ class App(Shortcuts):
         max_concurrent: int | None = None,
         tags: Sequence[str] = (),
         budget: Budget | None = None,
+        approval_context: ApprovalContext | None = None,
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
@@ -188,6 +196,7 @@ class App(Shortcuts):
         waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
         concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
         for no limit, None; default the kind. tags: of all its jobs. budget: of a job that was enqueued without one.
+        approval_context: which of its tools need approval; of what the App, the handler and the job say, the strictest counts.
         Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
         check_word(on_change, "on_change", Literal["wait", "fail"])
@@ -206,6 +215,7 @@ class App(Shortcuts):
             max_concurrent=None if max_concurrent is None else check_maximum(max_concurrent),
             tags=check_tags(tags),
             budget=check_budget(budget),
+            approval_context=check_approval_context(approval_context),
         )
         local_names = dict(sys._getframe(1).f_locals)
 

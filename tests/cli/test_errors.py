@@ -117,6 +117,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.SignalTimeout: 1,
     errors.ReplyTimeout: 1,
     errors.BudgetExceeded: 1,
+    errors.ToolNotAllowed: 1,
     errors.ReplayDiverged: 1,
     errors.InvalidExport: 2,
     errors.ChildError: 1,

@@ -58,7 +58,7 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
         await_jobs("nap", [uuid7()]),
         settle_wait("nap"),
         spawn_job(new_job()),
-        *begin_log(uuid7(), event()),
+        *begin_log(uuid7(), [event()]),
         *write_memory("default", new_memory("a note", scope="tenant", created_by="ann")),
     )
     assert {effect.statement for effect in made} == set(LOCK_ORDER)

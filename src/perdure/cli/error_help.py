@@ -123,6 +123,9 @@ ADVICE: dict[str, str] = {
     "later is marked `late`.",
     "session-changed": "The job reads it again in its next attempt; or catch it, and call `ctx.session.get()` again.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
+    "tool-not-allowed": "Catch it in a handler that can go on without the tool. Else the job is FAILED (`denied`). To allow the "
+    "tool, name it in `ApprovalContext(autonomous=[...])` of the App, the handler and the job, or leave `autonomous` out: then a "
+    "person is asked.",
     "budget-exceeded": "Catch it in a handler that can end with what it has. Else the job is FAILED (`budget`). Run it again "
     "with more: `perdure jobs start --budget-tokens`, `--budget-cost`; `perdure jobs get` shows what was spent.",
     "child-error": "Catch one of the two below it.",

@@ -16,6 +16,7 @@ from perdure.cli.options import command
 from perdure.cli.output import Mode, as_dict
 from perdure.cli.usage_error import Usage
 from perdure.model.errors import UnknownHandler
+from perdure.model.tool_approvals import context_of
 from perdure.model.unique import OnConflict, Unique
 from perdure.operations.enqueue import enqueue_job
 from perdure.operations.jobs import get_job
@@ -122,6 +123,14 @@ async def start(
             "--on-breach", metavar="ask|fail", help="When the budget is used up: ask for more (default), or fail"
         ),
     ] = None,
+    approval_context: Annotated[
+        str | None,
+        typer.Option(
+            "--approval-context",
+            metavar="JSON",
+            help='Which tools need approval: {"tools": {"deploy": "always"}}, or @file',
+        ),
+    ] = None,
     unique: Annotated[
         str | None, typer.Option("--unique", metavar="KEY", help="At most one active job of KIND has this key")
     ] = None,
@@ -198,6 +207,9 @@ async def start(
                 session=session,
                 tags=tuple(inputs.names(tags)),
                 budget=budget,
+                approval_context=None
+                if approval_context is None
+                else context_of(inputs.read_json(approval_context, "--approval-context")),
                 fields=fields,
                 unique=only_one,
                 elsewhere=elsewhere,

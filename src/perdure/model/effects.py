@@ -8,7 +8,7 @@ the time to the row, whose other fields have the names of the statement's parame
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -156,10 +156,14 @@ def spawn_job(job: NewJob) -> Effect:
     return Effect("spawn_job", {name: getattr(job, name) for name in _SPAWNED})
 
 
-def begin_log(child_id: UUID, event: NewEvent) -> tuple[Effect, Effect]:
-    """The log of a child that is stored in the same transaction goes on with this event. Written again, the first one stays."""
-    row = {"id": child_id, "event_id": UUID(event.event_id), "type": event.type, "payload": event.payload}
-    return Effect("spawn_event", row), Effect("spawn_head", {"id": child_id})
+def begin_log(child_id: UUID, events: Sequence[NewEvent]) -> list[Effect]:
+    """The log of a child that is stored in the same transaction goes on with these events. Written again, the first ones stay."""
+    rows = [
+        {"id": child_id, "version": n, "event_id": UUID(event.event_id), "type": event.type, "payload": event.payload}
+        for n, event in enumerate(events, 2)
+    ]
+    effects = [Effect("spawn_event", row) for row in rows]
+    return [*effects, Effect("spawn_head", {"id": child_id, "version": 1 + len(rows)})] if rows else []
 
 
 def spawns(effects: Iterable[Effect]) -> bool:

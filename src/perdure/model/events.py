@@ -127,6 +127,9 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         "fields_set": EventType(
             _R, "what the caller says of the job: user, title, metadata, ...", ("fields",), replayed=True, forked=True
         ),
+        "approval_context_set": EventType(
+            _R, "which tools the job may call, and which a person is asked about", ("context",), replayed=True, forked=True
+        ),
         "budget_set": EventType(
             _R, "the job has a budget, given by its caller or its handler", ("budget",), replayed=True, forked=True
         ),

@@ -10,6 +10,7 @@ from perdure.model.budgets import Budget
 from perdure.model.errors import IdempotencyConflict, InvalidInput, UniqueConflict, UnknownHandler
 from perdure.model.jobs import Enqueued
 from perdure.model.timing import Duration
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.unique import Unique
 from perdure.operations.registry import Role, operation
 
@@ -39,6 +40,7 @@ async def enqueue_job(
     session: str | None = None,
     tags: tuple[str, ...] = (),
     budget: Budget | None = None,
+    approval_context: ApprovalContext | None = None,
     fields: Mapping[str, Any] | None = None,
     unique: Unique | None = None,
     elsewhere: bool = False,
@@ -63,6 +65,7 @@ async def enqueue_job(
         "session": session,
         "tags": tags or None,
         "budget": budget,
+        "approval_context": approval_context,
         "unique": unique,
         "elsewhere": elsewhere or None,
     }

@@ -13,7 +13,8 @@ from perdure.model.budgets import Use
 from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.job_fields import JobFields, checked_fields
 from perdure.model.jobs import Wait
-from perdure.model.waits import CODE, QUESTION, TIMER
+from perdure.model.tool_approvals import tool_of
+from perdure.model.waits import APPROVAL, CODE, QUESTION, TIMER
 from perdure.store.protocol import Store
 
 _PAGE = 1000
@@ -73,6 +74,10 @@ class History:
     """Of the job's budget, if it has one."""
     fields: JobFields = field(default_factory=JobFields)
     """What the caller said of the job."""
+    approval_context: Any = None
+    """What the job was enqueued with, as it is stored."""
+    asked_tools: dict[str, set[str]] = field(default_factory=dict)
+    """The keys of the approvals that were asked for calls of tools, by the key of the call."""
     checkpoint: Any = None
     """The last one that was saved."""
     progress: float = 0.0
@@ -94,6 +99,8 @@ class History:
     def _read(self, event: Event, payload: dict[str, Any]) -> None:
         if event.type == "fields_set":
             self.fields = checked_fields(payload["fields"])
+        if event.type == "approval_context_set":
+            self.approval_context = payload["context"]
         if event.type in BUDGET_TYPES:
             self.use.read(event)
         if event.type == "event_kept":
@@ -168,6 +175,8 @@ class History:
 
     def _expect(self, of: KindAndKey) -> None:
         kind, key = of
+        if kind == APPROVAL.name and (tool := tool_of(key)) is not None:
+            self.asked_tools.setdefault(tool, set()).add(key)
         if kind not in (QUESTION.name, CODE.name):  # the handler itself does not ask for these
             self.unmet.setdefault(key, set()).add(kind)
 

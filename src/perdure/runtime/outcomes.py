@@ -16,6 +16,7 @@ from perdure.model.errors import (
     Snooze,
     StepChanged,
     StoreError,
+    ToolNotAllowed,
     UnknownOutcome,
     WaitInsideJob,
 )
@@ -53,7 +54,7 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
             return Outcome(Status.RETRY, delay=error.delay, reason=clean(error.message))
         case Fail():
             return _failed(error.message, error.kind)
-        case Denied():
+        case Denied() | ToolNotAllowed():
             return _failed(error.message, "denied")
         case SignalTimeout() | ReplyTimeout():
             return _failed(error.message, "timeout")

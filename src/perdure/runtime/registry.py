@@ -23,6 +23,7 @@ from perdure.model.budgets import Budget
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import TaskSpec
 from perdure.runtime import codec
 from perdure.runtime.chores import Chore
@@ -40,7 +41,7 @@ class Policy:
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
     for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
     it of the input; None: the kind, where max_concurrent is given. task: where its jobs run a coding CLI.
-    tags: of all its jobs. budget: of jobs that were enqueued without one.
+    tags: of all its jobs. budget: of jobs that were enqueued without one. approval_context: which of their tools need approval.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -56,6 +57,7 @@ class Policy:
     task: TaskKind | None = None
     tags: tuple[str, ...] = ()
     budget: Budget | None = None
+    approval_context: ApprovalContext | None = None
 
     def limit(self, kind: str) -> KindLimit | None:
         """What a claim needs to know of its limit; None where it has none."""
@@ -134,6 +136,8 @@ class Registry:
     def __init__(self) -> None:
         self.check_task: Callable[[TaskSpec], None] | None = None
         """Refuses a task that no adapter can run; None where adapters are not known."""
+        self.approval_context: ApprovalContext | None = None
+        """Which tools of all these handlers need approval."""
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._kinds: dict[str, int] = {}
         self._limits: dict[str, KindLimit] = {}

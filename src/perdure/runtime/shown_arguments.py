@@ -39,14 +39,32 @@ def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     Hidden are values whose name looks like that of a secret, texts that look like one, and passwords in URLs. Cut are long texts,
     lists and objects; what is no JSON is shown as its type.
     """
-    try:
-        named = dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):
-        named = {str(number): value for number, value in enumerate(args, 1)} | kwargs
+    named = _named(fn, args, kwargs)
     shown = {name: HIDDEN if _SECRET_NAME.search(name) else _shown(_plain(value), 1) for name, value in named.items()}
     if len(json.dumps(shown).encode()) > MOST_BYTES:
         return {name: _brief(value) for name, value in list(shown.items())[:MOST_ITEMS]}
     return shown
+
+
+def whole_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """As `shown_arguments`, and nothing is cut: for a person who approves them."""
+    named = _named(fn, args, kwargs)
+    return {name: HIDDEN if _SECRET_NAME.search(name) else _uncut(_plain(value)) for name, value in named.items()}
+
+
+def _named(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {str(number): value for number, value in enumerate(args, 1)} | kwargs
+
+
+def _uncut(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value, len(value))
+    if isinstance(value, dict):
+        return {key: HIDDEN if _SECRET_NAME.search(key) else _uncut(item) for key, item in value.items()}
+    return [_uncut(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from perdure.model.errors import InvalidBudget, InvalidInput, InvalidPriority, N
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.unique import OnConflict, Unique
 from perdure.runtime import codec
 
@@ -187,6 +188,16 @@ def check_budget(value: object) -> Budget | None:
     if value is not None and not isinstance(value, Budget):
         raise InvalidBudget(
             f"a budget is a Budget, got {value!r:.60}", hint='for example Budget(tokens=10_000, cost="1.50")'
+        )
+    return value
+
+
+def check_approval_context(value: object) -> ApprovalContext | None:
+    """Raise InvalidInput for anything but an ApprovalContext or None."""
+    if value is not None and not isinstance(value, ApprovalContext):
+        raise InvalidInput(
+            f"an approval context is an ApprovalContext, got {value!r:.60}",
+            hint='for example ApprovalContext(tools={"deploy": "always"})',
         )
     return value
 

@@ -96,6 +96,7 @@ PerdureError
     ├── SignalTimeout            signal-timeout
     ├── ReplyTimeout             reply-timeout
     ├── BudgetExceeded           budget-exceeded
+    ├── ToolNotAllowed           tool-not-allowed
     ├── ChildError               child-error
     │   ├── ChildFailed          child-failed
     │   └── ChildCancelled       child-cancelled
@@ -180,7 +181,17 @@ from perdure.model.errors.tooling import (
     UnsafePath,
 )
 from perdure.model.errors.transactions import NoTransaction, OtherDatabase, UnsupportedTransaction
-from perdure.model.errors.verdicts import BudgetExceeded, Denied, Fail, Retry, SignalTimeout, Snooze, Suspended, Verdict
+from perdure.model.errors.verdicts import (
+    BudgetExceeded,
+    Denied,
+    Fail,
+    Retry,
+    SignalTimeout,
+    Snooze,
+    Suspended,
+    ToolNotAllowed,
+    Verdict,
+)
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
@@ -272,6 +283,7 @@ __all__ = [
     "TooLarge",
     "TooManyHung",
     "ToolMissing",
+    "ToolNotAllowed",
     "ToolRefused",
     "ToolUnsupported",
     "UniqueConflict",

@@ -91,6 +91,13 @@ class BudgetExceeded(Verdict):
         self.thing = thing
 
 
+class ToolNotAllowed(Verdict):
+    """Raised in a handler: its approval context, or a rule, does not allow this call of a tool. Not caught, it fails the job
+    (`denied`)."""
+
+    code = "tool-not-allowed"
+
+
 class Suspended(BaseException):
     """Raised by every call on a context whose attempt has ended: parked, cancelled, handed back, or its lease lost."""
 

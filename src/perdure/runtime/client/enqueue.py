@@ -21,6 +21,7 @@ from perdure.model.job_fields import checked_fields
 from perdure.model.jobs import Enqueued, Job, NewJob
 from perdure.model.states import WITHOUT_RESULT
 from perdure.model.timing import Duration
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.unique import Unique
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
@@ -33,6 +34,7 @@ from perdure.runtime.observer import Sending
 from perdure.runtime.payload import payload_of
 from perdure.runtime.registry import Handler, Policy
 from perdure.runtime.validation import (
+    check_approval_context,
     check_budget,
     check_delay,
     check_key,
@@ -63,7 +65,8 @@ class EnqueueOptions(TypedDict, total=False):
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
     knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
     it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
-    of its handler. budget: what it may use at most; else its handler's budget. user_id
+    of its handler. budget: what it may use at most; else its handler's budget.
+    approval_context: which of its tools need approval, besides what its handler and the App of its worker say. user_id
     to timezone: see `JobContext.fields`. unique: a key that at most one job of the kind has
     while it is active; see `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process
     does not have the handler.
@@ -83,6 +86,7 @@ class EnqueueOptions(TypedDict, total=False):
     session: str
     tags: Sequence[str]
     budget: Budget
+    approval_context: ApprovalContext
     user_id: str
     requester_id: str
     conversation_id: UUID | str
@@ -270,7 +274,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             new = form.with_input(request.input)
             if first_events(request.options or {}):
                 raise InvalidInput(
-                    "budget=, title=, metadata= and the like are not possible in enqueue_many or with tx=",
+                    "budget=, approval_context=, title=, metadata= and the like are not possible in enqueue_many or with tx=",
                     hint="enqueue the job by itself, without tx=",
                 )
             yield (of_agent(new, agents) if new.agent_id is not None else new), form.output_type
@@ -384,6 +388,8 @@ def first_events(options: EnqueueOptions) -> list[NewEvent]:
     fields = checked_fields(options).as_json() if not _FIELDS.isdisjoint(options) else {}
     if fields:
         events.insert(0, NewEvent("fields_set", codec.encode({"fields": fields}, "the metadata of the job")))
+    if (context := check_approval_context(options.get("approval_context"))) is not None:
+        events.append(NewEvent("approval_context_set", json.dumps({"context": context.as_json()}, ensure_ascii=False)))
     return events
 
 
@@ -394,7 +400,7 @@ def key_to_take(old: Job) -> str | None:
 
 async def first_events_of(jobs: JobStore, job_id: UUID) -> list[NewEvent]:
     """What the log of a rerun begins with: what the job was enqueued with."""
-    given = await jobs.list_events(job_id, limit=10, types=["budget_set", "fields_set"])
+    given = await jobs.list_events(job_id, limit=10, types=["approval_context_set", "budget_set", "fields_set"])
     return [NewEvent(e.type, json.dumps(e.payload)) for e in given if e.payload.get("by") != "handler"]
 
 

@@ -22,6 +22,7 @@ from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.model.schedules import ScheduledFor
 from perdure.model.task_records import TaskOutcome
 from perdure.model.timing import Backoff, Duration
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import TaskSpec
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
 from perdure.runtime.context.children import ChildHandle, SpawnOptions
@@ -102,6 +103,11 @@ class BlockingContext:
     def budget_left(self) -> Mapping[str, Any] | None:
         """See `JobContext.budget_left`."""
         return self._ctx.budget_left
+
+    @property
+    def approval_context(self) -> ApprovalContext | None:
+        """See `JobContext.approval_context`."""
+        return self._ctx.approval_context
 
     @property
     def agent(self) -> AgentInstance | None:

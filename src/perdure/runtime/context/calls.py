@@ -10,12 +10,23 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from perdure.model.effects import Effect
-from perdure.model.errors import Denied, Fail, InvalidInput, Retry, Snooze, StepChanged, UnknownOutcome
+from perdure.model.errors import (
+    Denied,
+    Fail,
+    InvalidInput,
+    Retry,
+    Snooze,
+    StepChanged,
+    ToolNotAllowed,
+    UnknownOutcome,
+)
 from perdure.model.events import NewEvent
-from perdure.model.waits import CHILD, kind_of
+from perdure.model.tool_approvals import ApprovalContext
+from perdure.model.waits import APPROVAL, CHILD, kind_of
 from perdure.runtime import codec, observer
 from perdure.runtime.context.approvals import ask_what_happened
 from perdure.runtime.context.budget import Hold, ledger_of
@@ -27,6 +38,7 @@ from perdure.runtime.context.names import Keys
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.reports import Reports
 from perdure.runtime.context.session import Session
+from perdure.runtime.context.tool_gate import Asked, admit, context_of_run
 from perdure.runtime.history import NO_HISTORY
 from perdure.runtime.outcomes import describe
 from perdure.runtime.raised import rebuilt
@@ -43,6 +55,8 @@ class Call(NamedTuple):
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    granted: str = ""
+    """Of a tool: what allows the call, as members of the payload of `tool_called`."""
 
 
 class CallKind(ABC):
@@ -102,7 +116,7 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("_keys", "_mail", "_reports", "_run", "_session", "budget")
+    __slots__ = ("__dict__", "_keys", "_mail", "_reports", "_run", "_session", "budget")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -126,6 +140,11 @@ class Caller:
         if self._session is None:
             self._session = Session(self._run, self._keys)
         return self._session
+
+    @cached_property
+    def approval_context(self) -> ApprovalContext | None:
+        """Which tools the job may call; None if nothing was said of it."""
+        return context_of_run(self._run)
 
     @property
     def mail(self) -> Mail:
@@ -172,6 +191,8 @@ class Caller:
         call = Call(key, codec.digest(args, kwargs), fn, args, kwargs)
         returns = returned_type(fn)
         if run.history is not NO_HISTORY:
+            for asked in run.history.asked_tools.get(key, ()) if kind.has_side_effect else ():
+                run.history.meet(APPROVAL.name, asked)
             try:
                 answer = await self._recorded(kind, call, options, returns)
             except StepChanged as changed:
@@ -180,6 +201,8 @@ class Caller:
                 return answer.value
         what = f"the result of {kind.noun} '{key}'"
         codec.check_type(returns, what)
+        if kind.has_side_effect and (self.approval_context is not None or key in run.history.asked_tools):
+            call = call._replace(granted=await self._admitted(kind, call, name, options))
         hold = None if self.budget is None else await self.budget.admit(kind.noun, key, options.estimate)
         branch = run.begin_work()  # as `with run.busy()`, which takes longer
         try:
@@ -256,6 +279,15 @@ class Caller:
             return await self._resolve_unknown(call, earlier.count, options, returns)
         return None
 
+    async def _admitted(self, kind: CallKind, call: Call, name: str, options: CallOptions) -> str:
+        """Wait until this call of a tool may be made. Raises ToolNotAllowed, Denied, Suspended."""
+        asked = Asked(name, call.key, call.digest, call.fn, call.args, call.kwargs)
+        try:
+            return await admit(self._run, self.approval_context, asked, options.assignees)
+        except ToolNotAllowed as error:
+            self._add_failure(kind, call, error)
+            raise
+
     def _add_failure(self, kind: CallKind, call: Call, error: Exception) -> None:
         self._run.failures.add(kind.noun, call.key, call.digest, error, inside=_around(self._run))
 
@@ -268,7 +300,7 @@ class Caller:
             first: list[NewEvent] = [] if hold is None else hold.before_call(earlier + 1)
             if kind.has_side_effect:
                 intent = f'"idempotency_key":"{idempotency_key_of(run.lease.job_id, kind.noun, call.key)}"'
-                first.append(tool_event("tool_called", call, intent))
+                first.append(tool_event("tool_called", call, call.granted + intent))
             if first:
                 await run.record(first)
             try:

@@ -69,7 +69,7 @@ class ChildCalls:
 
         Its name is that of the handler: a second one is `name#2`; parallel calls give `key`. It goes on if this job completes or
         fails; a cancel of this job cancels it, and this job's deadline is its deadline unless its own is earlier. Of this job's
-        budget a part is set aside for the child.
+        budget a part is set aside for the child; the approval context that it was enqueued with is the child's too.
         Raises StepChanged if it is recorded with another handler or input, BudgetExceeded, and as `Jobs.enqueue`.
         """
         new, output = children.checked(self._run, job, input, options)

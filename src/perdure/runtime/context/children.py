@@ -135,8 +135,11 @@ async def spawn(
         handler = None if run.registry is None else run.registry.find(new.kind)
         share = await ledger.share(key, new.id, budget, None if handler is None else handler.policy.budget)
         payload["budget"], stored, events = share.amounts.as_json(), share.stored, share.first
-    if stored is not None:
-        effects += begin_log(new.id, NewEvent("budget_set", json.dumps({"budget": stored, "by": "parent"})))
+    first = [] if stored is None else [NewEvent("budget_set", json.dumps({"budget": stored, "by": "parent"}))]
+    if run.history.approval_context is not None:
+        context = {"context": run.history.approval_context, "by": "parent"}
+        first.append(NewEvent("approval_context_set", json.dumps(context, ensure_ascii=False)))
+    effects += begin_log(new.id, first)
     await run.record([*events, NewEvent("child_spawned", json.dumps(payload))], *effects)
     return child.id
 

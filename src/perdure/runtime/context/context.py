@@ -20,6 +20,7 @@ from perdure.model.job_fields import JobFields, snapshot
 from perdure.model.messages import Message
 from perdure.model.schedules import ScheduledFor, scheduled_for
 from perdure.model.timing import Backoff, Duration
+from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.waits import APPROVAL, SIGNAL, TIMER
 from perdure.runtime import codec
 from perdure.runtime.context import approvals, signals
@@ -128,6 +129,12 @@ class JobContext(AgentCalls):
         budget."""
         return None if self._caller.budget is None else self._caller.budget.left
 
+    @property
+    def approval_context(self) -> ApprovalContext | None:
+        """Which tools the job may call by itself, of what the App, the handler and the caller say the strictest; None where
+        none of them says anything."""
+        return self._caller.approval_context
+
     def for_message(self, message: Message | None) -> JobContext:
         """The same context, whose `message` is this one."""
         other = self.options()
@@ -209,8 +216,9 @@ class JobContext(AgentCalls):
         A call that was cut off (crash, cancellation, timeout) leaves its outcome unknown, and is never silently repeated.
         options(on_unknown=): "ask" a person (default; the job waits for approval), "retry" (the effect is idempotent, or
         honours `idempotency_key()`), or "fail" (UnknownOutcome). A tool that raises has a known outcome and may be called
-        again, unless the error is one of lost answers: of connections, timeouts or the protocol. Raises what `fn` raises,
-        StepChanged, UnknownOutcome, NotJson, TooLarge.
+        again, unless the error is one of lost answers: of connections, timeouts or the protocol. Where the job has an
+        `ApprovalContext`, a person may be asked before the call. Raises what `fn` raises, ToolNotAllowed, Denied, StepChanged,
+        UnknownOutcome, NotJson, TooLarge.
         """
         return await self._caller.call(TOOL, self._options, name, fn, args, kwargs)
 

@@ -50,14 +50,16 @@ join perdure.jobs p on p.id = any (array[u.job_id])
 on conflict (id) do nothing
 
 -- name: spawn_event
--- Version 2 of the log of a child that the same transaction has stored.
+-- Versions from 2 of the log of a child that the same transaction has stored.
 insert into perdure.job_events (job_id, version, attempt, event_id, type, payload)
-select j.id, 2, 0, u.event_id, u.type, u.payload::json
-from unnest(:job_id::uuid[], :id::uuid[], :event_id::uuid[], :type::text[], :payload::text[]) u(job_id, id, event_id, type, payload)
+select j.id, u.version, 0, u.event_id, u.type, u.payload::json
+from unnest(:job_id::uuid[], :id::uuid[], :version::int[], :event_id::uuid[], :type::text[], :payload::text[])
+  u(job_id, id, version, event_id, type, payload)
 join perdure.jobs j on j.id = any (array[u.id]) and j.parent_id = u.job_id and j.version = 1
 
 -- name: spawn_head
-update perdure.jobs j set version = 2, prev_status = j.status from unnest(:job_id::uuid[], :id::uuid[]) u(job_id, id)
+update perdure.jobs j set version = u.version, prev_status = j.status
+from unnest(:job_id::uuid[], :id::uuid[], :version::int[]) u(job_id, id, version)
 where j.id = any (array[u.id]) and j.parent_id = u.job_id and j.version = 1
 
 -- name: add_tool_run

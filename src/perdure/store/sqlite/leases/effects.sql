@@ -40,12 +40,12 @@ values (:id, :job_id, :tenant_id, :kind, :queue, case when :tenant_id = 'default
 on conflict (id) do nothing
 
 -- name: spawn_event
--- Version 2 of the log of a child that the same transaction has stored.
+-- Versions from 2 of the log of a child that the same transaction has stored.
 insert into job_events (job_id, version, created_at, attempt, event_id, type, payload)
-select :id, 2, :now, 0, :event_id, :type, :payload from jobs where id = :id and parent_id = :job_id and version = 1
+select :id, :version, :now, 0, :event_id, :type, :payload from jobs where id = :id and parent_id = :job_id and version = 1
 
 -- name: spawn_head
-update jobs set version = 2, prev_status = status, updated_at = :now where id = :id and parent_id = :job_id and version = 1
+update jobs set version = :version, prev_status = status, updated_at = :now where id = :id and parent_id = :job_id and version = 1
 
 -- name: add_tool_run
 insert into tool_runs (job_id, tenant_id, id, attempt, tool, account_id, worker_id, started_at, finished_at, exit_code, class, detail, message, stdout, stderr, output_files, tokens_in, tokens_out, tokens_cached, cost, latency_ms, session_id, final_text, sandbox)
