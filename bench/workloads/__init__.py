@@ -8,6 +8,7 @@ from bench.workloads.enqueue import enqueue_1, enqueue_32, enqueue_bulk, write_4
 from bench.workloads.fan_out import fan_out
 from bench.workloads.latency import claim_10, heartbeat_10k, pickup_at
 from bench.workloads.limits import claim_keys
+from bench.workloads.memories import long_term_memory
 from bench.workloads.peer_drain import drain_with_graphile
 from bench.workloads.steps import short_steps_of, steps_of
 from bench.workloads.tasks import task_latency, tasks_100
@@ -37,6 +38,7 @@ WORKLOADS: dict[str, Workload] = {
     "fan_out": fan_out,
     "heartbeat_10k": heartbeat_10k,
     "memory": memory,
+    "long_term_memory": long_term_memory,
     "task_latency": task_latency,
     "tasks_100": tasks_100,
     "sustained": sustained,
@@ -52,6 +54,7 @@ ONCE = frozenset(
         "fan_out",
         "heartbeat_10k",
         "memory",
+        "long_term_memory",
         "task_latency",
         "tasks_100",
         "sustained",

@@ -13,6 +13,7 @@ import pytest
 
 from perdure import Client
 from perdure.memory.embedding import packed
+from perdure.memory.postings import portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.effects import write_memory
 from perdure.model.errors import AmbiguousId, InvalidInput, LeaseLost, NotFound, PerdureError
@@ -254,9 +255,19 @@ async def test_a_supersede_that_fails_changes_nothing(store: Store) -> None:
     assert await store.memories.memory_scopes(None) == []
 
 
+@pytest.mark.parametrize("counted", [None, 10], ids=["whole", "in part"])
 async def test_the_stores_give_the_same_hits_in_the_same_order(
-    fresh_store_url: Callable[[str], str], shared_postgres_url: str
+    fresh_store_url: Callable[[str], str],
+    shared_postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    counted: int | None,
 ) -> None:
+    """Also where words have more entries than are read."""
+    if counted is not None:
+        monkeypatch.setattr("perdure.runtime.memory_search.COUNTED", counted)
+        monkeypatch.setattr("perdure.runtime.memory_search.SAMPLE", counted)
+        monkeypatch.setattr("perdure.runtime.memory_search.COMPLETED", 25)
+        monkeypatch.setattr("perdure.runtime.memory_search.MOST_READ", 60)
     random_ = random.Random(5)
     words = "日志 问题 连接 配置 服务 限流 部署 数据库 备份 解决 项目 pool connection deploy branch invoice log".split()  # noqa: SIM905  a list is longer
     written = [" ".join(random_.choices(words, k=random_.randint(3, 30))) for _ in range(150)]
@@ -264,7 +275,7 @@ async def test_the_stores_give_the_same_hits_in_the_same_order(
     answers = []
     urls = [fresh_store_url("memory"), fresh_store_url("sqlite"), shared_postgres_url]
     for url in urls:
-        store = await open_store(url, tenant="same-hits")
+        store = await open_store(url, tenant=f"same-hits {counted}")
         await store.schema.migrate()
         await store.memories.change_memories(
             new=[new_memory(text, scope=f"user:{n % 3}", created_by="ann") for n, text in enumerate(written)]
@@ -283,6 +294,27 @@ async def test_the_stores_give_the_same_hits_in_the_same_order(
         await store.close()
     assert all(answers[0])
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_of_common_words_the_newest_entries_are_read() -> None:
+    assert portions({"rare": 5, "common": 900, "other": 800}, 105) == {"rare": None, "other": 50, "common": 50}
+    assert portions({"one": 50, "two": 55}, 105) == {"one": None, "two": None}
+    assert portions({"one": 9}, 0) == {"one": 1}
+
+
+async def test_a_rare_word_finds_an_old_entry_among_many_with_common_words(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.runtime.memory_search.MOST_READ", 20)
+    others = [f"the invoice of customer {n} was paid" for n in range(60)]
+    written = ["invoice of the glazier, disputed", "an invoice and a customer of the past", *others]
+    await store.memories.change_memories(new=[new_memory(text, scope="tenant", created_by="ann") for text in written])
+    client = Client(store)
+    [found] = await client.memory.search("which invoice of the glazier is disputed?", 1, mode="text")
+    assert found.entry.text == written[0]
+    assert set(found.terms) >= {"invoice", "glazier", "disputed"}
+    [newest] = await client.memory.search("invoice", 1, mode="text")
+    assert newest.entry.text in others
 
 
 def test_terms() -> None:

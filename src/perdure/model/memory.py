@@ -180,6 +180,15 @@ class ScopeHead(NamedTuple):
     tokens: int
 
 
+class Posting(NamedTuple):
+    """A term that is searched in a scope. newest: so many of the newest entries that have it are read; None: all."""
+
+    scope_no: int
+    term: str
+    weight: float
+    newest: int | None = None
+
+
 class Ranked(NamedTuple):
     """An entry that a search found, by its number, and its score."""
 

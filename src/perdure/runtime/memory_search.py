@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from perdure.memory.embedding import HASH_V1, LEXICAL_WEIGHT, hash_v1
 from perdure.memory.fusion import CANDIDATES, PINNED, best, idf, ranks, recency, reciprocal
+from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, SAMPLE, estimated, portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
-from perdure.model.memory import ANY, MemoryFilter, MemoryHit, Ranked, ScopeHead, SearchMode
+from perdure.model.memory import ANY, MemoryFilter, MemoryHit, Posting, Ranked, ScopeHead, SearchMode
 from perdure.store.protocol import Store
 
 EXPANDED = 0.5
@@ -28,37 +31,69 @@ async def search(
     if not heads:
         return []
     wanted = max(CANDIDATES, k)
-    weights: dict[str, float] = {}
-    text: list[Ranked] = []
-    if mode is not SearchMode.VECTOR:
-        weights = await _weights(store, heads, query)
-        if weights:
-            average = round(sum(h.tokens for h in heads) / sum(h.entries for h in heads), 6) or 1.0
-            nos = [head.no for head in heads]
-            text = await store.memories.rank_memory_text(nos, weights, average=average, limit=wanted, only=only)
-    vector: list[Ranked] = []
-    if mode is not SearchMode.TEXT:
-        # the words that say nothing are left out of the vector as well
-        meant = hash_v1(" ".join(query_terms(query)))
-        vector = await store.memories.rank_memory_vectors(heads, HASH_V1, meant, limit=wanted, only=only)
+    (weights, text), vector = await asyncio.gather(
+        _by_words(store, heads, query, wanted, only, mode), _by_vectors(store, heads, query, wanted, only, mode)
+    )
     return await _hits(store, weights, text, vector, k)
 
 
-async def _weights(store: Store, heads: Sequence[ScopeHead], query: str) -> dict[str, float]:
+async def _weights(
+    store: Store, heads: Sequence[ScopeHead], query: str
+) -> tuple[dict[str, float], dict[tuple[int, str], int]]:
     """The terms that are searched, and what each weighs: those of the query, longer words that begin like them, and they without
-    an English ending."""
+    an English ending. And how many entries of each scope have each."""
     total = sum(head.entries for head in heads)
-    nos = [head.no for head in heads]
     terms = query_terms(query)
     begins = list(dict.fromkeys(prefix for term in terms for prefix in prefixes(term)))
-    having = await store.memories.memory_frequencies(nos, list(dict.fromkeys([*terms, *begins])))
-    weights = {term: idf(total, having[term]) for term in terms if term in having}
-    longer = await store.memories.memory_expansions(nos, begins)
-    also = {term: entries for found in longer.values() for term, entries in found}
-    also |= {term: having[term] for term in begins if term in having}
-    for term, entries in also.items():
-        weights.setdefault(term, round(EXPANDED * idf(total, entries), 6))
-    return weights
+    longer = await store.memories.memory_expansions([head.no for head in heads], begins)
+    also = [term for found in longer.values() for term, _ in found] + begins
+    having = await _frequencies(store, heads, list(dict.fromkeys([*terms, *also])))
+    weights = {term: idf(total, sum(having[term].values())) for term in terms if term in having}
+    for term in also:
+        if term in having:
+            weights.setdefault(term, round(EXPANDED * idf(total, sum(having[term].values())), 6))
+    return weights, {(no, term): entries for term in sorted(weights) for no, entries in sorted(having[term].items())}
+
+
+async def _frequencies(store: Store, heads: Sequence[ScopeHead], terms: Sequence[str]) -> dict[str, dict[int, int]]:
+    """How many entries have each term; of terms that very many have, about so many."""
+    having = await store.memories.memory_frequencies([head.no for head in heads], terms, most=COUNTED)
+    for head in heads:
+        many = [term for term, entries in having.items() if entries.get(head.no, 0) >= COUNTED]
+        if many:
+            sample = await store.memories.memory_sample(head.no, many, newest=SAMPLE)
+            for term in many:
+                having[term][head.no] = estimated(head.entries, sample.get(term, 0), SAMPLE)
+    return having
+
+
+async def _by_words(
+    store: Store, heads: Sequence[ScopeHead], query: str, wanted: int, only: MemoryFilter, mode: SearchMode
+) -> tuple[dict[str, float], list[Ranked]]:
+    """The terms that are searched, with their weights, and the entries that fit best by them."""
+    if mode is SearchMode.VECTOR:
+        return {}, []
+    weights, sizes = await _weights(store, heads, query)
+    if not sizes:
+        return {}, []
+    average = round(sum(h.tokens for h in heads) / sum(h.entries for h in heads), 6) or 1.0
+    newest = portions(sizes, MOST_READ)
+    postings = [Posting(no, term, weights[term], newest[no, term]) for no, term in sizes]
+    rank = partial(store.memories.rank_memory_text, postings, average=average)
+    if only != ANY or all(posting.newest is None for posting in postings):
+        return weights, await rank(limit=wanted, only=only)
+    first = await rank(limit=max(COMPLETED, wanted))
+    return weights, await rank(limit=wanted, among=[ranked.no for ranked in first])
+
+
+async def _by_vectors(
+    store: Store, heads: Sequence[ScopeHead], query: str, wanted: int, only: MemoryFilter, mode: SearchMode
+) -> list[Ranked]:
+    if mode is SearchMode.TEXT:
+        return []
+    # the words that say nothing are left out of the vector as well
+    meant = hash_v1(" ".join(query_terms(query)))
+    return await store.memories.rank_memory_vectors(heads, HASH_V1, meant, limit=wanted, only=only)
 
 
 async def _hits(
@@ -66,18 +101,20 @@ async def _hits(
 ) -> list[MemoryHit]:
     by_text, by_vector = dict(text), dict(vector)
     places = ranks(list(by_text), list(by_vector))
-    entries = await store.memories.memories_by_no(list(places))
+    standing = await store.memories.memory_standing(list(places))
     now = await store.now()
     weight = LEXICAL_WEIGHT if by_text else 1.0
     factors: dict[int, tuple[float, float]] = {}
     scores: dict[int, float] = {}
-    for no, entry in entries.items():
-        new = round(recency((now - entry.created_at).total_seconds()), 6)
-        pin = PINNED if entry.pinned else 1.0
+    for no, (created_at, pinned) in standing.items():
+        new = round(recency((now - created_at).total_seconds()), 6)
+        pin = PINNED if pinned else 1.0
         factors[no] = new, pin
         scores[no] = round(reciprocal(places[no], weight) * new * pin, 9)
+    chosen = best(scores, k)
+    entries = await store.memories.memories_by_no(chosen)
     hits = []
-    for no in best(scores, k):
+    for no in chosen:
         place, has = places[no], terms_of(entries[no].text)
         hit = MemoryHit(
             entry=entries[no],

@@ -11,8 +11,11 @@ from perdure.store.rows import Codec, Row
 K1 = 1.2
 B = 0.75
 """Of BM25."""
+EXPANDING = {"looked_at": 32, "counted": 200}
+"""So many longer words that begin like a word of a query are looked at, in the order of their characters, and so many entries
+of each are counted."""
 MOST_EXPANSIONS = 8
-"""Longer words that a word of a query stands for."""
+"""Longer words that a word of a query stands for: those that most entries have."""
 
 
 def memory_of(row: Row, codec: Codec) -> MemoryEntry:
@@ -42,8 +45,17 @@ def head_of(row: Row) -> ScopeHead:
     return ScopeHead(row["no"], row["scope"], row["version"], row["entries"], row["tokens"])
 
 
+def frequencies_of(rows: Iterable[Row]) -> dict[str, dict[int, int]]:
+    """The rows of `memory_frequencies`."""
+    found: dict[str, dict[int, int]] = {}
+    for row in rows:
+        if row["entries"]:
+            found.setdefault(row["term"], {})[row["scope_no"]] = row["entries"]
+    return found
+
+
 def expansions_of(rows: Iterable[Row]) -> dict[str, list[tuple[str, int]]]:
-    """The rows of `memory_expansions`: the most frequent of each word."""
+    """The rows of `memory_expansions`."""
     found: dict[str, list[tuple[str, int]]] = {}
     for row in rows:
         found.setdefault(row["word"], []).append((row["term"], row["entries"]))

@@ -27,11 +27,18 @@ MOST_BYTES = 512 * 1024 * 1024
 """Of all scopes that a process keeps; those that were used last stay."""
 SCALE = 1_000_000
 """Scores are rounded to so many parts: two ways to add the same numbers give the same order."""
-_IN_THREAD = 20_000
+_LAST = 2**62
+"""Above the number of any entry."""
+_IN_THREAD = 1_000
 """From so many entries on they are compared in a thread."""
 
-Changed = Iterable[tuple[int, bytes | None]]
-"""Numbers of entries, and their vectors; None: it has none, or is not found."""
+PORTION = 1_000
+"""Vectors that are read at once: the event loop is not kept from other work for longer than that takes."""
+Change = tuple[int, bytes | None]
+"""The number of an entry, and its vector; None: it has none, or is not found."""
+Changed = Iterable[Change]
+Place = tuple[int, int]
+"""Of a change in its scope: a version, and the number of an entry."""
 
 
 class Matrix(Protocol):
@@ -40,6 +47,10 @@ class Matrix(Protocol):
     @property
     def size(self) -> int:
         """Bytes."""
+        ...
+
+    def reserve(self, entries: int) -> None:
+        """It will have so many."""
         ...
 
     def change(self, changed: Changed) -> None:
@@ -62,6 +73,9 @@ class PythonMatrix:
     def size(self) -> int:
         """Bytes."""
         return len(self._rows) * self._dimensions * 4
+
+    def reserve(self, entries: int) -> None:
+        """See `Matrix.reserve`."""
 
     def change(self, changed: Changed) -> None:
         """See `Matrix.change`."""
@@ -122,6 +136,10 @@ class NumpyMatrix:
             block = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(-1, self._dimensions)
             self._rows[:, places] = block.T
 
+    def reserve(self, entries: int) -> None:
+        """See `Matrix.reserve`."""
+        self._make_room(entries - len(self._places))
+
     def _make_room(self, wanted: int) -> None:
         if wanted <= len(self._free):
             return
@@ -170,12 +188,27 @@ class ScopeVectors:
         self.version = 0
         self.turn = asyncio.Lock()
 
+    async def catch_up(self, scope: ScopeHead, embedder: str, load: LoadChanges) -> None:
+        """Read what changed, in portions."""
+        self.matrix.reserve(scope.entries)
+        place = self.version, _LAST
+        while True:
+            changed, place = await load(scope.no, embedder, place, PORTION)
+            if len(changed) < _IN_THREAD:
+                self.matrix.change(changed)
+            else:
+                await asyncio.to_thread(self.matrix.change, changed)
+            if len(changed) < PORTION:
+                break
+        self.version = scope.version
+
 
 class LoadChanges(Protocol):
-    """Reads the entries of a scope that changed after a version."""
+    """Reads the entries of a scope that changed after a place, in the order of their places: the version of the scope at their
+    last change, and their number."""
 
-    async def __call__(self, scope_no: int, embedder: str, after: int) -> Changed:
-        """Their numbers and vectors."""
+    async def __call__(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
+        """Their numbers and vectors, and the place of the last one."""
         ...
 
 
@@ -200,8 +233,7 @@ class VectorCache:
             kept = self._of(scope.no, embedder, len(vector))
             async with kept.turn:
                 if kept.version < scope.version:
-                    kept.matrix.change(await load(scope.no, embedder, kept.version))
-                    kept.version = scope.version
+                    await kept.catch_up(scope, embedder, load)
                 if scope.entries < _IN_THREAD:
                     found += kept.matrix.nearest(vector, limit, allowed)
                 else:

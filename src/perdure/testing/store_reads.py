@@ -35,6 +35,8 @@ READS: dict[str, frozenset[str]] = {
             "list_memories",
             "memories_after",
             "memories_by_no",
+            "memory_sample",
+            "memory_standing",
             "memory_expansions",
             "memory_frequencies",
             "memory_scopes",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from perdure.model.memory import (
     MemoryIndex,
     MemoryLeave,
     NewMemory,
+    Posting,
     Ranked,
     ScopeHead,
 )
@@ -82,27 +84,37 @@ class MemoryStore(Protocol):
         """Those of these scopes that have entries, in the order of their names; None: all."""
         ...
 
-    async def memory_frequencies(self, scope_nos: Sequence[int], terms: Sequence[str]) -> dict[str, int]:
-        """How many entries that are found have each term; terms that none has are left out."""
+    async def memory_frequencies(
+        self, scope_nos: Sequence[int], terms: Sequence[str], *, most: int
+    ) -> dict[str, dict[int, int]]:
+        """How many entries that are found have each term, by term and scope; what none has is left out. Of each no more than
+        `most` are counted."""
+        ...
+
+    async def memory_sample(self, scope_no: int, terms: Sequence[str], *, newest: int) -> dict[str, int]:
+        """How many of the newest entries of a scope that are found have each term; terms that none has are left out."""
         ...
 
     async def memory_expansions(
         self, scope_nos: Sequence[int], words: Sequence[str]
     ) -> dict[str, list[tuple[str, int]]]:
-        """The longer terms that begin with each of these words, and how many entries have each, the most frequent first."""
+        """Some longer terms that begin with each of these words, and how many entries have each (counted to a limit), the most
+        frequent first."""
         ...
 
     async def rank_memory_text(
         self,
-        scope_nos: Sequence[int],
-        weights: Mapping[str, float],
+        postings: Sequence[Posting],
         *,
         average: float,
         limit: int,
         only: MemoryFilter = ANY,
+        among: Sequence[int] | None = None,
     ) -> list[Ranked]:
-        """The entries with the highest BM25, by weighted terms; of equals the newer ones. average: the length of an entry. The
-        score, rounded to six digits, and the order are the same in every store."""
+        """The entries with the highest BM25, by weighted terms; of equals the newer ones. average: the length of an entry.
+        among: the
+        numbers of the entries that are ranked, by all of their terms; None: all. With `only` or `among` all entries of a posting
+        count. The score, rounded to six digits, and the order are the same in every store."""
         ...
 
     async def rank_memory_vectors(
@@ -117,6 +129,10 @@ class MemoryStore(Protocol):
         """The entries whose vectors of this embedder are nearest (cosine, above 0), as `rank_memory_text`. The vectors of a scope
         are kept in the process and brought up to date by its version. Raises InvalidInput if a stored vector has another
         number of dimensions."""
+        ...
+
+    async def memory_standing(self, nos: Sequence[int]) -> dict[int, tuple[datetime, bool]]:
+        """When entries were written, and whether they are pinned, by their numbers."""
         ...
 
     async def memories_by_no(self, nos: Sequence[int]) -> dict[int, MemoryEntry]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,12 +15,13 @@ from perdure.model.memory import (
     MemoryIndex,
     MemoryLeave,
     NewMemory,
+    Posting,
     Ranked,
     ScopeHead,
 )
 from perdure.store.errors import ambiguous_memory, memory_not_found
-from perdure.store.memory_rows import K1, B, expansions_of, head_of, memory_of
-from perdure.store.memory_vectors import SCALE, Changed
+from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of
+from perdure.store.memory_vectors import SCALE, Change, Place
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
@@ -171,9 +173,16 @@ class PostgresMemories:
             head_of(row) for row in await self._database.rows("memory_scopes", tenant_id=self._tenant_id, scopes=wanted)
         ]
 
-    async def memory_frequencies(self, scope_nos: Sequence[int], terms: Sequence[str]) -> dict[str, int]:
+    async def memory_frequencies(
+        self, scope_nos: Sequence[int], terms: Sequence[str], *, most: int
+    ) -> dict[str, dict[int, int]]:
         """See `protocol.MemoryStore.memory_frequencies`."""
-        rows = await self._database.rows("memory_frequencies", scope_nos=list(scope_nos), terms=list(terms))
+        values = {"scope_nos": list(scope_nos), "terms": list(terms), "most": most}
+        return frequencies_of(await self._database.rows("memory_frequencies", **values))
+
+    async def memory_sample(self, scope_no: int, terms: Sequence[str], *, newest: int) -> dict[str, int]:
+        """See `protocol.MemoryStore.memory_sample`."""
+        rows = await self._database.rows("memory_sample", scope_no=scope_no, terms=list(terms), newest=newest)
         return {row["term"]: row["entries"] for row in rows}
 
     async def memory_expansions(
@@ -182,31 +191,33 @@ class PostgresMemories:
         """See `protocol.MemoryStore.memory_expansions`."""
         if not words:
             return {}
-        return expansions_of(
-            await self._database.rows("memory_expansions", scope_nos=list(scope_nos), words=list(words))
-        )
+        values = {"scope_nos": list(scope_nos), "words": list(words), **EXPANDING}
+        return expansions_of(await self._database.rows("memory_expansions", **values))
 
     async def rank_memory_text(
         self,
-        scope_nos: Sequence[int],
-        weights: Mapping[str, float],
+        postings: Sequence[Posting],
         *,
         average: float,
         limit: int,
         only: MemoryFilter = ANY,
+        among: Sequence[int] | None = None,
     ) -> list[Ranked]:
         """See `protocol.MemoryStore.rank_memory_text`."""
         values: dict[str, Any] = {
-            "scope_nos": list(scope_nos),
-            "terms": list(weights),
-            "weights": list(weights.values()),
+            "scope_nos": [p.scope_no for p in postings],
+            "terms": [p.term for p in postings],
+            "weights": [p.weight for p in postings],
             "average": float(average),
             "limit": limit,
             "k1": K1,
             "b": B,
         }
-        if only == ANY:
-            rows = await self._database.rows("rank_memory_text", **values)
+        if among is not None:
+            rows = await self._database.rows("rank_memory_text_among", **values, nos=list(among))
+        elif only == ANY:
+            newest = [p.newest for p in postings]
+            rows = await self._database.rows("rank_memory_text", **values, newest=newest)
         else:
             rows = await self._database.rows("rank_memory_text_filtered", **values, **_filter(only))
         return [Ranked(row["no"], row["score"] / SCALE) for row in rows]
@@ -227,9 +238,16 @@ class PostgresMemories:
             allowed = {r["no"] for r in await self._database.rows("filtered_memories", scope_nos=nos, **_filter(only))}
         return await self._vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
 
-    async def _changed(self, scope_no: int, embedder: str, after: int) -> Changed:
-        rows = await self._database.rows("changed_memory_vectors", scope_no=scope_no, embedder=embedder, after=after)
-        return [(row["no"], row["vector"]) for row in rows]
+    async def _changed(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
+        version, no = after
+        values = {"scope_no": scope_no, "embedder": embedder, "version": version, "no": no, "limit": limit}
+        rows = await self._database.rows("changed_memory_vectors", **values)
+        return [(row["no"], row["vector"]) for row in rows], (rows[-1]["changed"], rows[-1]["no"]) if rows else after
+
+    async def memory_standing(self, nos: Sequence[int]) -> dict[int, tuple[datetime, bool]]:
+        """See `protocol.MemoryStore.memory_standing`."""
+        rows = await self._database.rows("memory_standing", tenant_id=self._tenant_id, nos=list(nos))
+        return {row["no"]: (CODEC.time(row["created_at"]), bool(row["pinned"])) for row in rows}
 
     async def memories_by_no(self, nos: Sequence[int]) -> dict[int, MemoryEntry]:
         """See `protocol.MemoryStore.memories_by_no`."""

@@ -54,37 +54,62 @@ select no, scope, version, entries, tokens from perdure.memory_scopes
 where tenant_id = :tenant_id and (:scopes::text[] is null or scope = any (:scopes::text[])) order by scope collate "C"
 
 -- name: memory_frequencies
--- How many entries have each term. Lateral, as statistics that are out of date would lead to a scan of all terms.
-select w.term, sum(n.entries)::bigint as entries
-from unnest(:terms::text[]) w(term) cross join unnest(:scope_nos::int[]) s(no)
-cross join lateral (select count(*) as entries from perdure.memory_terms t where t.scope_no = s.no and t.term = w.term) n
-where n.entries > 0
+-- Of each no more than `most` are counted.
+select s.no as scope_no, w.term, n.entries
+from unnest(:scope_nos::int[]) s(no) cross join unnest(:terms::text[]) w(term)
+cross join lateral (select count(*) as entries from (
+  select from perdure.memory_terms t where t.scope_no = s.no and t.term = w.term limit :most) t) n
+
+-- name: memory_sample
+-- How many of the newest entries of a scope have each term.
+with n as materialized (
+  select no from perdure.memory_entries where scope_no = :scope_no and archived_at is null order by no desc limit :newest)
+select w.term, count(*) as entries
+from unnest(:terms::text[]) w(term) cross join lateral (select from perdure.memory_terms t
+  where t.scope_no = :scope_no and t.term = w.term and t.entry_no = any (array(select no from n)) offset 0) t
 group by w.term
 
 -- name: memory_expansions
--- Longer words that begin like these, and how many entries have each.
-select w.word, n.term, sum(n.entries)::bigint as entries
-from unnest(:words::text[]) w(word) cross join unnest(:scope_nos::int[]) s(no)
-cross join lateral (select t.term, count(*) as entries from perdure.memory_terms t
-  where t.scope_no = s.no and t.term > w.word and t.term < w.word || chr(1114111) group by t.term) n
-group by w.word, n.term
+-- Goes from term to term, as a term has many rows. Of each no more than `counted` are counted.
+with recursive found (word, scope_no, term, place) as (
+  select w.word, s.no, (select t.term from perdure.memory_terms t
+    where t.scope_no = s.no and t.term > w.word and t.term < w.word || chr(1114111) order by t.term limit 1), 1
+  from unnest(:words::text[]) w(word) cross join unnest(:scope_nos::int[]) s(no)
+  union all
+  select f.word, f.scope_no, (select t.term from perdure.memory_terms t
+    where t.scope_no = f.scope_no and t.term > f.term and t.term < f.word || chr(1114111) order by t.term limit 1), f.place + 1
+  from found f where f.term is not null and f.place < :looked_at)
+select f.word, f.term, sum(n.entries)::bigint as entries
+from found f cross join lateral (select count(*) as entries from (
+  select from perdure.memory_terms t where t.scope_no = f.scope_no and t.term = f.term limit :counted) t) n
+where f.term is not null group by f.word, f.term
 
 -- name: rank_memory_text
--- BM25.
-select t.entry_no as no, round(sum(w.weight * t.count * (:k1::float8 + 1)
+-- BM25. postings: scopes, terms, their weights, and how many of the newest entries that have it are read (null: all). Lateral with
+-- offset 0, as statistics that are out of date would lead to a scan of all terms.
+select t.entry_no as no, round(sum(p.weight * t.count * (:k1::float8 + 1)
   / (t.count + :k1 * (1 - :b::float8 + :b * t.length / :average::float8))) * 1000000)::bigint as score
-from unnest(:terms::text[], :weights::float8[]) w(term, weight) cross join unnest(:scope_nos::int[]) s(no)
+from unnest(:scope_nos::int[], :terms::text[], :weights::float8[], :newest::int[]) p(scope_no, term, weight, newest)
 cross join lateral (select t.entry_no, t.count, t.length from perdure.memory_terms t
-  where t.scope_no = s.no and t.term = w.term offset 0) t
+  where t.scope_no = p.scope_no and t.term = p.term order by t.entry_no desc limit p.newest) t
+group by t.entry_no order by 2 desc, 1 desc limit :limit
+
+-- name: rank_memory_text_among
+-- The same among these entries; all of them count.
+select t.entry_no as no, round(sum(p.weight * t.count * (:k1::float8 + 1)
+  / (t.count + :k1 * (1 - :b::float8 + :b * t.length / :average::float8))) * 1000000)::bigint as score
+from unnest(:scope_nos::int[], :terms::text[], :weights::float8[]) p(scope_no, term, weight)
+cross join lateral (select t.entry_no, t.count, t.length from perdure.memory_terms t
+  where t.scope_no = p.scope_no and t.term = p.term and t.entry_no = any (:nos::bigint[]) offset 0) t
 group by t.entry_no order by 2 desc, 1 desc limit :limit
 
 -- name: rank_memory_text_filtered
--- The same among the entries that count.
-select t.entry_no as no, round(sum(w.weight * t.count * (:k1::float8 + 1)
+-- The same as rank_memory_text among the entries that count.
+select t.entry_no as no, round(sum(p.weight * t.count * (:k1::float8 + 1)
   / (t.count + :k1 * (1 - :b::float8 + :b * t.length / :average::float8))) * 1000000)::bigint as score
-from unnest(:terms::text[], :weights::float8[]) w(term, weight) cross join unnest(:scope_nos::int[]) s(no)
+from unnest(:scope_nos::int[], :terms::text[], :weights::float8[]) p(scope_no, term, weight)
 cross join lateral (select t.entry_no, t.count, t.length from perdure.memory_terms t
-  where t.scope_no = s.no and t.term = w.term offset 0) t
+  where t.scope_no = p.scope_no and t.term = p.term offset 0) t
 join perdure.memory_entries e on e.no = t.entry_no
 where (:since::timestamptz is null or e.created_at >= :since) and (:kind::text is null or e.kind = :kind)
   and e.tags @> :tags::text[]
@@ -96,10 +121,14 @@ where e.scope_no = any (:scope_nos::int[]) and e.archived_at is null and (:since
   and (:kind::text is null or e.kind = :kind) and e.tags @> :tags::text[]
 
 -- name: changed_memory_vectors
--- The entries of a scope that changed after a version; without a vector: it is not found, or its vector is of another embedder.
-select e.no, v.vector from perdure.memory_entries e
+-- The entries of a scope that changed after a place; without a vector: it is not found, or its vector is of another embedder.
+select e.no, e.changed, v.vector from perdure.memory_entries e
 left join perdure.memory_vectors v on v.entry_no = e.no and v.embedder = :embedder and e.archived_at is null
-where e.scope_no = :scope_no and e.changed > :after
+where e.scope_no = :scope_no and (e.changed, e.no) > (:version::bigint, :no::bigint) order by e.changed, e.no limit :limit
+
+-- name: memory_standing
+select no, created_at, pinned_at is not null as pinned from perdure.memory_entries
+where tenant_id = :tenant_id and no = any (:nos::bigint[])
 
 -- name: memories_by_no
 select e.*, s.scope from perdure.memory_entries e join perdure.memory_scopes s on s.no = e.scope_no

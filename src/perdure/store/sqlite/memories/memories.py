@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -16,12 +18,13 @@ from perdure.model.memory import (
     MemoryIndex,
     MemoryLeave,
     NewMemory,
+    Posting,
     Ranked,
     ScopeHead,
 )
 from perdure.store.errors import ambiguous_memory, memory_not_found
-from perdure.store.memory_rows import K1, B, expansions_of, head_of, memory_of
-from perdure.store.memory_vectors import SCALE, Changed
+from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of
+from perdure.store.memory_vectors import SCALE, Change, Place
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC, micros, stored
 from perdure.store.sqlite.engine.engine import Engine
@@ -184,11 +187,17 @@ class SqliteMemories:
             head_of(row) for row in await self._engine.rows("memory_scopes", tenant_id=self._tenant_id, scopes=wanted)
         ]
 
-    async def memory_frequencies(self, scope_nos: Sequence[int], terms: Sequence[str]) -> dict[str, int]:
+    async def memory_frequencies(
+        self, scope_nos: Sequence[int], terms: Sequence[str], *, most: int
+    ) -> dict[str, dict[int, int]]:
         """See `protocol.MemoryStore.memory_frequencies`."""
-        rows = await self._engine.rows(
-            "memory_frequencies", scope_nos=json.dumps(list(scope_nos)), terms=json.dumps(list(terms))
-        )
+        values = {"scope_nos": json.dumps(list(scope_nos)), "terms": json.dumps(list(terms)), "most": most}
+        return frequencies_of(await self._engine.rows("memory_frequencies", **values))
+
+    async def memory_sample(self, scope_no: int, terms: Sequence[str], *, newest: int) -> dict[str, int]:
+        """See `protocol.MemoryStore.memory_sample`."""
+        wanted = json.dumps(list(terms))
+        rows = await self._engine.rows("memory_sample", scope_no=scope_no, terms=wanted, newest=newest)
         return {row["term"]: row["entries"] for row in rows}
 
     async def memory_expansions(
@@ -197,34 +206,27 @@ class SqliteMemories:
         """See `protocol.MemoryStore.memory_expansions`."""
         if not words:
             return {}
-        return expansions_of(
-            await self._engine.rows(
-                "memory_expansions", scope_nos=json.dumps(list(scope_nos)), words=json.dumps(list(words))
-            )
-        )
+        values = {"scope_nos": json.dumps(list(scope_nos)), "words": json.dumps(list(words)), **EXPANDING}
+        return expansions_of(await self._engine.rows("memory_expansions", **values))
 
     async def rank_memory_text(
         self,
-        scope_nos: Sequence[int],
-        weights: Mapping[str, float],
+        postings: Sequence[Posting],
         *,
         average: float,
         limit: int,
         only: MemoryFilter = ANY,
+        among: Sequence[int] | None = None,
     ) -> list[Ranked]:
         """See `protocol.MemoryStore.rank_memory_text`."""
-        values: dict[str, Any] = {
-            "scope_nos": json.dumps(list(scope_nos)),
-            "weights": json.dumps(list(weights.items())),
-            "average": float(average),
-            "limit": limit,
-            "k1": K1,
-            "b": B,
-        }
-        if only == ANY:
-            rows = await self._engine.rows("rank_memory_text", **values)
+        values: dict[str, Any] = {"average": float(average), "limit": limit, "k1": K1, "b": B}
+        if among is not None:
+            found = partial(_rows, "rank_memory_text_among", {**values, "nos": json.dumps(list(among))})
+        elif only == ANY:
+            found = partial(_newest_rows, values)
         else:
-            rows = await self._engine.rows("rank_memory_text_filtered", **values, **_filter(only))
+            found = partial(_rows, "rank_memory_text_filtered", {**values, **_filter(only)})
+        rows = await self._engine.read(partial(found, postings))
         return [Ranked(row["no"], row["score"] / SCALE) for row in rows]
 
     async def rank_memory_vectors(
@@ -243,9 +245,16 @@ class SqliteMemories:
             allowed = {r["no"] for r in await self._engine.rows("filtered_memories", scope_nos=nos, **_filter(only))}
         return await self._engine.vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
 
-    async def _changed(self, scope_no: int, embedder: str, after: int) -> Changed:
-        rows = await self._engine.rows("changed_memory_vectors", scope_no=scope_no, embedder=embedder, after=after)
-        return [(row["no"], row["vector"]) for row in rows]
+    async def _changed(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
+        version, no = after
+        values = {"scope_no": scope_no, "embedder": embedder, "version": version, "no": no, "limit": limit}
+        rows = await self._engine.rows("changed_memory_vectors", **values)
+        return [(row["no"], row["vector"]) for row in rows], (rows[-1]["changed"], rows[-1]["no"]) if rows else after
+
+    async def memory_standing(self, nos: Sequence[int]) -> dict[int, tuple[datetime, bool]]:
+        """See `protocol.MemoryStore.memory_standing`."""
+        rows = await self._engine.rows("memory_standing", tenant_id=self._tenant_id, nos=json.dumps(list(nos)))
+        return {row["no"]: (CODEC.time(row["created_at"]), bool(row["pinned"])) for row in rows}
 
     async def memories_by_no(self, nos: Sequence[int]) -> dict[int, MemoryEntry]:
         """See `protocol.MemoryStore.memories_by_no`."""
@@ -257,6 +266,20 @@ def _count(conn: sqlite3.Connection, scope_no: int, entries: int, tokens: int) -
     """The version of the scope after one more change."""
     values = {"scope_no": scope_no, "entries": entries, "tokens": tokens}
     return int(conn.execute(SQL["count_memory"], values).fetchone()["version"])
+
+
+def _rows(
+    statement: str, values: Mapping[str, Any], postings: Sequence[Posting], conn: sqlite3.Connection
+) -> list[Any]:
+    return conn.execute(SQL[statement], {**values, "postings": json.dumps(postings)}).fetchall()
+
+
+def _newest_rows(values: Mapping[str, Any], postings: Sequence[Posting], conn: sqlite3.Connection) -> list[Any]:
+    read = []
+    for posting in postings:
+        row = None if posting.newest is None else conn.execute(SQL["last_memory_unread"], posting._asdict()).fetchone()
+        read.append((*posting[:3], 0 if row is None else row["no"]))
+    return conn.execute(SQL["rank_memory_text"], {**values, "postings": json.dumps(read)}).fetchall()
 
 
 def _filter(only: MemoryFilter) -> dict[str, Any]:

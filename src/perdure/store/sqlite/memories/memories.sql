@@ -46,32 +46,68 @@ select no, scope, version, entries, tokens from memory_scopes
 where tenant_id = :tenant_id and (:scopes is null or scope in (select value from json_each(:scopes))) order by scope
 
 -- name: memory_frequencies
--- How many entries have each term.
+-- Of each no more than `most` are counted.
+select s.value as scope_no, w.value as term, (select count(*) from (
+    select 1 from memory_terms t where t.scope_no = s.value and t.term = w.value limit :most)) as entries
+from json_each(:scope_nos) s cross join json_each(:terms) w
+
+-- name: memory_sample
+-- How many of the newest entries of a scope have each term.
+with n as materialized (
+  select no from memory_entries where scope_no = :scope_no and archived_at is null order by no desc limit :newest)
 select w.value as term, count(*) as entries
-from json_each(:terms) w cross join json_each(:scope_nos) s cross join memory_terms t on t.scope_no = s.value and t.term = w.value
+from json_each(:terms) w cross join n
+cross join memory_terms t on t.scope_no = :scope_no and t.term = w.value and t.entry_no = n.no
 group by w.value
 
 -- name: memory_expansions
--- Longer words that begin like these, and how many entries have each.
-select w.value as word, t.term, count(*) as entries
-from json_each(:words) w cross join json_each(:scope_nos) s
-cross join memory_terms t on t.scope_no = s.value and t.term > w.value and t.term < w.value || char(1114111)
-group by w.value, t.term
+-- Goes from term to term, as a term has many rows. Of each no more than `counted` are counted.
+with recursive found (word, scope_no, term, place) as (
+  select w.value, s.value, (select t.term from memory_terms t
+    where t.scope_no = s.value and t.term > w.value and t.term < w.value || char(1114111) order by t.term limit 1), 1
+  from json_each(:words) w cross join json_each(:scope_nos) s
+  union all
+  select f.word, f.scope_no, (select t.term from memory_terms t
+    where t.scope_no = f.scope_no and t.term > f.term and t.term < f.word || char(1114111) order by t.term limit 1), f.place + 1
+  from found f where f.term is not null and f.place < :looked_at)
+select word, term, sum((select count(*) from (
+  select 1 from memory_terms t where t.scope_no = f.scope_no and t.term = f.term limit :counted))) as entries
+from found f where term is not null group by word, term
+
+-- name: last_memory_unread
+-- only: sqlite A limit cannot be a column here.
+select entry_no as no from memory_terms where scope_no = :scope_no and term = :term order by entry_no desc limit 1 offset :newest
 
 -- name: rank_memory_text
--- BM25. weights: pairs of a term and its weight.
-select t.entry_no as no, cast(round(sum(json_extract(w.value, '$[1]') * t.count * (:k1 + 1)
+-- BM25. postings: arrays of a scope, a term, its weight, and the number of the newest entry of it that is not read.
+with p as materialized (
+  select json_extract(j.value, '$[0]') as scope_no, json_extract(j.value, '$[1]') as term, json_extract(j.value, '$[2]') as weight,
+    json_extract(j.value, '$[3]') as unread
+  from json_each(:postings) j)
+select t.entry_no as no, cast(round(sum(p.weight * t.count * (:k1 + 1)
   / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
-from json_each(:weights) w cross join json_each(:scope_nos) s
-cross join memory_terms t on t.scope_no = s.value and t.term = json_extract(w.value, '$[0]')
+from p cross join memory_terms t on t.scope_no = p.scope_no and t.term = p.term and t.entry_no > p.unread
+group by t.entry_no order by 2 desc, 1 desc limit :limit
+
+-- name: rank_memory_text_among
+-- The same among these entries; all of them count.
+with p as materialized (
+  select json_extract(j.value, '$[0]') as scope_no, json_extract(j.value, '$[1]') as term, json_extract(j.value, '$[2]') as weight
+  from json_each(:postings) j),
+n as materialized (select value as no from json_each(:nos) order by 1)
+select t.entry_no as no, cast(round(sum(p.weight * t.count * (:k1 + 1)
+  / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
+from p cross join n cross join memory_terms t on t.scope_no = p.scope_no and t.term = p.term and t.entry_no = n.no
 group by t.entry_no order by 2 desc, 1 desc limit :limit
 
 -- name: rank_memory_text_filtered
--- The same among the entries that count.
-select t.entry_no as no, cast(round(sum(json_extract(w.value, '$[1]') * t.count * (:k1 + 1)
+-- The same as rank_memory_text among the entries that count.
+with p as materialized (
+  select json_extract(j.value, '$[0]') as scope_no, json_extract(j.value, '$[1]') as term, json_extract(j.value, '$[2]') as weight
+  from json_each(:postings) j)
+select t.entry_no as no, cast(round(sum(p.weight * t.count * (:k1 + 1)
   / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
-from json_each(:weights) w cross join json_each(:scope_nos) s
-cross join memory_terms t on t.scope_no = s.value and t.term = json_extract(w.value, '$[0]')
+from p cross join memory_terms t on t.scope_no = p.scope_no and t.term = p.term
 cross join memory_entries e on e.no = t.entry_no
 where (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
   and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
@@ -83,14 +119,19 @@ where e.archived_at is null and (:since is null or e.created_at >= :since) and (
   and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
 
 -- name: changed_memory_vectors
--- The entries of a scope that changed after a version; without a vector: it is not found, or its vector is of another embedder.
-select e.no, v.vector from memory_entries e
+-- The entries of a scope that changed after a place; without a vector: it is not found, or its vector is of another embedder.
+select e.no, e.changed, v.vector from memory_entries e
 left join memory_vectors v on v.entry_no = e.no and v.embedder = :embedder and e.archived_at is null
-where e.scope_no = :scope_no and e.changed > :after
+where e.scope_no = :scope_no and (e.changed, e.no) > (:version, :no) order by e.changed, e.no limit :limit
+
+-- name: memory_standing
+select e.no, e.created_at, e.pinned_at is not null as pinned from json_each(:nos) n cross join memory_entries e on e.no = n.value
+where e.tenant_id = :tenant_id
 
 -- name: memories_by_no
-select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope_no
-where e.tenant_id = :tenant_id and e.no in (select value from json_each(:nos))
+select e.*, s.scope from json_each(:nos) n cross join memory_entries e on e.no = n.value
+cross join memory_scopes s on s.no = e.scope_no
+where e.tenant_id = :tenant_id
 
 -- name: superseded_memories
 select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope_no

@@ -40,7 +40,7 @@ create table perdure.memory_entries (
   constraint memory_entries_text check (length(text) between 1 and 20000),
   constraint memory_entries_tokens check (tokens >= 0)
 );
-create index memory_entries_changed on perdure.memory_entries (scope_no, changed);
+create index memory_entries_changed on perdure.memory_entries (scope_no, changed, no);
 create index memory_entries_list on perdure.memory_entries (scope_no, no);
 create index memory_entries_superseded on perdure.memory_entries (superseded_by) where superseded_by is not null;
 create index memory_entries_job on perdure.memory_entries (job_id) where job_id is not null;
@@ -51,7 +51,8 @@ create table perdure.memory_terms (
   entry_no bigint not null,
   count int not null,
   length int not null,  -- the sum of the counts of its entry
-  primary key (scope_no, term, entry_no)
+  -- a search reads this index alone: the rows of a term are all over the table
+  primary key (scope_no, term, entry_no) include (count, length)
 );
 
 create table perdure.memory_vectors (
