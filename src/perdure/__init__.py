@@ -20,11 +20,13 @@ from perdure.version import __version__
 
 if TYPE_CHECKING:
     from perdure.app import App
+    from perdure.model.actions import Action
     from perdure.model.agents import AgentInstance, AgentStatus
     from perdure.model.approvals import Approval, ApprovalStatus
     from perdure.model.batches import Batch, BatchJob
     from perdure.model.budgets import Budget
     from perdure.model.comparison import JobDiff
+    from perdure.model.conversation import ConversationMessage, CutMessage, Fitted
     from perdure.model.errors import (
         AccountDisabled,
         AccountExists,
@@ -166,6 +168,7 @@ __all__ = [
     "AccountExists",
     "AccountInfo",
     "AccountNotFound",
+    "Action",
     "AgentBusy",
     "AgentExists",
     "AgentInstance",
@@ -198,6 +201,8 @@ __all__ = [
     "Conflict",
     "ContentDamaged",
     "ContentMissing",
+    "ConversationMessage",
+    "CutMessage",
     "DangerRefused",
     "Decision",
     "Denied",
@@ -212,6 +217,7 @@ __all__ = [
     "FilesTooLarge",
     "Finding",
     "First",
+    "Fitted",
     "ForeignDatabase",
     "Handle",
     "Handler",
@@ -350,6 +356,8 @@ _HOMES = {
         "UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob "
         "WaitTimeout WorkerNotFound WrongToken"
     ),
+    "perdure.model.actions": "Action",
+    "perdure.model.conversation": "ConversationMessage CutMessage Fitted",
     "perdure.model.events": "Event",
     "perdure.model.explanation": "Explanation",
     "perdure.model.job_fields": "JobFields",

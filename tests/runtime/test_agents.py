@@ -201,7 +201,13 @@ async def test_a_job_without_an_agent_sends_too() -> None:
 
         @t.job
         async def work(ctx: JobContext) -> None:
-            assert (ctx.agent, ctx.agent_id, ctx.session_id, ctx.message, ctx.messages) == (None, None, None, None, ())
+            assert (ctx.agent, ctx.agent_id, ctx.session_id, ctx.message, ctx.agent_messages) == (
+                None,
+                None,
+                None,
+                None,
+                (),
+            )
             await ctx.send("ann", "hi")
             with pytest.raises(AgentNotFound):
                 await ctx.send("bob", "hi")

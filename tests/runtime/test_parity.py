@@ -26,7 +26,13 @@ from tests.parity import differences
 
 
 def test_a_plain_handler_has_every_call_of_an_async_one() -> None:
-    names = {"JobContext": "BlockingContext", "Session": "BlockingSession", "JobMemory": "BlockingMemory"}
+    names = {
+        "JobContext": "BlockingContext",
+        "Session": "BlockingSession",
+        "JobMemory": "BlockingMemory",
+        "Messages": "BlockingMessages",
+        "Variables": "BlockingVariables",
+    }
     assert differences(JobContext, BlockingContext, {}, names=names) == []
     assert differences(Session, BlockingSession, {}) == []
 

@@ -88,8 +88,8 @@ async def test_a_wait_whose_time_comes_gives_nothing_back_and_keeps_no_message()
 
         @t.job
         async def talk(ctx: JobContext) -> list[Any]:
-            if ctx.messages:
-                taken.append(said(list(ctx.messages)))
+            if ctx.agent_messages:
+                taken.append(said(list(ctx.agent_messages)))
                 return []
             first = said(await ctx.receive("news", timeout="1h"))
             await ctx.sleep("pause", "2h")

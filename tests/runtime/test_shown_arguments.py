@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.shown_arguments import HIDDEN, MOST_BYTES, shown_arguments
+from perdure.model.shown import HIDDEN
+from perdure.runtime.shown_arguments import MOST_BYTES, shown_arguments
 
 
 @dataclass

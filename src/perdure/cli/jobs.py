@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from perdure.cli import job_batch, job_control, job_edit, job_export, job_queries, job_replay, job_start, job_tree
+from perdure.cli import (
+    job_batch,
+    job_control,
+    job_edit,
+    job_export,
+    job_memory,
+    job_queries,
+    job_replay,
+    job_start,
+    job_tree,
+)
 from perdure.cli.job_options import app
 
 __all__ = [
@@ -11,6 +21,7 @@ __all__ = [
     "job_control",
     "job_edit",
     "job_export",
+    "job_memory",
     "job_queries",
     "job_replay",
     "job_start",
@@ -18,8 +29,8 @@ __all__ = [
 ]
 
 ORDER = (
-    "start", "ls", "get", "watch", "events", "steps", "tree", "batch", "count", "explain", "diff", "replay", "cancel",
-    "retry-now", "edit", "rerun", "fork", "signal", "export", "delete",
+    "start", "ls", "get", "watch", "events", "steps", "messages", "actions", "variables", "tree", "batch", "count", "explain",
+    "diff", "replay", "cancel", "retry-now", "edit", "rerun", "fork", "signal", "export", "delete",
 )  # fmt: skip
 """The commands as the help lists them: from the start of a job to what is done with a finished one."""
 

@@ -161,6 +161,14 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _R, "another job had saved since: what was read is read again", ("key",),
             by_holder=True, replayed=True, forked=True,
         ),
+        "message_appended": EventType(
+            _R, "a message of the job's conversation; `with` names the step or tool it was committed with", ("key", "message"),
+            by_holder=True, replayed=True, forked=True,
+        ),
+        "variable_set": EventType(
+            _R, "a variable of the job got a value; `with` as above", ("key", "name", "value"),
+            by_holder=True, replayed=True, forked=True,
+        ),
         "event_kept": EventType(
             _R, "in a fork: the old job wrote this event of its own; it is not written again", ("type", "job", "event"),
             replayed=True, forked=True,

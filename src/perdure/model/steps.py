@@ -70,7 +70,7 @@ def _end_job(found: dict[tuple[str, str], Step]) -> None:
 
 
 def _read(found: dict[tuple[str, str], Step], key: str, event: Event, payload: dict[str, Any]) -> None:
-    at, kept = _origin(event, payload)
+    at, kept = origin_of(event, payload)
 
     def step(kind: str, status: str) -> Step:
         now = found.get((kind, key))
@@ -130,7 +130,7 @@ def _answered(step: Step, at: datetime, payload: dict[str, Any]) -> None:
         step.result = f"{step.result} by {payload['actor']}"
 
 
-def _origin(event: Event, payload: dict[str, Any]) -> tuple[datetime, bool]:
+def origin_of(event: Event, payload: dict[str, Any]) -> tuple[datetime, bool]:
     """When it happened first, and whether a fork copied it."""
     copied = payload.get(COPIED)
     return (_moment(copied.get("at"), event.at), True) if isinstance(copied, dict) else (event.at, False)

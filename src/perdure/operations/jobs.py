@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from perdure.model.actions import Action
 from perdure.model.approvals import Approval
 from perdure.model.batches import Batch
 from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
+from perdure.model.conversation import ConversationMessage
 from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
@@ -113,6 +115,24 @@ async def list_events(client: Client, job_id: str, *, after: int = 0, types: tup
 async def list_steps(client: Client, job_id: str) -> list[Step]:
     """The steps of a job: what is recorded and never runs again, what runs, what waits."""
     return steps_of(await client.jobs.events(job_id))
+
+
+@operation("jobs.messages", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def list_messages(client: Client, job_id: str) -> list[ConversationMessage]:
+    """The conversation of a job, in order."""
+    return await client.jobs.messages(job_id)
+
+
+@operation("jobs.variables", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def list_variables(client: Client, job_id: str) -> dict[str, Any]:
+    """The variables of a job, by name."""
+    return await client.jobs.variables(job_id)
+
+
+@operation("jobs.actions", role=Role.VIEWER, errors=NO_SUCH_JOB)
+async def list_actions(client: Client, job_id: str) -> list[Action]:
+    """What a job did: the calls of its tools, in order."""
+    return await client.jobs.actions(job_id)
 
 
 @operation("jobs.explain", role=Role.VIEWER, errors=NO_SUCH_JOB)

@@ -82,7 +82,7 @@ class _Calls:
     async def handle(self, ctx: JobContext, payload: Any) -> Any:
         """The handler, for an async function."""
         results = []
-        for message in ctx.messages or (None,):
+        for message in ctx.agent_messages or (None,):
             result = await self._fn(ctx.for_message(message), self._argument(message, payload))
             results.append(self._answered(ctx, message, result))
         return self._result(ctx, results)
@@ -90,7 +90,7 @@ class _Calls:
     def handle_plainly(self, ctx: BlockingContext, payload: Any) -> Any:
         """The handler, for a plain function."""
         results = []
-        for message in ctx.messages or (None,):
+        for message in ctx.agent_messages or (None,):
             result = self._fn(ctx.for_message(message), self._argument(message, payload))
             results.append(self._answered(unblocked(ctx), message, result))
         return self._result(unblocked(ctx), results)
@@ -121,4 +121,4 @@ class _Calls:
         return result
 
     def _result(self, ctx: JobContext, results: list[Any]) -> Any:
-        return results if len(ctx.messages) > 1 else results[0]
+        return results if len(ctx.agent_messages) > 1 else results[0]

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from perdure.model.budgets import TYPES as BUDGET_TYPES
 from perdure.model.budgets import Use
+from perdure.model.conversation import Noted
 from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.job_fields import JobFields, checked_fields
 from perdure.model.jobs import Wait
@@ -70,6 +71,8 @@ class History:
     """A save that another job was before: its key, its attempt, and what had been read. Nothing of that attempt follows yet."""
     kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
     """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
+    noted: list[Noted] = field(default_factory=list)
+    """Messages of the conversation and variables, in the order of the log."""
     use: Use = field(default_factory=Use)
     """Of the job's budget, if it has one."""
     fields: JobFields = field(default_factory=JobFields)
@@ -145,6 +148,8 @@ class History:
                 self.notified.add(("approval", key))
             case "usage_recorded":
                 self.usage.add(key)
+            case "message_appended" | "variable_set":
+                self.noted.append((event.type, payload))
             case "message_sent":
                 self.messages[key] = UUID(payload["message"])
             case "session_read":

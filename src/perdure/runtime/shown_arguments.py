@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 from perdure.model.errors import InvalidInput
+from perdure.model.shown import HIDDEN, SECRET_NAME, SECRET_TEXT
 from perdure.model.urls import masked
 from perdure.runtime import codec
 
-HIDDEN = "[redacted]"
 MOST_TEXT = 200
 """Characters of one text."""
 MOST_ITEMS = 20
@@ -22,16 +21,6 @@ DEEPEST = 4
 MOST_BYTES = 4096
 """Of all arguments together, as JSON."""
 
-_SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)|^pass$|pwd|secret|token$|credential|api[-_]?key|access[-_]?key|private[-_]?key|authorization|cookie|"
-    r"session[-_]?id|signature|^auth$|^key$|^pin$|^cvv$|card[-_]?number|^iban$|^ssn$",
-    re.IGNORECASE,
-)
-_SECRET_TEXT = re.compile(
-    r"(?i:\b(bearer|basic) +\S{8,})|\b(sk|pk|rk|ghp|gho|ghs|glpat|xox[abp])[-_]\w{8,}|\bAKIA\w{12,}|"
-    r"\beyJ[\w-]+\.[\w-]+\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY"
-)
-
 
 def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """By the names of the function's parameters, or by their position where it has none.
@@ -40,7 +29,7 @@ def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     lists and objects; what is no JSON is shown as its type.
     """
     named = _named(fn, args, kwargs)
-    shown = {name: HIDDEN if _SECRET_NAME.search(name) else _shown(_plain(value), 1) for name, value in named.items()}
+    shown = {name: HIDDEN if SECRET_NAME.search(name) else _shown(_plain(value), 1) for name, value in named.items()}
     if len(json.dumps(shown).encode()) > MOST_BYTES:
         return {name: _brief(value) for name, value in list(shown.items())[:MOST_ITEMS]}
     return shown
@@ -49,7 +38,7 @@ def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 def whole_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """As `shown_arguments`, and nothing is cut: for a person who approves them."""
     named = _named(fn, args, kwargs)
-    return {name: HIDDEN if _SECRET_NAME.search(name) else _uncut(_plain(value)) for name, value in named.items()}
+    return {name: HIDDEN if SECRET_NAME.search(name) else _uncut(_plain(value)) for name, value in named.items()}
 
 
 def _named(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +52,7 @@ def _uncut(value: Any) -> Any:
     if isinstance(value, str):
         return _text(value, len(value))
     if isinstance(value, dict):
-        return {key: HIDDEN if _SECRET_NAME.search(key) else _uncut(item) for key, item in value.items()}
+        return {key: HIDDEN if SECRET_NAME.search(key) else _uncut(item) for key, item in value.items()}
     return [_uncut(item) for item in value] if isinstance(value, list) else value
 
 
@@ -81,9 +70,7 @@ def _shown(value: Any, level: int) -> Any:
         return "…"
     if isinstance(value, dict):
         items = list(value.items())
-        some = {
-            k[:MOST_TEXT]: HIDDEN if _SECRET_NAME.search(k) else _shown(v, level + 1) for k, v in items[:MOST_ITEMS]
-        }
+        some = {k[:MOST_TEXT]: HIDDEN if SECRET_NAME.search(k) else _shown(v, level + 1) for k, v in items[:MOST_ITEMS]}
         return {**some, "…": f"{len(items) - MOST_ITEMS} more"} if len(items) > MOST_ITEMS else some
     if isinstance(value, list):
         more = [f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
@@ -92,7 +79,7 @@ def _shown(value: Any, level: int) -> Any:
 
 
 def _text(text: str, most: int) -> str:
-    if _SECRET_TEXT.search(text):
+    if SECRET_TEXT.search(text):
         return HIDDEN
     if "://" in text and " " not in text:
         text = masked(text)

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
 
+from perdure.model.actions import Action
 from perdure.model.batches import Batch
 from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff
+from perdure.model.conversation import ConversationMessage
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.job_changes import BulkResult
@@ -155,6 +157,18 @@ class Jobs:
     def events(self, job_id: JobId, *, after: int = 0) -> builtins.list[Event]:
         """See `Jobs.events`."""
         return self._background.run(self._jobs.events(job_id, after=after))
+
+    def messages(self, job_id: JobId) -> builtins.list[ConversationMessage]:
+        """See `Jobs.messages`."""
+        return self._background.run(self._jobs.messages(job_id))
+
+    def variables(self, job_id: JobId) -> dict[str, Any]:
+        """See `Jobs.variables`."""
+        return self._background.run(self._jobs.variables(job_id))
+
+    def actions(self, job_id: JobId) -> builtins.list[Action]:
+        """See `Jobs.actions`."""
+        return self._background.run(self._jobs.actions(job_id))
 
     def explain(self, job_id: JobId) -> Explanation:
         """See `Jobs.explain`."""

@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from perdure.model import budgets
+from perdure.model.actions import ACTION_TYPES, Action, actions_of
 from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff, compare
+from perdure.model.conversation import CONVERSATION_TYPES, ConversationMessage, messages_of, variables_in
 from perdure.model.current_attempt import current_attempt
 from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned
 from perdure.model.events import Event
@@ -24,6 +26,7 @@ from perdure.runtime import codec
 from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.client.wait import finished_already, is_of
 from perdure.runtime.explain.explain import explain
+from perdure.runtime.job_log import events_of
 from perdure.runtime.validation import check_moment, check_seconds
 from perdure.store.follow import follow
 
@@ -113,6 +116,26 @@ class JobQueries(ClientPart):
             after = page[-1].version
         if not found and after == 0:
             await store.jobs.get_job(id)  # a job has at least one event: raises if there is none
+        return found
+
+    async def messages(self, job_id: JobId) -> builtins.list[ConversationMessage]:
+        """The conversation of the job: what its handler gave to `ctx.messages.append`, in order. Raises JobNotFound."""
+        return messages_of(await self._events_of(job_id, CONVERSATION_TYPES))
+
+    async def variables(self, job_id: JobId) -> dict[str, Any]:
+        """The last values that its handler gave to `ctx.vars.set`, by name. Raises JobNotFound."""
+        events = await self._events_of(job_id, CONVERSATION_TYPES)
+        return variables_in([(event.type, event.payload) for event in events])
+
+    async def actions(self, job_id: JobId) -> builtins.list[Action]:
+        """What the job did: the calls of `ctx.tool` in all attempts, in order. Raises JobNotFound."""
+        return actions_of(await self._events_of(job_id, ACTION_TYPES))
+
+    async def _events_of(self, job_id: JobId, types: Sequence[str]) -> builtins.list[Event]:
+        store, id = await self._store(), await self._id(job_id)
+        found = await events_of(store, id, types)
+        if not found:
+            await store.jobs.get_job(id)  # raises if there is no such job
         return found
 
     async def explain(self, job_id: JobId) -> Explanation:

@@ -46,7 +46,7 @@ class AgentCalls(ChildCalls):
         return self._caller.session
 
     @property
-    def messages(self) -> tuple[Message, ...]:
+    def agent_messages(self) -> tuple[Message, ...]:
         """The messages that the job was started for; empty for other jobs."""
         return () if self._run.of_agent is None else messages_of_payload(json.loads(self._run.claimed.payload))
 
@@ -55,7 +55,7 @@ class AgentCalls(ChildCalls):
         """The message that is handled; None in other jobs, and where the job has several and `on_message` is not used."""
         if self._message is not None:
             return self._message
-        return self.messages[0] if len(self.messages) == 1 else None
+        return self.agent_messages[0] if len(self.agent_messages) == 1 else None
 
     async def send(
         self,

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
+from perdure.model.actions import Action
 from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.batches import Batch
@@ -32,6 +33,7 @@ from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.runtime.context.session import BlockingSession
 from perdure.runtime.context.wait_any import Awaited, First
+from perdure.runtime.context.working_memory import BlockingMessages, BlockingVariables
 from perdure.runtime.handle import Handle
 from perdure.runtime.registry import Handler
 
@@ -130,14 +132,28 @@ class BlockingContext:
         return BlockingSession(self._ctx.session, self._wait)
 
     @property
-    def messages(self) -> tuple[Message, ...]:
-        """See `JobContext.messages`."""
-        return self._ctx.messages
+    def agent_messages(self) -> tuple[Message, ...]:
+        """See `JobContext.agent_messages`."""
+        return self._ctx.agent_messages
 
     @property
     def message(self) -> Message | None:
         """See `JobContext.message`."""
         return self._ctx.message
+
+    @property
+    def messages(self) -> BlockingMessages:
+        """See `JobContext.messages`."""
+        return BlockingMessages(self._ctx.messages, self._wait)
+
+    @property
+    def vars(self) -> BlockingVariables:
+        """See `JobContext.vars`."""
+        return BlockingVariables(self._ctx.vars, self._wait)
+
+    def actions(self) -> list[Action]:
+        """See `JobContext.actions`."""
+        return self._wait(self._ctx.actions())
 
     @property
     def memory(self) -> BlockingMemory:

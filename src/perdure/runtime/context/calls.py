@@ -39,6 +39,7 @@ from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.reports import Reports
 from perdure.runtime.context.session import Session
 from perdure.runtime.context.tool_gate import Asked, admit, context_of_run
+from perdure.runtime.context.working_memory import WorkingMemory
 from perdure.runtime.history import NO_HISTORY
 from perdure.runtime.outcomes import describe
 from perdure.runtime.raised import rebuilt
@@ -116,7 +117,7 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("__dict__", "_keys", "_mail", "_reports", "_run", "_session", "budget")
+    __slots__ = ("__dict__", "_keys", "_mail", "_reports", "_run", "_session", "_working", "budget")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -124,6 +125,7 @@ class Caller:
         self._reports: Reports | None = None
         self._mail: Mail | None = None
         self._session: Session | None = None
+        self._working: WorkingMemory | None = None
         self.budget = ledger_of(run)
         """What the job may use and has used, if it has a budget."""
 
@@ -145,6 +147,13 @@ class Caller:
     def approval_context(self) -> ApprovalContext | None:
         """Which tools the job may call; None if nothing was said of it."""
         return context_of_run(self._run)
+
+    @property
+    def working(self) -> WorkingMemory:
+        """The conversation and the variables of the job."""
+        if self._working is None:
+            self._working = WorkingMemory(self._run, self._keys)
+        return self._working
 
     @property
     def mail(self) -> Mail:
@@ -226,7 +235,10 @@ class Caller:
             event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
             if (around := _around(run)) is not None:  # a replay does not come to it: the other one is answered
                 event.payload = f'{event.payload[:-1]},"inside":{codec.quoted(around[1])}}}'
-            await run.record_busy([event] if hold is None else [event, *hold.after_call()])
+            events = [event] if self._working is None else [event, *self._working.of_call(kind.noun, key, count)]
+            await run.record_busy(events if hold is None else [*events, *hold.after_call()])
+            if self._working is not None:
+                self._working.committed(kind.noun, key)
         finally:
             if hold is not None:
                 hold.end()
@@ -273,6 +285,8 @@ class Caller:
         if recorded is not None and not _runs_again(kind, call, recorded["digest"], options):
             if run.observer is not None:
                 run.observer.replayed(run.claimed, *of)
+            if run.history.noted:
+                self.working.replayed(*of)
             text = json.dumps(recorded["result"])
             return _Answer(codec.decode(text, returns, f"the recorded result of {kind.noun} '{call.key}'"))
         if kind.has_side_effect and (earlier := run.history.tools.get(call.key)) is not None and earlier.open:
@@ -299,8 +313,11 @@ class Caller:
         for earlier in range(options.retries + 1):
             first: list[NewEvent] = [] if hold is None else hold.before_call(earlier + 1)
             if kind.has_side_effect:
-                intent = f'"idempotency_key":"{idempotency_key_of(run.lease.job_id, kind.noun, call.key)}"'
-                first.append(tool_event("tool_called", call, call.granted + intent))
+                own_key = idempotency_key_of(run.lease.job_id, kind.noun, call.key)
+                shown = json.dumps(shown_arguments(call.fn, call.args, call.kwargs), ensure_ascii=False)
+                first.append(
+                    tool_event("tool_called", call, call.granted + f'"idempotency_key":"{own_key}","input":{shown}')
+                )
             if first:
                 await run.record(first)
             try:
@@ -325,7 +342,7 @@ class Caller:
     async def _once(self, kind: CallKind, call: Call, options: CallOptions, number: int) -> Any:
         run = self._run
         run.check_lease()
-        token = running_call.set(RunningCall(run.lease, kind.noun, call.key, number))
+        token = running_call.set(RunningCall(run.lease, kind.noun, call.key, number, None, running_call.get(None)))
         try:
             work = run.call(call.fn, call.args, call.kwargs, run.threads)
             if options.timeout is None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import typing_extensions  # comes with pydantic
 
+from perdure.model.actions import ACTION_TYPES, Action, actions_of
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.effects import patch_state
 from perdure.model.errors import InvalidInput, StepChanged
@@ -34,6 +35,8 @@ from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
 from perdure.runtime.context.wait_any import Awaited, First, wait_any
 from perdure.runtime.context.waits import wait_once
+from perdure.runtime.context.working_memory import Messages, Variables
+from perdure.runtime.job_log import events_of
 from perdure.runtime.run import Run
 from perdure.runtime.validation import (
     check_key,
@@ -301,6 +304,24 @@ class JobContext(AgentCalls):
         first, such as Denied; InvalidInput, StepChanged.
         """
         return await wait_any(self._run, self._caller, self._options, waits)
+
+    # -- working memory ------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> Messages:
+        """The conversation of the job with a model. Durable, and the same at each line in a replay."""
+        return Messages(self._caller.working, self._options.key)
+
+    @property
+    def vars(self) -> Variables:
+        """The variables of the job. Durable, and the same at each line in a replay."""
+        return Variables(self._caller.working, self._options.key)
+
+    async def actions(self) -> list[Action]:
+        """What the job did so far: the calls of its tools in all attempts, in order. Read from the log; no step."""
+        await self._run.enter()
+        with self._run.busy():
+            return actions_of(await events_of(self._run.store, self._run.claimed.id, ACTION_TYPES))
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

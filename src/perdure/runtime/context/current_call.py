@@ -24,6 +24,8 @@ class RunningCall:
     key: str
     number: int
     names: Counter[str] | None = None
+    outer: RunningCall | None = None
+    """The call whose function makes this one."""
 
     def key_of(self, name: str) -> str:
         """The key of something that the function reports: it counts for this call alone, so it names step, attempt and call."""
