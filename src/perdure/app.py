@@ -19,6 +19,7 @@ from perdure.logs import configure_logs
 from perdure.model.agents import Intake, OnBusy
 from perdure.model.budgets import Budget
 from perdure.model.errors import ConfigError, TooManyHung
+from perdure.model.stuck import Stuck, StuckJob
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import Account, CliRun, TaskSpec
@@ -44,6 +45,7 @@ from perdure.runtime.validation import (
     check_queue,
     check_retries,
     check_seconds,
+    check_stuck,
     check_tags,
     check_version,
     check_word,
@@ -168,6 +170,8 @@ class App(Shortcuts):
         tags: Sequence[str] = (),
         budget: Budget | None = None,
         approval_context: ApprovalContext | None = None,
+        stuck: Stuck | None = None,
+        on_stuck: Callable[[StuckJob], Awaitable[None] | None] | None = None,
     ) -> JobDecorator: ...
     def job(
         self,
@@ -188,6 +192,8 @@ class App(Shortcuts):
         tags: Sequence[str] = (),
         budget: Budget | None = None,
         approval_context: ApprovalContext | None = None,
+        stuck: Stuck | None = None,
+        on_stuck: Callable[[StuckJob], Awaitable[None] | None] | None = None,
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
@@ -195,8 +201,9 @@ class App(Shortcuts):
         and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
         waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
         concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
-        for no limit, None; default the kind. tags: of all its jobs. budget: of a job that was enqueued without one.
+        for no limit, None; default the kind. tags: of all its jobs. budget, stuck: of a job that was enqueued without one.
         approval_context: which of its tools need approval; of what the App, the handler and the job say, the strictest counts.
+        on_stuck: is called, at least once and usually exactly once, with a job that fails because it is stuck.
         Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
         check_word(on_change, "on_change", Literal["wait", "fail"])
@@ -216,6 +223,8 @@ class App(Shortcuts):
             tags=check_tags(tags),
             budget=check_budget(budget),
             approval_context=check_approval_context(approval_context),
+            stuck=check_stuck(stuck),
+            on_stuck=on_stuck,
         )
         local_names = dict(sys._getframe(1).f_locals)
 

@@ -14,6 +14,7 @@ from perdure.model.conversation import Noted
 from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.job_fields import JobFields, checked_fields
 from perdure.model.jobs import Wait
+from perdure.model.stuck import NOTICED, SET, StuckRecord
 from perdure.model.tool_approvals import tool_of
 from perdure.model.waits import APPROVAL, CODE, QUESTION, TIMER
 from perdure.store.protocol import Store
@@ -81,6 +82,8 @@ class History:
     """What the job was enqueued with, as it is stored."""
     asked_tools: dict[str, set[str]] = field(default_factory=dict)
     """The keys of the approvals that were asked for calls of tools, by the key of the call."""
+    stuck: StuckRecord = field(default_factory=StuckRecord)
+    """When it counts as stuck, and what was done about it."""
     checkpoint: Any = None
     """The last one that was saved."""
     progress: float = 0.0
@@ -104,6 +107,8 @@ class History:
             self.fields = checked_fields(payload["fields"])
         if event.type == "approval_context_set":
             self.approval_context = payload["context"]
+        if event.type in (SET, NOTICED):
+            self.stuck.read(event)
         if event.type in BUDGET_TYPES:
             self.use.read(event)
         if event.type == "event_kept":

@@ -112,6 +112,11 @@ class BlockingContext:
         return self._ctx.approval_context
 
     @property
+    def nudges(self) -> int:
+        """See `JobContext.nudges`."""
+        return self._ctx.nudges
+
+    @property
     def agent(self) -> AgentInstance | None:
         """See `JobContext.agent`."""
         return self._ctx.agent

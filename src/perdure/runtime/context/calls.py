@@ -10,6 +10,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -336,7 +337,8 @@ class Caller:
                     self._add_failure(kind, call, error)
                     raise
                 asked = error.after if isinstance(error, Retry) else retry_after(error)
-                await run.clock.sleep(options.backoff.delay(earlier) if asked is None else asked)
+                with nullcontext() if run.stuck is None else run.stuck.sleeping():
+                    await run.clock.sleep(options.backoff.delay(earlier) if asked is None else asked)
         raise AssertionError("unreachable")
 
     async def _once(self, kind: CallKind, call: Call, options: CallOptions, number: int) -> Any:

@@ -138,6 +138,12 @@ class JobContext(AgentCalls):
         none of them says anything."""
         return self._caller.approval_context
 
+    @property
+    def nudges(self) -> int:
+        """How often the job made no progress and was nudged, in all attempts so far; see `Stuck`. A handler may look at it
+        between two calls, and try another way."""
+        return 0 if self._run.stuck is None else self._run.stuck.nudges
+
     def for_message(self, message: Message | None) -> JobContext:
         """The same context, whose `message` is this one."""
         other = self.options()
