@@ -84,6 +84,10 @@ class History:
     """The keys of the approvals that were asked for calls of tools, by the key of the call."""
     stuck: StuckRecord = field(default_factory=StuckRecord)
     """When it counts as stuck, and what was done about it."""
+    stashed: bool = False
+    """Whether a call recorded something for the stash of tools."""
+    stashed_inside: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What calls recorded for the stash of tools that another call's function made, by the key of that other call."""
     checkpoint: Any = None
     """The last one that was saved."""
     progress: float = 0.0
@@ -179,6 +183,10 @@ class History:
             self.unsaved_reads += read
 
     def _finish(self, of: KindAndKey, payload: dict[str, Any]) -> None:
+        if "call_id" in payload or "stash" in payload:
+            self.stashed = True
+            if "inside" in payload:
+                self.stashed_inside.setdefault(payload["inside"], []).append(payload)
         self.finished[of] = payload
         self.failures.pop(of, None)
         self._expect(of)

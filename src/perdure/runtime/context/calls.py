@@ -26,6 +26,7 @@ from perdure.model.errors import (
     UnknownOutcome,
 )
 from perdure.model.events import NewEvent
+from perdure.model.jobs import MAX_JSON_BYTES
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.waits import APPROVAL, CHILD, kind_of
 from perdure.runtime import codec, observer
@@ -40,6 +41,7 @@ from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.reports import Reports
 from perdure.runtime.context.session import Session
 from perdure.runtime.context.tool_gate import Asked, admit, context_of_run
+from perdure.runtime.context.tool_stash import MOST_OUTPUT, OpenCall, Stored, ToolOutputStash
 from perdure.runtime.context.working_memory import WorkingMemory
 from perdure.runtime.history import NO_HISTORY
 from perdure.runtime.outcomes import describe
@@ -118,7 +120,7 @@ TOOL: CallKind = _Tool()
 class Caller:
     """Makes the keyed calls of one attempt."""
 
-    __slots__ = ("__dict__", "_keys", "_mail", "_reports", "_run", "_session", "_working", "budget")
+    __slots__ = ("__dict__", "_keys", "_mail", "_reports", "_run", "_session", "_stash", "_working", "budget")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -127,6 +129,7 @@ class Caller:
         self._mail: Mail | None = None
         self._session: Session | None = None
         self._working: WorkingMemory | None = None
+        self._stash: ToolOutputStash | None = None
         self.budget = ledger_of(run)
         """What the job may use and has used, if it has a budget."""
 
@@ -143,6 +146,18 @@ class Caller:
         if self._session is None:
             self._session = Session(self._run, self._keys)
         return self._session
+
+    @cached_property
+    def tool_stack(self) -> list[OpenCall]:
+        """The calls of tools that run now."""
+        return []
+
+    @property
+    def stash(self) -> ToolOutputStash:
+        """What the tools of the job have returned and share."""
+        if self._stash is None:
+            self._stash = ToolOutputStash(self._run)
+        return self._stash
 
     @cached_property
     def approval_context(self) -> ApprovalContext | None:
@@ -226,14 +241,20 @@ class Caller:
             finally:
                 if not kind.has_side_effect:
                     run.steps.ended(key)
+            stashed, call_id = None, options.tool_call_id if kind.has_side_effect else None
             try:
-                result = codec.encode(value, what)
+                result = codec.encode(value, what, most=MAX_JSON_BYTES if call_id is None else MOST_OUTPUT)
+                if call_id is not None:
+                    stashed = await self.stash.keep(call_id, result)
             except InvalidInput as error:
                 self._add_failure(kind, call, error)
                 if hold is not None:
                     await run.record(hold.after_call())
                 raise
-            event = kind.returned(call, result, count, int((time.monotonic() - started) * 1000))
+            kept = result if stashed is None else stashed[0]
+            event = kind.returned(call, kept, count, int((time.monotonic() - started) * 1000))
+            if self._stash is not None:
+                self._stash.recorded(event, (kind.noun, key), {} if stashed is None else stashed[1])
             if (around := _around(run)) is not None:  # a replay does not come to it: the other one is answered
                 event.payload = f'{event.payload[:-1]},"inside":{codec.quoted(around[1])}}}'
             events = [event] if self._working is None else [event, *self._working.of_call(kind.noun, key, count)]
@@ -245,6 +266,19 @@ class Caller:
                 hold.end()
             run.end_work(branch)
         return codec.round_trip(value, result, returns, what)
+
+    async def call_tool(
+        self, options: CallOptions, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """See `JobContext.tool`."""
+        if self._stash is not None and self._stash.ids:
+            args, kwargs = await self._stash.resolved(args, kwargs)
+        opened = OpenCall(name, options.tool_call_id, fn, args, kwargs)
+        self.tool_stack.append(opened)
+        try:
+            return await self.call(TOOL, options, name, fn, args, kwargs)
+        finally:
+            self.tool_stack.remove(opened)
 
     async def commit(
         self, options: CallOptions, name: str, args: tuple[Any, ...], make: Callable[[], tuple[Any, Sequence[Effect]]]
@@ -288,7 +322,11 @@ class Caller:
                 run.observer.replayed(run.claimed, *of)
             if run.history.noted:
                 self.working.replayed(*of)
-            text = json.dumps(recorded["result"])
+            text = None
+            if run.history.stashed:
+                self.stash.replayed(recorded)
+                text = await self.stash.read(Stored(**recorded["stored"])) if "stored" in recorded else None
+            text = json.dumps(recorded["result"]) if text is None else text
             return _Answer(codec.decode(text, returns, f"the recorded result of {kind.noun} '{call.key}'"))
         if kind.has_side_effect and (earlier := run.history.tools.get(call.key)) is not None and earlier.open:
             return await self._resolve_unknown(call, earlier.count, options, returns)
@@ -344,12 +382,16 @@ class Caller:
     async def _once(self, kind: CallKind, call: Call, options: CallOptions, number: int) -> Any:
         run = self._run
         run.check_lease()
-        token = running_call.set(RunningCall(run.lease, kind.noun, call.key, number, None, running_call.get(None)))
+        running = RunningCall(run.lease, kind.noun, call.key, number, None, running_call.get(None))
+        token = running_call.set(running)
         try:
             work = run.call(call.fn, call.args, call.kwargs, run.threads)
-            if options.timeout is None:
-                return await work
-            return await in_time(work, run.clock, options.timeout, f"'{call.key}'")
+            if options.timeout is not None:
+                work = in_time(work, run.clock, options.timeout, f"'{call.key}'")
+            value = await work
+            if running.state is not None:
+                self.stash.was_set(kind.noun, call.key, running.state)
+            return value
         finally:
             running_call.reset(token)
 
@@ -369,7 +411,10 @@ class Caller:
         if answer is None:
             return None
         result, value = answer
-        await self._run.record([tool_event("tool_returned", call, f'"result":{result},"answered":true')])
+        event = tool_event("tool_returned", call, f'"result":{result},"answered":true')
+        if options.tool_call_id is not None:
+            self.stash.recorded(event, (TOOL.noun, call.key), {"call_id": options.tool_call_id})
+        await self._run.record([event])
         return _Answer(value)
 
 
