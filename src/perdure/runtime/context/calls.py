@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -29,9 +28,10 @@ from perdure.model.events import NewEvent
 from perdure.model.jobs import MAX_JSON_BYTES
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.waits import APPROVAL, CHILD, kind_of
-from perdure.runtime import codec, observer
+from perdure.runtime import codec
 from perdure.runtime.context.approvals import ask_what_happened
 from perdure.runtime.context.budget import Hold, ledger_of
+from perdure.runtime.context.call_kinds import STEP, TOOL, Call, CallKind, tool_event
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import RunningCall, idempotency_key_of, running_call
 from perdure.runtime.context.lost_answers import outcome_known
@@ -44,77 +44,10 @@ from perdure.runtime.context.tool_gate import Asked, admit, context_of_run
 from perdure.runtime.context.tool_stash import MOST_OUTPUT, OpenCall, Stored, ToolOutputStash
 from perdure.runtime.context.working_memory import WorkingMemory
 from perdure.runtime.history import NO_HISTORY
-from perdure.runtime.outcomes import describe
 from perdure.runtime.raised import rebuilt
 from perdure.runtime.registry import in_time, retry_after, returned_type
 from perdure.runtime.run import Run
 from perdure.runtime.shown_arguments import shown_arguments
-
-
-class Call(NamedTuple):
-    """What is called, under which key, and the digest of the arguments."""
-
-    key: str
-    digest: str
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    granted: str = ""
-    """Of a tool: what allows the call, as members of the payload of `tool_called`."""
-
-
-class CallKind(ABC):
-    """What the log says of the calls of one kind."""
-
-    noun: observer.Call
-    has_side_effect: bool
-    """Whether its functions change something outside: a call that was begun and did not return has an unknown outcome."""
-
-    @abstractmethod
-    def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
-        """The event of a call that raised. count: the calls so far. last: it is not made again."""
-
-    @abstractmethod
-    def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
-        """The event that a later attempt finds. result: JSON. ms: milliseconds that it took, with its retries."""
-
-
-class _Step(CallKind):
-    noun = "step"
-    has_side_effect = False
-
-    def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
-        if last:
-            return None  # what the attempt makes of it is in the log
-        return NewEvent("step_failed", json.dumps({"key": call.key, "call": count, "error": describe(error)}))
-
-    def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
-        return NewEvent(
-            "node_finished",
-            f'{{"key":{codec.quoted(call.key)},"digest":"{call.digest}","ms":{ms},"calls":{count},"result":{result}}}',
-        )
-
-
-class _Tool(CallKind):
-    noun = "tool"
-    has_side_effect = True
-
-    def failed(self, call: Call, error: Exception, count: int, *, last: bool) -> NewEvent | None:
-        del count, last
-        return tool_event("tool_failed", call, f'"error":{json.dumps(describe(error))}')
-
-    def returned(self, call: Call, result: str, count: int, ms: int) -> NewEvent:
-        del count, ms
-        return tool_event("tool_returned", call, f'"result":{result}')
-
-
-def tool_event(type: str, call: Call, rest: str) -> NewEvent:
-    """An event of a tool. rest: the members that are not in all of them, as JSON."""
-    return NewEvent(type, f'{{"key":{codec.quoted(call.key)},"digest":"{call.digest}",{rest}}}')
-
-
-STEP: CallKind = _Step()
-TOOL: CallKind = _Tool()
 
 
 class Caller:

@@ -27,7 +27,8 @@ from perdure.runtime import codec
 from perdure.runtime.context import approvals, signals
 from perdure.runtime.context.agent_calls import AgentCalls
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
-from perdure.runtime.context.calls import STEP, Caller
+from perdure.runtime.context.call_kinds import STEP
+from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import idempotency_key_of
 from perdure.runtime.context.job_memory import JobMemory
