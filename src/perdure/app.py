@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from weakref import WeakSet
 
 import structlog
 
@@ -30,6 +31,7 @@ from perdure.runtime.client.client import Client, client_of
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.contexts import ContextManager
 from perdure.runtime.gc_tuning import tuned_for_worker
 from perdure.runtime.message_checks import check_agent
 from perdure.runtime.registry import Handler, Policy, Registry
@@ -119,6 +121,11 @@ class App(Shortcuts):
         self.limits, self.agents, self.schedules = self.client.limits, self.client.agents, self.client.schedules
         self.queues = self.client.queues
         self.memory = self.client.memory
+        self._made_workers: WeakSet[Worker] = WeakSet()
+        self.contexts = ContextManager(
+            lambda: [worker.held for worker in list(self._made_workers) if worker.working], self.open
+        )
+        """The contexts of the jobs that its workers run in this process."""
 
     @property
     def settings(self) -> Settings:
@@ -367,7 +374,7 @@ class App(Shortcuts):
         opener = (
             None if self.settings["database_url"].strip() == "memory:" else backend
         )  # nothing else can open that one
-        return Worker(
+        worker = Worker(
             store,
             self.registry,
             worker_options,
@@ -377,6 +384,8 @@ class App(Shortcuts):
             version=self.version,
             database=place_of(self.settings["database_url"]),
         )
+        self._made_workers.add(worker)
+        return worker
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due. If its

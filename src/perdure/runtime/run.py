@@ -92,6 +92,8 @@ class Run:
     """Of what the handler raised."""
     of_agent: OfAgent | None = None
     stuck: StuckWatch | None = None
+    context: object = None
+    """The handler's, while it runs."""
     _waits: Waits | None = None
     _progress: Progress | None = None
     pending: Pending | None = None
@@ -176,7 +178,7 @@ class Run:
             # an Exception comes from the store, before or after the handler
             meant = outcome_of if isinstance(error, Exception) else outcome_of_exit
             outcome = meant(error, policy_of(self.handler.policy, self.of_agent), self.claimed.retry_count)
-        self._ending = True
+        self._ending, self.context = True, None
         if "_branches" in self.__dict__:
             # one that outlives the handler (another branch raised) would run at the same time as the next attempt
             await cancelled(self._branches, 10)
