@@ -52,3 +52,29 @@ def test_a_job_is_started_for_an_agent(perdure: Perdure) -> None:
     id = perdure("jobs", "start", "greet", "--agent", "ann", "--session", "s1", "-o", "id").out.strip()
     job = perdure("jobs", "get", id, "--json").only
     assert (job["agent_id"], job["session_id"], job["concurrency_key"]) == ("ann", "s1", "agent:ann")
+
+
+def test_signals_to_an_agent_are_sent_and_shown(anywhere: Perdure) -> None:
+    anywhere("agents", "create", "ann")
+    sent = anywhere("agents", "signal", "ann", "paid", '{"amount": 3}', "--id", "t-1", "--json").only
+    assert (sent["key"], sent["payload"], sent["consumed_by_job_id"], sent["via"]) == (
+        "paid",
+        {"amount": 3},
+        None,
+        "cli",
+    )
+    assert (
+        anywhere("agents", "signal", "ann", "paid", '{"amount": 3}', "--id", "t-1", "-o", "id").out.strip()
+        == sent["id"]
+    )
+    anywhere("agents", "signal", "ann", "stop", "--expires-in", "1h")
+    page = anywhere("agents", "signals", "ann").out
+    assert [word in page for word in ("paid", "stop", '{"amount": 3}', "pending")] == [True] * 4
+    anywhere("agents", "signal", "ann", "paid", "4", "--id", "t-1", code=5)
+    anywhere("agents", "signal", "bob", "paid", code=3)
+    anywhere("agents", "signal", "ann", "paid", "much", code=2)
+    anywhere("agents", "signal", "ann", "paid", "--expires-in", "-1s", code=2)
+    anywhere("agents", "pause", "ann")
+    anywhere("agents", "signal", "ann", "stop", code=5)
+    items = json.loads(anywhere("agents", "signals", "ann", "--pending", "--json").out)["items"]
+    assert [item["key"] for item in items] == ["stop", "paid"]

@@ -66,6 +66,8 @@ VERBS: dict[str, str] = {
     "agents send ann hello": "agents.send",
     "agents inbox ann": "agents.inbox",
     "agents outbox ann": "agents.outbox",
+    "agents signal ann stop": "agents.signal",
+    "agents signals ann": "agents.signals",
     "agents pause ann": "agents.pause",
     "agents resume ann": "agents.resume",
     "approvals ls": "approvals.list",

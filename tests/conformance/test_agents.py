@@ -364,7 +364,7 @@ async def test_whose_job_it_is(store: Store) -> None:
     assert found is not None
     assert found.agent is not None
     assert (found.agent_id, found.session_id, found.agent.kind) == ("ann", "s", "echo")
-    assert await store.agents.agent_of(others) == ("nobody", None, None)
+    assert await store.agents.agent_of(others) == ("nobody", None, None, False)
     assert await store.agents.agent_of(plain) is None
     assert await store.agents.agent_of(uuid7()) is None
 

@@ -283,6 +283,8 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("agents.send", errors.AgentNotFound, lambda a, c: agents.send_message(c, "ann", "hello")),
     ("agents.inbox", errors.AgentNotFound, lambda a, c: agents.list_inbox(c, "ann")),
     ("agents.outbox", errors.AgentNotFound, lambda a, c: agents.list_outbox(c, "ann")),
+    ("agents.signal", errors.AgentNotFound, lambda a, c: agents.signal_agent(c, "ann", "stop")),
+    ("agents.signals", errors.AgentNotFound, lambda a, c: agents.list_agent_signals(c, "ann")),
     ("agents.pause", errors.AgentNotFound, lambda a, c: agents.pause_agent(c, "ann")),
     ("agents.resume", errors.AgentNotFound, lambda a, c: agents.resume_agent(c, "ann")),
     ("queues.pause", errors.InvalidInput, lambda a, c: queues.pause_queue(c, "*")),

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import inputs
+from perdure.cli import agent_signals, inputs
+from perdure.cli.agent_options import Id, app
 from perdure.cli.context import Cli
 from perdure.cli.flags import Paging
 from perdure.cli.format import Times, clean_text, duration, short
-from perdure.cli.options import command, group
+from perdure.cli.options import command
 from perdure.cli.output import Cell, Column
 from perdure.cli.usage_error import Usage
 from perdure.model.agents import AgentInstance
@@ -18,9 +19,8 @@ from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.operations import agents as operations
 
-app = group("Create agents, send them messages, read their mailboxes.", "perdure agents ls")
+__all__ = ["agent_signals", "app"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="An agent")]
 Kind = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="The handler of its jobs; default: its id")]
 Name = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="For people")]
 Meta = Annotated[str | None, typer.Option("--meta", metavar="JSON", help="An object: JSON, @file, or - for stdin")]
@@ -276,3 +276,11 @@ def _fields(
 
 def _show(cli: Cli, agent: AgentInstance) -> None:
     cli.out.rows([agent], columns(), id=lambda a: a.id)
+
+
+ORDER = (
+    "ls", "get", "create", "set", "send", "inbox", "outbox", "signal", "signals", "pause", "resume",
+)  # fmt: skip
+"""The commands as the help lists them."""
+
+app.registered_commands.sort(key=lambda command: ORDER.index(command.name or ""))

@@ -116,8 +116,9 @@ class SessionState:
 
 
 class JobAgent(NamedTuple):
-    """Whose job a job is. agent: None where no such agent was created."""
+    """Whose job a job is. agent: None where no such agent was created. has_signals: whether the job has got any signal."""
 
     agent_id: str
     session_id: str | None
     agent: AgentInstance | None
+    has_signals: bool = False

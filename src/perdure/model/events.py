@@ -104,7 +104,9 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         ),
         "approval_decided": EventType(_C, "approved, denied or expired: by whom, why, and via what", ("approval",)),
         "signal_received": EventType(
-            _C, "a signal came; `key` names the wait that took it, without one it is pending", ("signal", "subject")
+            _C, "a signal came, of `agent` if it was sent to that; `key` names the wait that took it, without one it is pending; "
+            "`payload`, a text, is there if it came before the job began", ("signal", "subject"),
+            replayed=True,
         ),
         "signal_refused": EventType(
             _C, "the payload of a signal does not fit: the wait goes on", ("key", "signal", "subject", "error"),
@@ -132,13 +134,6 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         ),
         "budget_set": EventType(
             _R, "the job has a budget, given by its caller or its handler", ("budget",), replayed=True, forked=True
-        ),
-        "stuck_set": EventType(
-            _R, "its caller says when the job counts as stuck", ("stuck",), replayed=True, forked=True
-        ),
-        "stuck_noticed": EventType(
-            _R, "the job made no progress: it is nudged, tried again, or fails", ("action", "why", "repairs"),
-            by_holder=True, replayed=True,
         ),
         "budget_reserved": EventType(
             _R, "a part of the budget was set aside for a call", ("key",), by_holder=True, replayed=True

@@ -1,4 +1,4 @@
-"""Signals: what is sent to a job under a key, and is taken once by a wait for that key."""
+"""Signals: what is sent to a job, or to an agent, under a key, and is taken once by a wait for that key."""
 
 from __future__ import annotations
 
@@ -45,3 +45,59 @@ class Signal:
     def pending(self) -> bool:
         """Whether no wait has taken it yet."""
         return self.consumed_at is None
+
+
+class NewAgentSignal(NamedTuple):
+    """A signal to an agent. payload: JSON text. caller_id: as in NewSignal. expires_in: seconds after which no job gets it; None:
+    never."""
+
+    id: UUID
+    agent_id: str
+    key: str
+    payload: str
+    caller_id: str | None
+    expires_in: float | None
+    actor: str
+    via: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSignal:
+    """A signal that was sent to an agent.
+
+    caller_id, actor, via: as in Signal. expires_at: when no job gets it any more. expired: whether that has come before a job
+    got it. consumed_by_job_id, consumed_at: the job that got it, and when; None while it is pending.
+    """
+
+    id: UUID
+    tenant_id: str
+    agent_id: str
+    key: str
+    payload: Any
+    caller_id: str | None
+    actor: str
+    via: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    consumed_by_job_id: UUID | None = None
+    consumed_at: datetime | None = None
+    expired: bool = False
+
+    @property
+    def state(self) -> str:
+        """`pending`, `consumed` or `expired`."""
+        if self.consumed_by_job_id is not None:
+            return "consumed"
+        return "expired" if self.expired else "pending"
+
+
+class ReceivedSignal(NamedTuple):
+    """A signal as a job has it: its id, its key and its payload as plain JSON."""
+
+    id: UUID
+    key: str
+    payload: Any
+
+
+MOST_BOUND = 100
+"""Signals of an agent that one job gets at once."""

@@ -1,13 +1,22 @@
-"""Agents, their mailboxes, and messages to them."""
+"""Agents, their mailboxes, and messages and signals to them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from perdure.model.agents import AgentInstance
-from perdure.model.errors import AgentBusy, AgentExists, AgentNotFound, AgentPaused, IdempotencyConflict, InvalidInput
+from perdure.model.errors import (
+    AgentBusy,
+    AgentExists,
+    AgentNotFound,
+    AgentPaused,
+    IdempotencyConflict,
+    InvalidInput,
+    SignalConflict,
+)
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, Sent
+from perdure.model.signals import AgentSignal
 from perdure.model.timing import Duration
 from perdure.operations.registry import Role, operation
 
@@ -102,3 +111,25 @@ async def pause_agent(client: Client, id: str) -> AgentInstance:
 async def resume_agent(client: Client, id: str) -> AgentInstance:
     """Accept and deliver the messages to an agent again."""
     return await client.agents.resume(id)
+
+
+@operation("agents.signal", role=Role.OPERATOR, errors=(AgentNotFound, AgentPaused, SignalConflict, InvalidInput))
+async def signal_agent(
+    client: Client,
+    agent_id: str,
+    key: str,
+    payload: Any = None,
+    *,
+    id: str | None = None,
+    expires_in: Duration | None = None,
+) -> AgentSignal:
+    """Send a signal to an agent: one job of it gets it. id: a second signal of the agent with it is the same one."""
+    return await client.agents.signal(agent_id, key, payload, id=id, expires_in=expires_in)
+
+
+@operation("agents.signals", role=Role.VIEWER, errors=(AgentNotFound, InvalidInput))
+async def list_agent_signals(
+    client: Client, id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+) -> Page[AgentSignal]:
+    """The signals to an agent, newest first; pending: only those that no job has got yet, and may."""
+    return await client.agents.signals(id, pending=pending, limit=limit, cursor=cursor)

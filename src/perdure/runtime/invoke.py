@@ -22,11 +22,13 @@ def invoke(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
 
 async def _as_agent(run: Run, arguments: tuple[Any, ...]) -> Any:
     run.of_agent = await load_agent(run.store, run.claimed)
+    if run.of_agent is not None and run.of_agent.has_signals:
+        await run.load_history()  # of a first attempt as well: its claim may have brought signals
     return await _call(run, arguments)
 
 
 def _call(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
-    context = run.context = JobContext(run)
+    context = JobContext(run)
     running_context.set(context)
     if run.handler.is_async:
         result: Awaitable[Any] = run.handler.fn(context, *arguments)

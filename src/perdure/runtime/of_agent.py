@@ -13,11 +13,13 @@ from perdure.store.protocol import Store
 
 @dataclass(slots=True)
 class OfAgent:
-    """agent: None where none of this id was created. end_effects: run if the job completes."""
+    """agent: None where none of this id was created. has_signals: whether the job has got any. end_effects: run if the job
+    completes."""
 
     agent_id: str
     session_id: str | None
     agent: AgentInstance | None
+    has_signals: bool = False
     end_effects: list[Effect] = field(default_factory=list)
 
 

@@ -45,7 +45,7 @@ def agent_of(row: Row, codec: Codec, *, id: str = "id") -> AgentInstance:
 def job_agent_of(row: Row, codec: Codec) -> JobAgent:
     """A row of `agent_of_job`."""
     agent = None if row["id"] is None else agent_of(row, codec)
-    return JobAgent(row["agent_id"], row["session_id"], agent)
+    return JobAgent(row["agent_id"], row["session_id"], agent, bool(row["has_signals"]))
 
 
 def message_of(row: Row, codec: Codec) -> Message:

@@ -44,7 +44,7 @@ from perdure.model.errors import (
 from perdure.model.ids import MIN_SUFFIX_DIGITS, short_id
 from perdure.model.jobs import Enqueued, Lease, NewJob, Outcome
 from perdure.model.messages import NewMessage
-from perdure.model.signals import NewSignal, Signal
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
 from perdure.model.states import Status
 from perdure.model.tooling import Account
 
@@ -179,11 +179,26 @@ def signal_too_late(job_id: UUID, status: Status) -> SignalTooLate:
 
 def check_same_signal(before: Signal, new: NewSignal) -> Signal:
     """The signal that was sent before with this id. Raises SignalConflict if it is another one."""
-    payloads = (json.dumps(payload, sort_keys=True) for payload in (before.payload, json.loads(new.payload)))
-    if before.key == new.key and len(set(payloads)) == 1:
+    if _is_same(before, new):
         return before
-    raise SignalConflict(
-        f"the id '{new.caller_id}' was given to another signal of job …{short_id(new.job_id)} before, of key '{before.key}'",
+    raise _signal_conflict(before, new, f"job …{short_id(new.job_id)}")
+
+
+def check_same_agent_signal(before: AgentSignal, new: NewAgentSignal) -> AgentSignal:
+    """As `check_same_signal`."""
+    if _is_same(before, new):
+        return before
+    raise _signal_conflict(before, new, f"agent '{new.agent_id}'")
+
+
+def _is_same(before: Signal | AgentSignal, new: NewSignal | NewAgentSignal) -> bool:
+    payloads = (json.dumps(payload, sort_keys=True) for payload in (before.payload, json.loads(new.payload)))
+    return before.key == new.key and len(set(payloads)) == 1
+
+
+def _signal_conflict(before: Signal | AgentSignal, new: NewSignal | NewAgentSignal, whose: str) -> SignalConflict:
+    return SignalConflict(
+        f"the id '{new.caller_id}' was given to another signal of {whose} before, of key '{before.key}'",
         hint="use another id for another signal, or send the same key and payload again",
     )
 

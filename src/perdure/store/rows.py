@@ -13,7 +13,7 @@ from perdure.model.cost import cost_of
 from perdure.model.events import Event
 from perdure.model.figures import Decided, Figures, LiveJobs
 from perdure.model.jobs import ClaimedJob, Job, JobState, Lease, LeaseInfo, RunRecord, Wait
-from perdure.model.signals import Signal
+from perdure.model.signals import AgentSignal, Signal
 from perdure.model.states import Status
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
@@ -239,11 +239,41 @@ def signal_of(row: Row, codec: Codec) -> Signal:
     )
 
 
-def signal_note(signal: Signal) -> str:
-    """The payload of `signal_received`, as JSON. key: that of the wait which has taken it; without one it is pending."""
-    taken_by = {} if signal.wait_key is None else {"key": signal.wait_key}
-    note = {"signal": str(signal.id), "subject": signal.key} | taken_by | {"actor": signal.actor, "via": signal.via}
+def signal_note(signal: Signal, *, agent_id: str | None = None, at_start: bool = False) -> str:
+    """The payload of `signal_received`, as JSON. key: that of the wait which has taken it; without one it is pending. agent_id:
+    of the agent that it was sent to. at_start: the job has it before its first attempt: `ctx.signals` shows it."""
+    note = {"signal": str(signal.id), "subject": signal.key}
+    if signal.wait_key is not None:
+        note["key"] = signal.wait_key
+    note |= {"actor": signal.actor, "via": signal.via}
+    if agent_id is not None:
+        note["agent"] = agent_id
+    if at_start:  # a text: what reads the beginning of a payload finds no key of its own in there
+        note["payload"] = json.dumps(signal.payload, ensure_ascii=False)
     return json.dumps(note, ensure_ascii=False)
+
+
+def agent_signal_of(row: Row, codec: Codec) -> AgentSignal:
+    """A row of `agent_signals`, with `expired`."""
+
+    def time(name: str) -> datetime | None:
+        return None if row[name] is None else codec.time(row[name])
+
+    return AgentSignal(
+        id=codec.uuid(row["id"]),
+        tenant_id=row["tenant_id"],
+        agent_id=row["agent_id"],
+        key=row["key"],
+        payload=_json(row["payload"]),
+        caller_id=row["caller_id"],
+        actor=row["actor"],
+        via=row["via"],
+        created_at=codec.time(row["created_at"]),
+        expires_at=time("expires_at"),
+        consumed_by_job_id=None if row["consumed_by_job_id"] is None else codec.uuid(row["consumed_by_job_id"]),
+        consumed_at=time("consumed_at"),
+        expired=bool(row["expired"]),
+    )
 
 
 def worker_of(row: Row, codec: Codec) -> WorkerInfo:

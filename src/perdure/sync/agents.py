@@ -7,6 +7,7 @@ from typing import Any
 from perdure.model.agents import AgentInstance, AgentStatus, Intake, OnBusy
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, Sent
+from perdure.model.signals import AgentSignal
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.client.agents import Agents as AsyncAgents
 from perdure.sync.background import BackgroundLoop
@@ -142,3 +143,21 @@ class Agents:
     ) -> Page[Message]:
         """See `Agents.outbox`."""
         return self._background.run(self._agents.outbox(agent_id, pending=pending, limit=limit, cursor=cursor))
+
+    def signal(
+        self,
+        agent_id: str,
+        key: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> AgentSignal:
+        """See `Agents.signal`."""
+        return self._background.run(self._agents.signal(agent_id, key, payload, id=id, expires_in=expires_in))
+
+    def signals(
+        self, agent_id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+    ) -> Page[AgentSignal]:
+        """See `Agents.signals`."""
+        return self._background.run(self._agents.signals(agent_id, pending=pending, limit=limit, cursor=cursor))

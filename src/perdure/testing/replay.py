@@ -30,15 +30,7 @@ from perdure.testing.memory import MemoryApp
 from perdure.testing.recording import Recording
 
 _HARMLESS = frozenset(
-    {
-        "checkpoint_saved",
-        "failure_caught",
-        "failure_retried",
-        "budget_set",
-        "budget_warned",
-        "node_started",
-        "stuck_noticed",
-    }
+    {"checkpoint_saved", "failure_caught", "failure_retried", "budget_set", "budget_warned", "node_started"}
 )
 """What an attempt may write that asks for nothing."""
 
@@ -270,15 +262,14 @@ class _Children:
 
 def _kept(recording: Recording, before: int | None) -> list[Event]:
     kept = [e for e in events_to_copy(recording.events, before=before) if e.type != "checkpoint_saved"]
-    budget = [
+    also = [
         e
         for e in recording.events
-        if e.type in BUDGET_TYPES
-        and e.type in REPLAY_TYPES
+        if ((e.type in BUDGET_TYPES and e.type in REPLAY_TYPES) or e.type == "signal_received")
         and (before is None or e.version < before)
         and all(e is not other for other in kept)
     ]
-    return sorted(kept + budget, key=lambda e: e.version)
+    return sorted(kept + also, key=lambda e: e.version)
 
 
 def _as_written(event: Event, recording: Recording) -> NewEvent:

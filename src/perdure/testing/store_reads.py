@@ -20,7 +20,7 @@ READS: dict[str, frozenset[str]] = {
     ),
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
     "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
-    "signals": frozenset({"bound_signal", "list_signals"}),
+    "signals": frozenset({"bound_signal", "list_agent_signals", "list_signals"}),
     "children": frozenset(
         {"read_children", "list_children", "waiters", "tree", "cancelled_parents", "children_to_cancel"}
     ),

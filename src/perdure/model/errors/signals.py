@@ -6,7 +6,7 @@ from perdure.model.errors.base import Conflict
 
 
 class SignalConflict(Conflict):
-    """The id of a signal was used before for the same job, with another key or payload."""
+    """The id of a signal was used before for the same job or agent, with another key or payload."""
 
     code = "signal-conflict"
 

@@ -10,7 +10,7 @@ from perdure.model.errors import AgentNotFound, IdempotencyConflict, InvalidInpu
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, NewMessage, Sent
 from perdure.model.timing import Backoff, Duration
-from perdure.runtime.client.base import ClientPart
+from perdure.runtime.client.agent_signals import AgentSignals
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.handle import Handle
 from perdure.runtime.message_checks import check_agent, check_agent_id, check_changes, check_message
@@ -18,7 +18,7 @@ from perdure.runtime.validation import check_limit
 from perdure.store.errors import agent_exists, agent_not_found
 
 
-class Agents(ClientPart):
+class Agents(AgentSignals):
     """Agents: long-lived identities with many jobs over time, and a mailbox. Jobs need none: `get` then gives None."""
 
     async def create(

@@ -9,6 +9,7 @@ from uuid import UUID
 from perdure.model.agents import AgentInstance
 from perdure.model.errors import InvalidInput
 from perdure.model.messages import DEFAULT_CHANNEL, MOST_RECEIVED, Message, messages_of_payload
+from perdure.model.signals import ReceivedSignal
 from perdure.model.timing import Duration
 from perdure.model.waits import MESSAGE
 from perdure.runtime import codec
@@ -49,6 +50,13 @@ class AgentCalls(ChildCalls):
     def agent_messages(self) -> tuple[Message, ...]:
         """The messages that the job was started for; empty for other jobs."""
         return () if self._run.of_agent is None else messages_of_payload(json.loads(self._run.claimed.payload))
+
+    @property
+    def signals(self) -> tuple[ReceivedSignal, ...]:
+        """The signals that the job had when it began, the oldest first: those to its agent that were pending when it was started
+        for a message or claimed first, and those that were sent to the job itself before that. The same in every attempt. A
+        wait for the key of one of them takes it."""
+        return tuple(self._run.history.signals)
 
     @property
     def message(self) -> Message | None:

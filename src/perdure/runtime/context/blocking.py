@@ -21,6 +21,7 @@ from perdure.model.errors import ChildError, InvalidInput, Suspended
 from perdure.model.job_fields import JobFields
 from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.model.schedules import ScheduledFor
+from perdure.model.signals import ReceivedSignal
 from perdure.model.task_records import TaskOutcome
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tool_approvals import ApprovalContext
@@ -32,7 +33,6 @@ from perdure.runtime.context.job_memory import BlockingMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.runtime.context.session import BlockingSession
-from perdure.runtime.context.tool_stash import BlockingStash, ToolCall
 from perdure.runtime.context.wait_any import Awaited, First
 from perdure.runtime.context.working_memory import BlockingMessages, BlockingVariables
 from perdure.runtime.handle import Handle
@@ -113,21 +113,6 @@ class BlockingContext:
         return self._ctx.approval_context
 
     @property
-    def nudges(self) -> int:
-        """See `JobContext.nudges`."""
-        return self._ctx.nudges
-
-    @property
-    def tool_stack(self) -> tuple[ToolCall, ...]:
-        """See `JobContext.tool_stack`."""
-        return self._ctx.tool_stack
-
-    @property
-    def tool_output_stash(self) -> BlockingStash:
-        """See `JobContext.tool_output_stash`."""
-        return BlockingStash(self._ctx.tool_output_stash, self._wait)
-
-    @property
     def agent(self) -> AgentInstance | None:
         """See `JobContext.agent`."""
         return self._ctx.agent
@@ -151,6 +136,11 @@ class BlockingContext:
     def agent_messages(self) -> tuple[Message, ...]:
         """See `JobContext.agent_messages`."""
         return self._ctx.agent_messages
+
+    @property
+    def signals(self) -> tuple[ReceivedSignal, ...]:
+        """See `JobContext.signals`."""
+        return self._ctx.signals
 
     @property
     def message(self) -> Message | None:
@@ -259,7 +249,6 @@ class BlockingContext:
         assignees: tuple[str, ...] | list[str] | None = None,
         tokens: int | None = None,
         cost: Decimal | float | str | None = None,
-        tool_call_id: str | None = None,
     ) -> BlockingContext:
         """See `JobContext.options`."""
         other = self._ctx.options(
@@ -274,7 +263,6 @@ class BlockingContext:
             assignees=assignees,
             tokens=tokens,
             cost=cost,
-            tool_call_id=tool_call_id,
         )
         return BlockingContext(other, self._loop)
 

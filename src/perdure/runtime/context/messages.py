@@ -7,11 +7,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import structlog
-
 from perdure.model.agents import AgentStatus
 from perdure.model.effects import open_wait, send_message
-from perdure.model.errors import PerdureError, ReplyTimeout
+from perdure.model.errors import ReplyTimeout
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Wait
@@ -19,12 +17,11 @@ from perdure.model.messages import Message, NewMessage, message_from, reply_chan
 from perdure.model.waits import MESSAGE
 from perdure.runtime import codec
 from perdure.runtime.context.current_call import running_call
+from perdure.runtime.context.deliver_now import deliver_now
 from perdure.runtime.context.names import Keys
 from perdure.runtime.context.waits import completed, opened, record_end, recorded_answer, started
 from perdure.runtime.run import Run
 from perdure.store.errors import agent_busy, agent_not_found, agent_paused
-
-log = structlog.get_logger("perdure.run")
 
 
 class Mail:
@@ -49,7 +46,7 @@ class Mail:
         await self._check_accepts(to, delayed=message.delay > 0)
         await run.record([_sent(its_key, message)], send_message(message))
         if not message.delay:
-            await self._deliver(to)
+            await deliver_now(run, to)
         return message.id
 
     async def ask(self, key: str, message: NewMessage, model: Any, timeout: float | None) -> Any:
@@ -76,7 +73,7 @@ class Mail:
         wait = Wait(key, MESSAGE.name, until, wanted_text(channel, 1))
         events = [_sent(key, message), started(wait, timeout)]
         await run.record(events, send_message(message._replace(reply_channel=channel)), open_wait(wait))
-        await self._deliver(to)
+        await deliver_now(run, to)
         return wait
 
     async def receive(self, key: str, channel: str | None, limit: int, timeout: float | None) -> list[Message]:
@@ -90,7 +87,7 @@ class Mail:
         run = self._run
         row = run.history.rows.get((wait.kind, wait.key))
         if run.of_agent is not None and (row is None or row.answered_at is None):
-            await self._deliver(run.of_agent.agent_id)
+            await deliver_now(run, run.of_agent.agent_id)
         return await run.waits.answer(MESSAGE, wait)
 
     async def _check_accepts(self, agent_id: str, *, delayed: bool = False) -> None:
@@ -103,14 +100,6 @@ class Mail:
             raise agent_paused(agent)
         if agent.on_busy == "reject" and not delayed and agent.status in (AgentStatus.RUNNING, AgentStatus.WAITING):
             raise agent_busy(agent_id)
-
-    async def _deliver(self, agent_id: str) -> None:
-        """At once, as nothing waits for it; where it fails, workers deliver it."""
-        try:
-            with self._run.busy():
-                await self._run.store.agents.deliver(agent_id)
-        except PerdureError as error:
-            log.warning("a message is delivered later", agent=agent_id, error=str(error))
 
 
 def _sent(key: str, message: NewMessage) -> NewEvent:

@@ -10,13 +10,14 @@ from typing import Any
 import structlog
 
 from perdure.model.current_attempt import attempt_ids
-from perdure.model.effects import close_wait, refuse_signal
+from perdure.model.effects import Effect, close_wait, look_at_mailbox, refuse_signal
 from perdure.model.errors import InvalidInput, SignalTimeout
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
 from perdure.model.signals import Signal
 from perdure.model.waits import SIGNAL
 from perdure.runtime import codec
+from perdure.runtime.context.deliver_now import deliver_now
 from perdure.runtime.context.waits import completed, started
 from perdure.runtime.outcomes import clean
 from perdure.runtime.run import Run
@@ -30,15 +31,20 @@ async def wait_signal(run: Run, key: str, name: str, model: Any, timeout: float 
     """Wait for a signal whose key is `name`, under the wait `key`; see `JobContext.wait_signal`."""
     codec.check_type(model, _what(name))
     read = partial(fitting, run, model=model)
-    done = await completed(run, SIGNAL, key, duration=timeout, subject_id=name, answer_of=read)
+    done = await completed(run, SIGNAL, key, duration=timeout, subject_id=name, answer_of=read, also=beginning(run))
     if "signal" not in done:
         raise SignalTimeout(name)
     return payload_of(done, name, model)
 
 
+def beginning(run: Run) -> tuple[Effect, ...]:
+    """What else commits with the beginning of a wait: pending signals of the job's agent, if it has one, are looked at."""
+    return () if run.of_agent is None else (look_at_mailbox(None),)
+
+
 async def fitting(run: Run, wait: Wait, model: Any) -> Signal | None:
     """The first signal whose payload fits; one that does not is set aside, and the wait goes on. None: its time has come."""
-    while (signal := await run.waits.answer(SIGNAL, wait)) is not None:
+    while (signal := await _next(run, wait)) is not None:
         try:
             codec.decode(json.dumps(signal.payload), model, _what(signal.key))
         except InvalidInput as error:
@@ -46,6 +52,13 @@ async def fitting(run: Run, wait: Wait, model: Any) -> Signal | None:
         else:
             return signal
     return None
+
+
+async def _next(run: Run, wait: Wait) -> Signal | None:
+    row = run.history.rows.get((wait.kind, wait.key))
+    if run.of_agent is not None and (row is None or row.answered_at is None):
+        await deliver_now(run, run.of_agent.agent_id)
+    return await run.waits.answer(SIGNAL, wait)
 
 
 def payload_of(done: Mapping[str, Any], name: str, model: Any) -> Any:
@@ -62,6 +75,7 @@ async def _refuse(run: Run, wait: Wait, signal: Signal, error: str) -> None:
         refuse_signal(wait.key, error),
         close_wait(wait.kind, wait.key),
         *SIGNAL.opens(fresh),
+        *beginning(run),
     )
     run.history.rows.pop((wait.kind, wait.key), None)
     log.warning("a signal does not fit, and was set aside", **attempt_ids(), signal=signal.key, error=error)

@@ -82,7 +82,7 @@ class OnSignal(Awaited):
     async def begin(self, run: Run, key: str, options: CallOptions) -> Wait:
         """See `Awaited.begin`."""
         del options
-        return await opened(run, SIGNAL, key, None, self.name)
+        return await opened(run, SIGNAL, key, None, self.name, signals.beginning(run))
 
     async def answer(self, run: Run, wait: Wait) -> Any:
         """See `Awaited.answer`."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from perdure.model.effects import Effect
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
 from perdure.model.timing import Duration
@@ -34,13 +35,14 @@ async def completed(
     duration: Duration | None = None,
     subject_id: str | None = None,
     answer_of: Callable[[Wait], Awaitable[A | None]] | None = None,
+    also: Sequence[Effect] = (),
 ) -> dict[str, Any]:
     """As `wait_once`; returns the payload of `wait_completed`. answer_of: waits for the answer, where that is more than to read
-    it."""
+    it. also: what else commits with the beginning of the wait."""
     recorded = recorded_answer(run, kind, key)
     if recorded is not None:
         return recorded
-    wait = await opened(run, kind, key, duration, subject_id)
+    wait = await opened(run, kind, key, duration, subject_id, also)
     answer = await (run.waits.answer(kind, wait) if answer_of is None else answer_of(wait))
     return await record_end(run, kind, wait, answer)
 
@@ -55,9 +57,14 @@ async def record_end(run: Run, kind: WaitKind[Store, A], wait: Wait, answer: A |
 
 
 async def opened(
-    run: Run, kind: WaitKind[Store, A], key: str, duration: Duration | None, subject_id: str | None
+    run: Run,
+    kind: WaitKind[Store, A],
+    key: str,
+    duration: Duration | None,
+    subject_id: str | None,
+    also: Sequence[Effect] = (),
 ) -> Wait:
-    """The wait that an earlier attempt opened, else a new one."""
+    """The wait that an earlier attempt opened, else a new one. also: what else commits with its beginning."""
     length = None if duration is None else check_seconds(duration, "duration")
     before = run.history.waits.get((kind.name, key))
     known = None if before is None else opened_wait("wait_started", before.payload.get)
@@ -66,7 +73,7 @@ async def opened(
         return known
     until = None if length is None else run.database_now() + timedelta(seconds=length)
     wait = Wait(key, kind.name, until, subject_id)
-    await run.record([started(wait, length)], *kind.opens(wait))
+    await run.record([started(wait, length)], *kind.opens(wait), *also)
     return wait
 
 

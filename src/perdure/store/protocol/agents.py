@@ -54,7 +54,8 @@ class AgentStore(Protocol):
         bound. Waits for messages of its jobs come first, the oldest first: a wait takes those of its channel and session, as many
         as it wants and one event can hold, and is answered in this transaction, with an event `agent_message` for each. The rest
         starts jobs, in this transaction; where an agent is to be interrupted, the jobs of that session that are not suspended are
-        cancelled first. Nothing is bound while the agent is paused. Expired ones are marked.
+        cancelled first. Nothing is bound while the agent is paused. Expired ones are marked. Pending signals of the agent go
+        to open waits for their keys, the oldest first, and what is left of them to a job that is started or woken.
 
         agent_id: or the channel of a reply that is waited for: that wait takes it. A reply that is no longer waited for is
         marked."""

@@ -1,15 +1,26 @@
-"""Signals to jobs. Part of `protocol.Store`."""
+"""Signals to jobs and agents. Part of `protocol.Store`."""
 
 from __future__ import annotations
 
 from typing import Protocol
 from uuid import UUID
 
-from perdure.model.signals import NewSignal, Signal
+from perdure.model.jobs import Page
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
 
 
 class SignalStore(Protocol):
-    """What is sent to jobs under a key, and taken once by a wait for that key."""
+    """What is sent to jobs and agents under a key, and taken once by a wait for that key.
+
+    A signal to an agent is pending until a job of that agent gets it. That happens once, in the transaction which writes
+    `signal_received` into the log of that job; from then on it is a signal of the job, with the same id. Jobs get it:
+
+    - by a wait for its key that is open when it is sent, or that opens later: the oldest, see `AgentStore.deliver`;
+    - by their first claim, in its transaction: the job claimed first gets all that are pending, at most `MOST_BOUND`;
+    - when a message starts or wakes them, in the transaction that does so.
+
+    Expired ones are given to no job.
+    """
 
     async def send_signal(self, signal: NewSignal) -> Signal:
         """Store a signal and its `signal_received` event. The oldest open wait of the job for its key takes it in the same
@@ -26,4 +37,18 @@ class SignalStore(Protocol):
 
     async def list_signals(self, job_id: UUID, *, pending: bool = False, limit: int = 1000) -> list[Signal]:
         """The signals that were sent to a job, in order; pending=True: those that no wait has taken."""
+        ...
+
+    async def send_agent_signal(self, signal: NewAgentSignal) -> AgentSignal:
+        """Store a signal to an agent, and give it to the oldest open wait for its key of the agent's jobs, in one transaction.
+
+        A second one with the same caller_id is the same signal, as in `send_signal`. Raises `AgentNotFound`, `AgentPaused`,
+        `SignalConflict`.
+        """
+        ...
+
+    async def list_agent_signals(
+        self, agent_id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+    ) -> Page[AgentSignal]:
+        """The signals to an agent, newest first. pending: only those that no job has got yet, and may."""
         ...

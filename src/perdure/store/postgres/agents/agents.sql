@@ -24,6 +24,6 @@ select * from perdure.agents a where a.tenant_id = :tenant_id and (:after::text 
 order by a.id limit :limit
 
 -- name: agent_of_job
-select j.agent_id, j.session_id, i.* from perdure.jobs j
+select j.agent_id, j.session_id, exists (select from perdure.signals s where s.job_id = j.id) as has_signals, i.* from perdure.jobs j
 left join perdure.agent_instances i on i.tenant_id = j.tenant_id and i.id = j.agent_id
 where j.id = :job_id and j.tenant_id = :tenant_id and j.agent_id is not null

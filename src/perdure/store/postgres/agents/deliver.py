@@ -8,19 +8,15 @@ from perdure.model.agents import AgentInstance
 from perdure.model.errors import IllegalTransition
 from perdure.model.mailbox import MOST_MESSAGES, Start, interrupt_note, job_for, job_ids, plan_delivery
 from perdure.model.messages import REPLY_PREFIX
-from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.agent_rows import message_of
 from perdure.store.errors import agent_busy
+from perdure.store.postgres.agents.locked_agent import lock_agent
 from perdure.store.postgres.agents.wake import deliver_reply, wake_waiting
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.jobs.control import cancel_in
 from perdure.store.postgres.jobs.enqueue_values import many_jobs
-
-
-async def lock_agent(tx: Transaction, tenant_id: str, agent_id: str) -> AgentInstance | None:
-    """Lock an agent; None if there is none."""
-    row = await tx.row("lock_agent", tenant_id=tenant_id, agent_id=agent_id)
-    return None if row is None else agent_of(row, CODEC)
+from perdure.store.postgres.signals.agent_signals import answer_waits, give_to_new
 
 
 async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
@@ -32,6 +28,7 @@ async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
     await tx.rows("drop_deliveries", **place)
     if agent is None or agent.paused_at is not None:
         return 0  # resuming it writes the next row
+    signals = await answer_waits(tx, tenant_id, agent_id)
     await tx.rows("expire_messages", **place)
     rows = await tx.rows("due_messages", **place, limit=MOST_MESSAGES + 1)
     woken = await wake_waiting(tx, tenant_id, agent) if rows else 0
@@ -43,7 +40,7 @@ async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
     await start_jobs(tx, tenant_id, agent, plan.starts)
     if plan.more or (plan.bound and len(rows) > MOST_MESSAGES):
         await tx.rows("add_delivery", **place)
-    return woken + plan.bound
+    return signals + woken + plan.bound
 
 
 async def start_jobs(tx: Transaction, tenant_id: str, agent: AgentInstance, starts: list[Start]) -> None:
@@ -56,6 +53,7 @@ async def start_jobs(tx: Transaction, tenant_id: str, agent: AgentInstance, star
     await tx.rows("enqueue_many", **many_jobs([start.job for start in starts], [tenant_id]))
     pairs = job_ids(starts)
     await tx.rows("consume_messages", ids=[*pairs], job_ids=[*pairs.values()])
+    await give_to_new(tx, tenant_id, agent.id, starts[0].job.id)
 
 
 async def start_for(tx: Transaction, tenant_id: str, agent: AgentInstance, message_id: object) -> None:

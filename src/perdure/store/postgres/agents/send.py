@@ -5,7 +5,8 @@ from __future__ import annotations
 from perdure.model.ids import same_json
 from perdure.model.messages import NewMessage, Sent
 from perdure.store.errors import agent_busy, agent_not_found, agent_paused, message_conflict
-from perdure.store.postgres.agents.deliver import deliver, lock_agent, start_for
+from perdure.store.postgres.agents.deliver import deliver, start_for
+from perdure.store.postgres.agents.locked_agent import lock_agent
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.driver_errors import Restart
 

@@ -12,6 +12,7 @@ from perdure.store.agent_rows import message_note, message_of
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.locked_job import LockedJob, lock_job
+from perdure.store.postgres.signals.agent_signals import give_all
 
 
 async def wake_waiting(tx: Transaction, tenant_id: str, agent: AgentInstance) -> int:
@@ -36,7 +37,8 @@ async def wake_waiting(tx: Transaction, tenant_id: str, agent: AgentInstance) ->
         )
         messages = fitting_together([message_of(row, CODEC) for row in rows])
         if messages:
-            jobs[wait["job_id"]] = await _bind(tx, jobs[wait["job_id"]], wait["key"], messages)
+            job = await _bind(tx, jobs[wait["job_id"]], wait["key"], messages)
+            jobs[job.id] = await give_all(tx, tenant_id, agent.id, job)
             bound += len(messages)
     return bound
 

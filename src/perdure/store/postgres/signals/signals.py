@@ -1,18 +1,21 @@
-"""The signals to jobs of one tenant."""
+"""The signals to jobs and agents of one tenant."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from perdure.model.effects import bind_signals
-from perdure.model.signals import NewSignal, Signal
-from perdure.store.errors import check_same_signal, signal_too_late
+from perdure.model.jobs import Page
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
+from perdure.model.states import Status
+from perdure.store.errors import check_same_signal, parse_cursor, signal_too_late
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.engine.locked_job import lock_job
 from perdure.store.postgres.leases.effects import run_effects
-from perdure.store.rows import signal_note, signal_of
+from perdure.store.postgres.signals.agent_signals import send_to_agent
+from perdure.store.rows import agent_signal_of, signal_note, signal_of
 
 
 class PostgresSignals:
@@ -41,6 +44,27 @@ class PostgresSignals:
         )
         return [signal_of(row, CODEC) for row in rows]
 
+    async def send_agent_signal(self, signal: NewAgentSignal) -> AgentSignal:
+        """See `protocol.SignalStore.send_agent_signal`."""
+        sent = await self._database.transact(lambda tx: send_to_agent(tx, self._tenant_id, signal))
+        self._notifier.notify(self._tenant_id, "work", "news")
+        return sent
+
+    async def list_agent_signals(
+        self, agent_id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+    ) -> Page[AgentSignal]:
+        """See `protocol.SignalStore.list_agent_signals`."""
+        rows = await self._database.rows(
+            "list_agent_signals",
+            tenant_id=self._tenant_id,
+            agent_id=agent_id,
+            before=parse_cursor(cursor),
+            pending=pending,
+            limit=limit + 1,
+        )
+        items = tuple(agent_signal_of(row, CODEC) for row in rows[:limit])
+        return Page(items, str(items[-1].id) if len(rows) > limit else None)
+
 
 async def _send(tx: Transaction, tenant_id: str, new: NewSignal) -> Signal:
     # A transaction whose answer was lost is run again: then the signal is found by its own id.
@@ -55,5 +79,5 @@ async def _send(tx: Transaction, tenant_id: str, new: NewSignal) -> Signal:
     row = await tx.row("get_signal", id=new.id)
     assert row is not None  # just inserted
     signal = signal_of(row, CODEC)
-    await job.append(tx, "signal_received", signal_note(signal))
+    await job.append(tx, "signal_received", signal_note(signal, at_start=job.status is Status.PENDING))
     return signal

@@ -8,19 +8,15 @@ from uuid import UUID
 from perdure.model.agents import AgentInstance
 from perdure.model.mailbox import MOST_MESSAGES, Start, interrupt_note, job_for, job_ids, plan_delivery
 from perdure.model.messages import REPLY_PREFIX
-from perdure.store.agent_rows import agent_of, message_of
+from perdure.store.agent_rows import message_of
 from perdure.store.errors import agent_busy
+from perdure.store.sqlite.agents.locked_agent import lock_agent
 from perdure.store.sqlite.agents.wake import deliver_reply, wake_waiting
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.jobs.control import cancel
 from perdure.store.sqlite.jobs.enqueue import enqueue_all
-
-
-def lock_agent(conn: sqlite3.Connection, tenant_id: str, agent_id: str) -> AgentInstance | None:
-    """The agent as this transaction finds it; None if there is none."""
-    row = conn.execute(SQL["lock_agent"], {"tenant_id": tenant_id, "agent_id": agent_id}).fetchone()
-    return None if row is None else agent_of(row, CODEC)
+from perdure.store.sqlite.signals.agent_signals import answer_waits, give_all
 
 
 def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -> int:
@@ -32,6 +28,7 @@ def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -
     conn.execute(SQL["drop_deliveries"], place)
     if agent is None or agent.paused_at is not None:
         return 0  # resuming it writes the next row
+    signals = answer_waits(conn, now, tenant_id, agent_id)
     conn.execute(SQL["expire_messages"], place)
     rows = conn.execute(SQL["due_messages"], {**place, "limit": MOST_MESSAGES + 1}).fetchall()
     woken = wake_waiting(conn, now, tenant_id, agent) if rows else 0
@@ -43,7 +40,7 @@ def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -
     start_jobs(conn, now, tenant_id, agent, plan.starts)
     if plan.more or (plan.bound and len(rows) > MOST_MESSAGES):
         conn.execute(SQL["add_delivery"], place)
-    return woken + plan.bound
+    return signals + woken + plan.bound
 
 
 def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance, starts: list[Start]) -> None:
@@ -57,6 +54,7 @@ def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentI
     pairs = job_ids(starts)
     rows = [{"id": str(id), "job_id": str(job_id), "now": now} for id, job_id in pairs.items()]
     conn.executemany(SQL["consume_messages"], rows)
+    give_all(conn, now, tenant_id, agent.id, str(starts[0].job.id), at_start=True)
 
 
 def start_for(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance, message_id: UUID) -> None:

@@ -8,7 +8,8 @@ from uuid import UUID
 from perdure.model.ids import same_json
 from perdure.model.messages import NewMessage, Sent
 from perdure.store.errors import agent_busy, agent_not_found, agent_paused, message_conflict
-from perdure.store.sqlite.agents.deliver import deliver, lock_agent, start_for
+from perdure.store.sqlite.agents.deliver import deliver, start_for
+from perdure.store.sqlite.agents.locked_agent import lock_agent
 from perdure.store.sqlite.engine.codec import stored
 from perdure.store.sqlite.engine.statements import SQL
 

@@ -12,6 +12,7 @@ from perdure.store.agent_rows import message_note, message_of
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.signals.agent_signals import give_all
 
 
 def wake_waiting(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance) -> int:
@@ -31,6 +32,7 @@ def wake_waiting(conn: sqlite3.Connection, now: int, tenant_id: str, agent: Agen
         messages = fitting_together([message_of(row, CODEC) for row in rows])
         if messages:
             _bind(conn, now, tenant_id, wait["job_id"], wait["key"], messages)
+            give_all(conn, now, tenant_id, agent.id, wait["job_id"], at_start=False)
             bound += len(messages)
     return bound
 

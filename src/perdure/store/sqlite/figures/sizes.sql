@@ -28,6 +28,7 @@ union all select 'agent_jobs' as name, (select count(*) from (select 1 from agen
 union all select 'agent_messages' as name, (select count(*) from (select 1 from agent_messages limit :bound)) as rows
 union all select 'agent_deliveries' as name, (select count(*) from (select 1 from agent_deliveries limit :bound)) as rows
 union all select 'agent_states' as name, (select count(*) from (select 1 from agent_states limit :bound)) as rows
+union all select 'agent_signals' as name, (select count(*) from (select 1 from agent_signals limit :bound)) as rows
 union all select 'job_tags' as name, (select count(*) from (select 1 from job_tags limit :bound)) as rows
 union all select 'queue_pauses' as name, (select count(*) from (select 1 from queue_pauses limit :bound)) as rows
 union all select 'unique_keys' as name, (select count(*) from (select 1 from unique_keys limit :bound)) as rows

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from perdure.model.account_choice import TaskGroup, TaskKind
+from perdure.model.agents import KEY_PREFIX
 from perdure.model.errors import IllegalTransition, InvalidInput
 from perdure.model.jobs import ClaimedJob, lane_of
 from perdure.store.protocol.leases import NO_LIMITS, KindLimit, task_kinds
@@ -23,6 +24,7 @@ from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 from perdure.store.sqlite.leases.limited import Fitting, Limits, release_key, take_or_hold
 from perdure.store.sqlite.leases.tasks import choose_tasks, startable
+from perdure.store.sqlite.signals.agent_signals import give_to_claimed
 
 ROUNDS = 10
 """How often a claim looks on, after it has found jobs whose concurrency keys are full."""
@@ -242,6 +244,8 @@ def _start(
         conn.execute(SQL["claim_lease"], {"ids": ids, "now": now, **lease, **slot})
         if some is not None and some.slot is not None:
             conn.execute(SQL["keep_key"], {"ids": ids, "slot": some.slot})
+            if some.slot.startswith(KEY_PREFIX):
+                give_to_claimed(conn, now, who.tenant_id, ids)
     except sqlite3.IntegrityError as error:
         raise DamagedJob(ids, str(error)) from error
     payloads = dict(conn.execute(SQL["large_payloads"], {"ids": large}).fetchall()) if large != "[]" else {}

@@ -1,4 +1,4 @@
-"""The signals to jobs of one tenant."""
+"""The signals to jobs and agents of one tenant."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import cast
 from uuid import UUID
 
 from perdure.model.effects import bind_signals
-from perdure.model.signals import NewSignal, Signal
-from perdure.store.errors import check_same_signal, signal_too_late
-from perdure.store.rows import Row, signal_note, signal_of
+from perdure.model.jobs import Page
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
+from perdure.model.states import Status
+from perdure.store.errors import check_same_signal, parse_cursor, signal_too_late
+from perdure.store.rows import Row, agent_signal_of, signal_note, signal_of
 from perdure.store.sqlite.engine.batch import NEWS, WORK
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.signals.agent_signals import send_to_agent
 
 
 class SqliteSignals:
@@ -40,6 +43,28 @@ class SqliteSignals:
         )
         return [signal_of(row, CODEC) for row in rows]
 
+    async def send_agent_signal(self, signal: NewAgentSignal) -> AgentSignal:
+        """See `protocol.SignalStore.send_agent_signal`."""
+        return await self._engine.write(
+            lambda conn, now: send_to_agent(conn, now, self._tenant_id, signal), WORK | NEWS
+        )
+
+    async def list_agent_signals(
+        self, agent_id: str, *, pending: bool = False, limit: int = 50, cursor: str | None = None
+    ) -> Page[AgentSignal]:
+        """See `protocol.SignalStore.list_agent_signals`."""
+        before = parse_cursor(cursor)
+        rows = await self._engine.rows(
+            "list_agent_signals",
+            tenant_id=self._tenant_id,
+            agent_id=agent_id,
+            before=None if before is None else str(before),
+            pending=pending,
+            limit=limit + 1,
+        )
+        items = tuple(agent_signal_of(row, CODEC) for row in rows[:limit])
+        return Page(items, str(items[-1].id) if len(rows) > limit else None)
+
 
 def _send(conn: sqlite3.Connection, now: int, tenant_id: str, new: NewSignal) -> Signal:
     job = LockedJob(conn, new.job_id, tenant_id)
@@ -53,5 +78,5 @@ def _send(conn: sqlite3.Connection, now: int, tenant_id: str, new: NewSignal) ->
     for statement, row in bind_signals(new.key):
         conn.execute(SQL[statement], {**row, "job_id": job.id, "now": now})
     signal = signal_of(cast("Row", conn.execute(SQL["get_signal"], values).fetchone()), CODEC)
-    job.write_event(conn, now, "signal_received", signal_note(signal))
+    job.write_event(conn, now, "signal_received", signal_note(signal, at_start=job.status is Status.PENDING))
     return signal

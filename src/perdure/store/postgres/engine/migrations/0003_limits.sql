@@ -278,6 +278,9 @@ begin
     extract(epoch from perdure.db_now() - greatest(m.due, '0002-01-01 UTC'))::float8,
     (extract(epoch from perdure.db_now()) * 1000000)::int8
   from moved m order by m.priority desc, m.due, m.id;
+  if exists (select from unnest(slots) s(slot) where starts_with(s.slot, 'agent:')) then
+    perform perdure.give_agent_signals(taken);  -- see 0015
+  end if;
   -- The claim could take fewer than the key has slots: other workers may take the next ones.
   if cardinality(taken) = most then
     foreach name in array names loop
