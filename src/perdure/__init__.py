@@ -140,10 +140,12 @@ if TYPE_CHECKING:
     from perdure.model.jobs import Job
     from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
     from perdure.model.messages import Message, Sent
+    from perdure.model.partial import LastAction, PartialResult
     from perdure.model.queues import QueueInfo, QueuePause
     from perdure.model.schedules import Overlap, Schedule, ScheduledFor
     from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
+    from perdure.model.stuck import Stuck, StuckJob
     from perdure.model.task_records import AccountInfo, JobFile, TaskOutcome, TaskResult, ToolRun
     from perdure.model.timing import Backoff
     from perdure.model.tool_approvals import ApprovalContext
@@ -243,6 +245,7 @@ __all__ = [
     "JobLeased",
     "JobNotFound",
     "JobPruned",
+    "LastAction",
     "LeaseLost",
     "MalformedUrl",
     "MemoryEntry",
@@ -263,6 +266,7 @@ __all__ = [
     "OnTime",
     "OtherDatabase",
     "Overlap",
+    "PartialResult",
     "PerdureError",
     "PortTaken",
     "PromptTooLarge",
@@ -297,6 +301,8 @@ __all__ = [
     "StepNotFound",
     "StoreError",
     "StoreUnreachable",
+    "Stuck",
+    "StuckJob",
     "Suspended",
     "TRANSITIONS",
     "TaskOutcome",
@@ -365,10 +371,12 @@ _HOMES = {
     "perdure.model.signals": "Signal",
     "perdure.model.memory": "MemoryEntry MemoryHit MemoryImport",
     "perdure.model.messages": "Message Sent",
+    "perdure.model.partial": "LastAction PartialResult",
     "perdure.model.queues": "QueueInfo QueuePause",
     "perdure.model.schedules": "Overlap Schedule ScheduledFor",
     "perdure.model.states": "TRANSITIONS Status",
     "perdure.model.task_records": "AccountInfo JobFile TaskOutcome TaskResult ToolRun",
+    "perdure.model.stuck": "Stuck StuckJob",
     "perdure.model.timing": "Backoff",
     "perdure.model.tool_approvals": "ApprovalContext",
     "perdure.model.tooling": "Account RunClass TaskSpec",

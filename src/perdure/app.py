@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from weakref import WeakSet
 
 import structlog
 
@@ -19,6 +20,7 @@ from perdure.logs import configure_logs
 from perdure.model.agents import Intake, OnBusy
 from perdure.model.budgets import Budget
 from perdure.model.errors import ConfigError, TooManyHung
+from perdure.model.stuck import Stuck, StuckJob
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import Account, CliRun, TaskSpec
@@ -29,6 +31,7 @@ from perdure.runtime.client.client import Client, client_of
 from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.contexts import ContextManager
 from perdure.runtime.gc_tuning import tuned_for_worker
 from perdure.runtime.message_checks import check_agent
 from perdure.runtime.registry import Handler, Policy, Registry
@@ -44,6 +47,7 @@ from perdure.runtime.validation import (
     check_queue,
     check_retries,
     check_seconds,
+    check_stuck,
     check_tags,
     check_version,
     check_word,
@@ -117,6 +121,11 @@ class App(Shortcuts):
         self.limits, self.agents, self.schedules = self.client.limits, self.client.agents, self.client.schedules
         self.queues = self.client.queues
         self.memory = self.client.memory
+        self._made_workers: WeakSet[Worker] = WeakSet()
+        self.contexts = ContextManager(
+            lambda: [worker.held for worker in list(self._made_workers) if worker.working], self.open
+        )
+        """The contexts of the jobs that its workers run in this process."""
 
     @property
     def settings(self) -> Settings:
@@ -168,6 +177,8 @@ class App(Shortcuts):
         tags: Sequence[str] = (),
         budget: Budget | None = None,
         approval_context: ApprovalContext | None = None,
+        stuck: Stuck | None = None,
+        on_stuck: Callable[[StuckJob], Awaitable[None] | None] | None = None,
     ) -> JobDecorator: ...
     def job(
         self,
@@ -188,6 +199,8 @@ class App(Shortcuts):
         tags: Sequence[str] = (),
         budget: Budget | None = None,
         approval_context: ApprovalContext | None = None,
+        stuck: Stuck | None = None,
+        on_stuck: Callable[[StuckJob], Awaitable[None] | None] | None = None,
     ) -> Any:
         """Register a handler: an async function (ctx: JobContext) or (ctx, input), or a plain one (ctx: BlockingContext).
 
@@ -195,8 +208,9 @@ class App(Shortcuts):
         and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
         waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
         concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
-        for no limit, None; default the kind. tags: of all its jobs. budget: of a job that was enqueued without one.
+        for no limit, None; default the kind. tags: of all its jobs. budget, stuck: of a job that was enqueued without one.
         approval_context: which of its tools need approval; of what the App, the handler and the job say, the strictest counts.
+        on_stuck: is called, at least once and usually exactly once, with a job that fails because it is stuck.
         Raises DuplicateHandler, InvalidInput, InvalidPriority.
         """
         check_word(on_change, "on_change", Literal["wait", "fail"])
@@ -216,6 +230,8 @@ class App(Shortcuts):
             tags=check_tags(tags),
             budget=check_budget(budget),
             approval_context=check_approval_context(approval_context),
+            stuck=check_stuck(stuck),
+            on_stuck=on_stuck,
         )
         local_names = dict(sys._getframe(1).f_locals)
 
@@ -358,7 +374,7 @@ class App(Shortcuts):
         opener = (
             None if self.settings["database_url"].strip() == "memory:" else backend
         )  # nothing else can open that one
-        return Worker(
+        worker = Worker(
             store,
             self.registry,
             worker_options,
@@ -368,6 +384,8 @@ class App(Shortcuts):
             version=self.version,
             database=place_of(self.settings["database_url"]),
         )
+        self._made_workers.add(worker)
+        return worker
 
     async def work(self, *, once: bool = False, **options: Any) -> None:
         """Run a worker until SIGTERM or SIGINT (a second one stops it at once), or with once=True until nothing is due. If its

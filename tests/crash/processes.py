@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
@@ -72,9 +73,12 @@ class Child:
         """SIGKILL, also to one that is stopped; waits until it is gone."""
         self._process.kill()
 
-    def stop(self) -> None:
-        """SIGSTOP: it does nothing any more, and knows nothing of it."""
-        self._process.stop()
+    async def stop(self) -> None:
+        """SIGSTOP: it does nothing any more, and knows nothing of it. It is stopped while it holds no lock of SQLite's file:
+        no other process could write until it goes on."""
+        async with write_lock(self.config.url):
+            self._process.stop()
+            await until(lambda: _state(self.pid) == "T", what=f"{self.pid} to stand still")
 
     def go_on(self) -> None:
         """SIGCONT."""
@@ -148,6 +152,23 @@ class Crew:
         for child in children:
             code = await child.ended()
             assert code == 0, f"exit code {code}\n{child.log}"
+
+
+@asynccontextmanager
+async def write_lock(url: str) -> AsyncIterator[None]:
+    """Inside of it no other process is inside a write transaction of SQLite. Of PostgreSQL it holds nothing."""
+    if not url.startswith("sqlite:"):
+        yield
+        return
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=TIMEOUT)) as conn:
+        conn.execute("begin immediate")
+        yield
+        conn.rollback()
+
+
+def _state(pid: int) -> str:
+    """The state of a process as Linux writes it: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def until(

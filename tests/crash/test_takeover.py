@@ -42,8 +42,8 @@ async def test_a_worker_stopped_past_its_lease_writes_nothing(crew: Crew) -> Non
         )
         await held(crew, jobs.values(), attempt=1)
         await announced(app, (id for (_, name), id in jobs.items() if name.endswith("step")))
-        normal.stop()
-        stubborn.stop()
+        await normal.stop()
+        await stubborn.stop()
 
         began = time.monotonic()
         crew.open("early-2")

@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.cli.usage_error import Usage
 from perdure.model.budgets import Budget
+from perdure.model.stuck import Stuck
 
 
 def read_text(value: str, option: str) -> str:
@@ -124,3 +125,9 @@ def budget(given: Mapping[str, Any]) -> Budget | None:
     if not values.keys() - {"on_breach"}:
         raise Usage("--on-breach goes with a budget", hint="--budget-tokens, --budget-cost, ...")
     return Budget(**values)
+
+
+def stuck(given: Mapping[str, Any]) -> Stuck | None:
+    """When the job is stuck, by the options that were given; None if there is none. Raises InvalidInput."""
+    values = {name: value for name, value in given.items() if value is not None}
+    return Stuck(**values) if values else None

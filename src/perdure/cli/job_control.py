@@ -12,7 +12,7 @@ from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
 from perdure.cli.format import bare, one_line, short
 from perdure.cli.job_bulk import DryRun, SomeIds, chosen, do_to_all
-from perdure.cli.job_options import Id, Kinds, Queues, Reason, Search, Since, Statuses, Tags, Until, app, filters
+from perdure.cli.job_options import Filters, Id, Reason, app
 from perdure.cli.job_start import follow_to_end, show_started
 from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, laid_out, status_cell
@@ -33,33 +33,27 @@ perdure jobs cancel --queue mail --since 1h --yes""",
 )
 async def cancel(
     cli: Cli,
+    which: Filters,
     ids: SomeIds = None,
     reason: Reason = None,
     force: Annotated[
         bool, typer.Option("--force", help="Do not wait for the worker: take its lease away at once")
     ] = False,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
     dry_run: DryRun = False,
 ) -> int:
     """Cancel jobs: those that are named, in any state, or all that match the filters and have not ended.
 
     A running one is stopped by its worker, usually within a second.
     """
-    which = filters(status, kind, queue, since, until, search, tag)
-    typed = chosen(ids, which, dry_run)
+    wanted = which.selection()
+    typed = chosen(ids, wanted, dry_run)
     if typed is None:
         async with cli.client() as client:
             await do_to_all(
                 cli,
                 "Cancel",
                 "cancelled",
-                partial(cancel_jobs, client, which, reason=reason, force=force),
+                partial(cancel_jobs, client, wanted, reason=reason, force=force),
                 dry_run=dry_run,
             )
         return Exit.OK
@@ -78,27 +72,21 @@ async def cancel(
 )
 async def retry_now(
     cli: Cli,
+    which: Filters,
     ids: SomeIds = None,
     reason: Reason = None,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
     dry_run: DryRun = False,
 ) -> int:
     """Make jobs due now that wait for their next attempt or for a delayed start.
 
     With filters: all that match and wait for their next attempt, unless --status names others.
     """
-    which = filters(status, kind, queue, since, until, search, tag)
-    typed = chosen(ids, which, dry_run)
+    wanted = which.selection()
+    typed = chosen(ids, wanted, dry_run)
     if typed is None:
         async with cli.client() as client:
             await do_to_all(
-                cli, "Retry", "made due", partial(retry_jobs, client, which, reason=reason), dry_run=dry_run
+                cli, "Retry", "made due", partial(retry_jobs, client, wanted, reason=reason), dry_run=dry_run
             )
         return Exit.OK
     async with cli.client() as client:
@@ -114,26 +102,20 @@ async def retry_now(
 )
 async def rerun(
     cli: Cli,
+    which: Filters,
     ids: SomeIds = None,
     reason: Reason = None,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
     dry_run: DryRun = False,
 ) -> int:
     """Start new jobs with the same input and print their ids. The old ones stay as they are.
 
     With filters: all that match, have ended and were not run again yet; those that failed, unless --status names others.
     """
-    which = filters(status, kind, queue, since, until, search, tag)
-    typed = chosen(ids, which, dry_run)
+    wanted = which.selection()
+    typed = chosen(ids, wanted, dry_run)
     if typed is None:
         async with cli.client() as client:
-            await do_to_all(cli, "Rerun", "rerun", partial(rerun_jobs, client, which, reason=reason), dry_run=dry_run)
+            await do_to_all(cli, "Rerun", "rerun", partial(rerun_jobs, client, wanted, reason=reason), dry_run=dry_run)
         return Exit.OK
     async with cli.client() as client:
 

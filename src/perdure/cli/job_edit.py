@@ -13,7 +13,7 @@ from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
 from perdure.cli.format import moment, one_line, short
 from perdure.cli.job_bulk import DryRun, SomeIds, chosen, do_to_all
-from perdure.cli.job_options import Kinds, Queues, Reason, Search, Since, Statuses, Tags, Until, app, filters
+from perdure.cli.job_options import Filters, Reason, app
 from perdure.cli.options import command
 from perdure.cli.usage_error import Usage
 from perdure.model.jobs import Job
@@ -32,6 +32,7 @@ perdure jobs edit --queue mail --status PENDING --priority 9 --dry-run""",
 )
 async def edit(
     cli: Cli,
+    which: Filters,
     ids: SomeIds = None,
     priority: Annotated[int | None, typer.Option("--priority", metavar="1-9", help="9 is the most urgent")] = None,
     run_at: Annotated[
@@ -45,13 +46,6 @@ async def edit(
         typer.Option("--payload", metavar="JSON", help="Another input, before its first start: JSON, @file, or -"),
     ] = None,
     reason: Reason = None,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
     dry_run: DryRun = False,
 ) -> int:
     """Give jobs that no worker holds another priority, time or input; what is not given stays. Their logs say what changed.
@@ -60,15 +54,15 @@ async def edit(
     """
     if priority is None and run_at is None and delay is None and payload is None:
         raise Usage("nothing to change is given", hint="give --priority, --run-at, --delay or --payload")
-    which = filters(status, kind, queue, since, until, search, tag)
-    typed = chosen(ids, which, dry_run)
+    wanted = which.selection()
+    typed = chosen(ids, wanted, dry_run)
     given: dict[str, Any] = {"priority": priority, "delay": delay, "reason": reason}
     given["run_at"] = None if run_at is None else moment(run_at, "--run-at", past=False)
     if typed is None:
         if payload is not None:
             raise Usage("--payload is for jobs that are named by their ids")
         async with cli.client() as client:
-            await do_to_all(cli, "Edit", "edited", partial(edit_jobs, client, which, **given), dry_run=dry_run)
+            await do_to_all(cli, "Edit", "edited", partial(edit_jobs, client, wanted, **given), dry_run=dry_run)
         return Exit.OK
     value = UNSET if payload is None else inputs.read_json(payload, "--payload")
     cli.loads_app = cli.loads_app or value is not UNSET  # a new input is checked
@@ -94,27 +88,21 @@ async def edit(
 )
 async def delete(
     cli: Cli,
+    which: Filters,
     ids: SomeIds = None,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; for the log line")] = None,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
     dry_run: DryRun = False,
 ) -> int:
     """Delete jobs that have ended, with their logs and files, permanently.
 
     Those that are named, or all that match the filters.
     """
-    which = filters(status, kind, queue, since, until, search, tag)
-    typed = chosen(ids, which, dry_run)
+    wanted = which.selection()
+    typed = chosen(ids, wanted, dry_run)
     if typed is None:
         async with cli.client() as client:
             await do_to_all(
-                cli, "Delete", "deleted", partial(delete_jobs, client, which, reason=reason), dry_run=dry_run
+                cli, "Delete", "deleted", partial(delete_jobs, client, wanted, reason=reason), dry_run=dry_run
             )
         return Exit.OK
     cli.confirm(f"Delete {len(typed)} {'job' if len(typed) == 1 else 'jobs'}, permanently?")

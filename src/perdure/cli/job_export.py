@@ -12,7 +12,7 @@ import typer
 from perdure.cli import inputs
 from perdure.cli.context import Cli
 from perdure.cli.format import safe_json
-from perdure.cli.job_options import Kinds, Queues, Search, Since, Statuses, Tags, Until, app, filters
+from perdure.cli.job_options import Filters, app
 from perdure.cli.options import command
 from perdure.cli.output import Mode
 from perdure.cli.usage_error import Usage
@@ -29,6 +29,7 @@ perdure jobs export --all | jq -r 'select(.record == "event") | .type' | sort | 
 )
 async def export(
     cli: Cli,
+    which: Filters,
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Jobs; - reads ids from stdin; none: those of the filters")
     ] = None,
@@ -40,13 +41,6 @@ async def export(
         bool, typer.Option("--redact", help="Replace payloads, results and names of people; the structure stays")
     ] = False,
     all: Annotated[bool, typer.Option("--all", help="Every job")] = False,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
 ) -> None:
     """Print jobs and everything stored about them, as JSON lines.
 
@@ -54,7 +48,7 @@ async def export(
     events. The file is created when the export is complete.
     """
     to = None if to == "-" else to
-    wanted = filters(status, kind, queue, since, until, search, tag)
+    wanted = which.selection()
     if (bool(ids) + bool(wanted) + all) != 1:
         raise Usage("which jobs? Give ids, filters or --all: one of the three")
     if to is None and cli.out.mode in (Mode.JSON, Mode.ID):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -19,33 +20,35 @@ Statuses = Annotated[
     list[str] | None,
     typer.Option("--status", metavar="STATUS", help="With this status; several with commas or repeated"),
 ]
-Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Of this kind (handler)")]
-Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="QUEUE", help="In this queue")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Created since: 24h, yesterday, or a time")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Created before: 1h, or a time")]
-Search = Annotated[
-    str | None, typer.Option("--search", metavar="TEXT", help="With this in the goal, the kind or the error")
-]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="With this tag; or with one of several")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the job's log")]
 
 
-def filters(
-    status: list[str] | None,
-    kind: list[str] | None,
-    queue: list[str] | None,
-    since: str | None,
-    until: str | None,
-    search: str | None,
-    tags: list[str] | None = None,
-) -> JobSelection:
-    """The jobs that the filter options mean. Raises Usage."""
-    return JobSelection(
-        status=tuple(inputs.names(status)),
-        kind=tuple(inputs.names(kind)),
-        queue=tuple(inputs.names(queue)),
-        since=None if since is None else moment(since, "--since", past=True),
-        until=None if until is None else moment(until, "--until", past=True),
-        search=search,
-        tags=tuple(inputs.names(tags)),
-    )
+@dataclass(slots=True)
+class Filters:
+    """The options that choose jobs by what they have in common."""
+
+    status: Statuses = None
+    kind: Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Of this kind (handler)")] = None
+    queue: Annotated[list[str] | None, typer.Option("--queue", metavar="QUEUE", help="In this queue")] = None
+    since: Since = None
+    until: Until = None
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="TEXT", help="With this in the goal, the kind or the error")
+    ] = None
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="With this tag; or with one of several")
+    ] = None
+
+    def selection(self) -> JobSelection:
+        """The jobs that they mean. Raises Usage."""
+        return JobSelection(
+            status=tuple(inputs.names(self.status)),
+            kind=tuple(inputs.names(self.kind)),
+            queue=tuple(inputs.names(self.queue)),
+            since=None if self.since is None else moment(self.since, "--since", past=True),
+            until=None if self.until is None else moment(self.until, "--until", past=True),
+            search=self.search,
+            tags=tuple(inputs.names(self.tag)),
+        )

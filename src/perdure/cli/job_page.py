@@ -14,6 +14,7 @@ from perdure.cli.format import Times, approve_command, clean_text, one_line, sho
 from perdure.cli.job_table import attempts, attempts_of, bar
 from perdure.cli.output import Column, as_dict, laid_out, status_cell
 from perdure.model import budgets
+from perdure.model import partial as partials
 from perdure.model.approvals import Approval
 from perdure.model.cost import text_of_cost
 from perdure.model.jobs import Job, RunRecord
@@ -41,6 +42,8 @@ def as_json(record: JobRecord, parts: Iterable[str]) -> dict[str, Any]:
     budget = budgets.summary(budgets.use_of(record.events))
     if budget is not None:
         value["budget"] = budget
+    if record.job.status in FAILURES and record.events:
+        value["partial"] = partials.partial_of(record.job, record.events)
     return value
 
 
@@ -129,6 +132,8 @@ class JobPage:
         self._fact("last step", state.cursor or "")
         if state.tokens or state.cost:
             self._fact("used", f"{state.tokens} tokens, cost {text_of_cost(state.cost)}")
+        if job.status in FAILURES and self._record.events:
+            self._fact("got as far as", partials.line(partials.partial_of(job, self._record.events)))
         self._fact("budget left", budgets.line(budgets.use_of(self._record.events), self._times.now))
 
     def _fact(self, name: str, value: str) -> None:

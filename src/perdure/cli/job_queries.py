@@ -17,7 +17,7 @@ from perdure.cli.context import Cli
 from perdure.cli.errors import Exit
 from perdure.cli.flags import Paging
 from perdure.cli.format import duration
-from perdure.cli.job_options import Id, Ids, Kinds, Queues, Search, Since, Statuses, Tags, Until, app, filters
+from perdure.cli.job_options import Filters, Id, Ids, app
 from perdure.cli.options import command
 from perdure.cli.output import Column, Mode, status_cell
 from perdure.cli.usage_error import Usage
@@ -45,19 +45,13 @@ perdure jobs ls --all -o jsonl --fields id,status,result""",
 async def ls(
     cli: Cli,
     page: Paging,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
+    which: Filters,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="With this idempotency key")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Of this agent")] = None,
     session: Annotated[str | None, typer.Option("--session", metavar="NAME", help="Of this session of agents")] = None,
 ) -> None:
     """List jobs, newest first."""
-    wanted = filters(status, kind, queue, since, until, search, tag)
+    wanted = which.selection()
     asked: dict[UUID, Approval] = {}
     async with cli.client() as client:
 
@@ -141,13 +135,8 @@ async def get(
 @command(app, "watch", example="perdure jobs watch 43149ff1 --timeout 30m\nperdure jobs watch --kind research")
 async def watch(
     cli: Cli,
+    which: Filters,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs; none: those of the filters")] = None,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="DURATION", help="Give up after this")] = None,
 ) -> int:
     """Watch jobs until they are finished: a live table, or without a terminal a line per change of status.
@@ -156,8 +145,8 @@ async def watch(
     """
     from perdure.cli.watch import Watch
 
-    which = filters(status, kind, queue, since, until, search)
-    if ids and which:
+    wanted = which.selection()
+    if ids and wanted:
         raise Usage("give ids or filters, not both")
     limit = None if timeout is None else duration(timeout, "--timeout")
     chosen = inputs.ids_given(ids) if ids else []
@@ -166,7 +155,7 @@ async def watch(
         cli.out.note("nothing to watch: no unfinished job matches")
         return Exit.OK
     async with cli.client() as client:
-        return await Watch(client, cli.out, timeout=limit).run(chosen, which)
+        return await Watch(client, cli.out, timeout=limit).run(chosen, wanted)
 
 
 @command(
@@ -216,17 +205,11 @@ async def steps_(cli: Cli, id: Id) -> None:
 @command(app, "count", example="perdure jobs count --by kind --status failed,deadletter")
 async def count(
     cli: Cli,
+    which: Filters,
     by: Annotated[By, typer.Option("--by", metavar="status|kind|queue", help="How to group")] = By.STATUS,
-    status: Statuses = None,
-    kind: Kinds = None,
-    queue: Queues = None,
-    since: Since = None,
-    until: Until = None,
-    search: Search = None,
-    tag: Tags = None,
 ) -> None:
     """Count jobs by status, kind or queue."""
-    wanted = filters(status, kind, queue, since, until, search, tag)
+    wanted = which.selection()
     group_by: Literal["status", "kind", "queue"] = by.value
     async with cli.client() as client:
         found = await jobs.count_jobs(client, wanted, by=group_by)

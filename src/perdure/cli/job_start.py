@@ -131,6 +131,21 @@ async def start(
             help='Which tools need approval: {"tools": {"deploy": "always"}}, or @file',
         ),
     ] = None,
+    stuck_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stuck-after", metavar="DURATION", help="Without progress for so long while it runs it is stuck"
+        ),
+    ] = None,
+    repair_attempts: Annotated[
+        int | None, typer.Option("--repair-attempts", metavar="N", help="New attempts because it was stuck; default 3")
+    ] = None,
+    stuck_repeats: Annotated[
+        int | None,
+        typer.Option(
+            "--stuck-repeats", metavar="N", help="So many equal calls of a tool in a row: it is stuck as well"
+        ),
+    ] = None,
     unique: Annotated[
         str | None, typer.Option("--unique", metavar="KEY", help="At most one active job of KIND has this key")
     ] = None,
@@ -186,6 +201,7 @@ async def start(
             "on_breach": on_breach,
         }
     )
+    stuck = inputs.stuck({"after": stuck_after, "repair_attempts": repair_attempts, "repeats": stuck_repeats})
     cli.loads_app = True  # to check the kind and the input
     async with cli.client(creates=True) as client:
         try:
@@ -210,6 +226,7 @@ async def start(
                 approval_context=None
                 if approval_context is None
                 else context_of(inputs.read_json(approval_context, "--approval-context")),
+                stuck=stuck,
                 fields=fields,
                 unique=only_one,
                 elsewhere=elsewhere,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -91,9 +91,9 @@ def leading(args: list[str]) -> tuple[list[str], list[str]]:
     return before, rest
 
 
-def _paging() -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(Paging, include_extras=True)
-    for f in fields(Paging):
+def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for f in fields(group):
         yield inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
 
 
@@ -119,30 +119,32 @@ def _help_unless_invoked(ctx: typer.Context) -> None:
 
 
 def command(app: typer.Typer, name: str, *, example: str, hidden: bool = False) -> Callable[[F], F]:
-    """Make a command of a function `(cli: Cli, [page: Paging,] ...)`: the global options become `cli`, those of lists `page`.
+    """Make a command of a function `(cli: Cli, ...)`: the global options become `cli`.
 
+    A parameter whose type is a dataclass stands for the options that are its fields, as `page: Paging`, whose options come last.
     The function may be async; it returns an exit code or None.
     """
 
     def register(fn: F) -> F:
         own = list(inspect.signature(fn).parameters.values())[1:]
         hints = get_type_hints(fn, include_extras=True)
-        paged = bool(own) and hints[own[0].name] is Paging
-        if paged:
-            own = own[1:]
+        groups = {p.name: hints[p.name] for p in own if is_dataclass(hints[p.name])}
 
         def run(ctx: typer.Context, **given: Any) -> Any:
             from perdure.cli.context import Cli
 
             del ctx
             cli = Cli(Flags(**{o.field: given.pop(o.field) for o in GLOBALS}))
-            if paged:
-                given = {"page": Paging(**{f.name: given.pop(f.name) for f in fields(Paging)}), **given}
+            for parameter, options in groups.items():
+                given[parameter] = options(**{f.name: given.pop(f.name) for f in fields(options)})
             return cli.run(fn, given)
 
         parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-        parameters += [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        parameters += _paging() if paged else []
+        for p in sorted(own, key=lambda p: hints[p.name] is Paging):
+            if p.name in groups:
+                parameters += _options_of(groups[p.name])
+            else:
+                parameters.append(p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY))
         parameters += [o.parameter() for o in GLOBALS]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions carry attributes
         run.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -17,7 +17,7 @@ from perdure.cli import job_table as jobtable
 from perdure.cli.context import Cli
 from perdure.cli.flags import Paging
 from perdure.cli.format import clean_text
-from perdure.cli.job_options import Id, Ids, Reason, Since, Statuses, Until, filters
+from perdure.cli.job_options import Filters, Id, Ids, Reason, Since, Statuses, Until
 from perdure.cli.options import command, group
 from perdure.cli.output import Mode
 from perdure.cli.usage_error import Usage
@@ -49,7 +49,7 @@ async def ls(
     until: Until = None,
 ) -> None:
     """List tasks, newest first."""
-    wanted = filters(status, None, None, since, until, None)
+    wanted = Filters(status=status, since=since, until=until).selection()
     async with cli.client() as client:
 
         async def fetch(limit: int, cursor: str | None) -> JobPage:
@@ -91,13 +91,13 @@ async def watch(
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="DURATION", help="Give up after this")] = None,
 ) -> int:
     """Follow tasks until they have ended, as `jobs watch` does."""
-    return await job_queries.watch(cli, ids, timeout=timeout)
+    return await job_queries.watch(cli, Filters(), ids, timeout=timeout)
 
 
 @command(app, "rerun", example="perdure tasks rerun 43149ff1")
 async def rerun(cli: Cli, ids: Ids, reason: Reason = None) -> int:
     """Start new tasks with the same input and files, and print their ids. The old ones stay as they are."""
-    return await job_control.rerun(cli, ids, reason)
+    return await job_control.rerun(cli, Filters(), ids, reason)
 
 
 @command(app, "logs", example="perdure tasks logs 43149ff1\nperdure tasks logs 43149ff1 -f")
@@ -127,7 +127,7 @@ async def logs(
 @command(app, "cancel", example="perdure tasks cancel 43149ff1 --reason 'no longer needed'")
 async def cancel(cli: Cli, ids: Ids, reason: Reason = None) -> int:
     """Cancel tasks, in any state. The CLI of a running one is ended with all that it started."""
-    return await job_control.cancel(cli, ids, reason)
+    return await job_control.cancel(cli, Filters(), ids, reason)
 
 
 @command(app, "requeue", example="perdure tasks requeue 43149ff1")

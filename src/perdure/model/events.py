@@ -135,6 +135,13 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         "budget_set": EventType(
             _R, "the job has a budget, given by its caller or its handler", ("budget",), replayed=True, forked=True
         ),
+        "stuck_set": EventType(
+            _R, "its caller says when the job counts as stuck", ("stuck",), replayed=True, forked=True
+        ),
+        "stuck_noticed": EventType(
+            _R, "the job made no progress: it is nudged, tried again, or fails", ("action", "why", "repairs"),
+            by_holder=True, replayed=True,
+        ),
         "budget_reserved": EventType(
             _R, "a part of the budget was set aside for a call", ("key",), by_holder=True, replayed=True
         ),

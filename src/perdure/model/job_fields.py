@@ -14,6 +14,7 @@ from perdure.model.cost import cost_of, text_of_cost
 from perdure.model.errors import InvalidInput
 from perdure.model.events import Event
 from perdure.model.jobs import Job
+from perdure.model.states import Status
 from perdure.model.timing import seconds
 
 MOST_TEXT = 10_000
@@ -86,6 +87,7 @@ def snapshot(job: Job, given: JobFields, budget: Mapping[str, Any], events: Iter
     of tools and the rules for approvals are left out, and requester_id where there is none.
 
     budget: its limits. events: its transitions."""
+    moves = [e for e in events if e.new_status is not None]
     requester = {} if given.requester_id is None else {"requester_id": given.requester_id}
     return {
         "job_id": str(job.id),
@@ -107,7 +109,7 @@ def snapshot(job: Job, given: JobFields, budget: Mapping[str, Any], events: Iter
         "created_at": _plain(job.created_at),
         "started_at": _plain(job.started_at),
         "completed_at": _plain(job.finished_at),
-        "repair_attempts": job.retry_count,
+        "repair_attempts": job.retry_count + sum(_was_stuck(e) for e in moves),
         "transitions": [
             {
                 "from": None if e.previous_status is None else str(e.previous_status),
@@ -115,12 +117,18 @@ def snapshot(job: Job, given: JobFields, budget: Mapping[str, Any], events: Iter
                 "timestamp": _plain(e.at),
                 "reason": e.payload.get("reason") or e.payload.get("error") if isinstance(e.payload, dict) else None,
             }
-            for e in events
-            if e.new_status is not None
+            for e in moves
         ],
         "metadata": given.metadata,
         "user_timezone": given.timezone,
     }
+
+
+def _was_stuck(event: Event) -> bool:
+    """Whether an attempt ended because it made no progress, and the job runs again."""
+    return (
+        event.new_status is Status.RETRY and isinstance(event.payload, dict) and event.payload.get("reason") == "stuck"
+    )
 
 
 def _is_text(value: Any) -> bool:

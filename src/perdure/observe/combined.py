@@ -9,6 +9,7 @@ from typing import TypeVar
 from perdure.model.approvals import Approval
 from perdure.model.jobs import ClaimedJob, Enqueued, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.stuck import StuckAction
 from perdure.model.task_records import ToolRun
 from perdure.runtime.observer import Call, Observer, Sent
 from perdure.store.protocol import Store
@@ -70,6 +71,10 @@ class _Pair:
     def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         self._first.usage(claimed, tokens, cost)
         self._second.usage(claimed, tokens, cost)
+
+    def stuck(self, claimed: ClaimedJob, action: StuckAction) -> None:
+        self._first.stuck(claimed, action)
+        self._second.stuck(claimed, action)
 
     def tool_run(self, claimed: ClaimedJob, run: ToolRun) -> None:
         self._first.tool_run(claimed, run)

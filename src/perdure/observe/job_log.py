@@ -12,6 +12,7 @@ import structlog
 from perdure.model.approvals import Approval
 from perdure.model.jobs import ClaimedJob, Enqueued, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.stuck import StuckAction
 from perdure.model.task_records import ToolRun
 from perdure.runtime.observer import Call, Sent
 from perdure.store.protocol import Store
@@ -63,6 +64,9 @@ class JobLog:
 
     def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         pass
+
+    def stuck(self, claimed: ClaimedJob, action: StuckAction) -> None:
+        pass  # its watch logs it
 
     def tool_run(self, claimed: ClaimedJob, run: ToolRun) -> None:
         pass  # the handler of tasks logs its runs

@@ -17,6 +17,7 @@ from perdure.model.approvals import Approval
 from perdure.model.errors import ConfigError
 from perdure.model.jobs import ClaimedJob, Enqueued, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.stuck import StuckAction
 from perdure.model.task_records import ToolRun
 from perdure.model.tooling import RunClass
 from perdure.observe.labels import Labels, call_name
@@ -74,6 +75,14 @@ class Metrics:
             )  # fmt: skip
             self._retries = _Series(
                 Counter, registry, "job_retries", "Attempts that used a retry.", ("kind", "reason"), (kind,)
+            )
+            self._stuck = _Series(
+                Counter,
+                registry,
+                "jobs_stuck",
+                "Jobs that made no progress, by what was done.",
+                ("kind", "action"),
+                (kind,),
             )
             self._steps = _Series(Counter, registry, "steps", "Steps, by how they went.", ("name", "outcome"), (name,))
             self._step_ran = _Series(
@@ -204,6 +213,9 @@ class Metrics:
             self._tokens(claimed.kind).inc(tokens)
         if cost:
             self._cost(claimed.kind).inc(float(cost))
+
+    def stuck(self, claimed: ClaimedJob, action: StuckAction) -> None:
+        self._stuck(claimed.kind, action).inc()
 
     def tool_run(self, claimed: ClaimedJob, run: ToolRun) -> None:  # noqa: ARG002  protocol
         self._cli_runs(run.tool, run.run.outcome).inc()

@@ -25,6 +25,7 @@ from perdure.model.errors import PerdureError
 from perdure.model.events import Event, NewEvent
 from perdure.model.jobs import ClaimedJob, Enqueued, Lease, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.stuck import StuckAction
 from perdure.model.task_records import ToolRun
 from perdure.observe import conventions as names
 from perdure.observe.labels import call_name
@@ -210,6 +211,9 @@ class Tracing:
 
     def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         pass  # the span of the model call has it
+
+    def stuck(self, claimed: ClaimedJob, action: StuckAction) -> None:
+        self._note(claimed, names.JOB_STUCK, {names.STUCK_ACTION: action})
 
     def tool_run(self, claimed: ClaimedJob, run: ToolRun) -> None:
         pass  # the attempt's span has its time

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.model.budgets import Budget
 from perdure.model.errors import IdempotencyConflict, InvalidInput, UniqueConflict, UnknownHandler
 from perdure.model.jobs import Enqueued
+from perdure.model.stuck import Stuck
 from perdure.model.timing import Duration
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.unique import Unique
@@ -41,6 +42,7 @@ async def enqueue_job(
     tags: tuple[str, ...] = (),
     budget: Budget | None = None,
     approval_context: ApprovalContext | None = None,
+    stuck: Stuck | None = None,
     fields: Mapping[str, Any] | None = None,
     unique: Unique | None = None,
     elsewhere: bool = False,
@@ -66,6 +68,7 @@ async def enqueue_job(
         "tags": tags or None,
         "budget": budget,
         "approval_context": approval_context,
+        "stuck": stuck,
         "unique": unique,
         "elsewhere": elsewhere or None,
     }

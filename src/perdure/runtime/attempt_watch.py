@@ -53,12 +53,16 @@ class AttemptWatch:
 
     async def run_forever(self) -> None:
         """One timer for all running attempts and steps: one for each step would cost more than a short step does."""
+        looked = time.monotonic()
         while True:
             await asyncio.sleep(ANNOUNCE_AFTER)
             now, clock_now = time.monotonic(), self._clock.monotonic()
+            late, looked = max(0.0, now - looked - 2 * ANNOUNCE_AFTER), now
             for task, leased in list(self._slots.running.items()):
                 if leased.run is not None:
                     leased.run.announce_steps(now)
+                    if leased.run.stuck is not None:
+                        leased.run.stuck.look(clock_now, late)
                     if leased.run.must_have_ended(clock_now):
                         self.abandon(task, leased)
             if not self.worn_out and (hung := self.hung) >= (most := self._options.most_hung):

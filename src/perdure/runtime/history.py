@@ -16,6 +16,7 @@ from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.job_fields import JobFields, checked_fields
 from perdure.model.jobs import Wait
 from perdure.model.signals import ReceivedSignal
+from perdure.model.stuck import NOTICED, SET, StuckRecord
 from perdure.model.tool_approvals import tool_of
 from perdure.model.waits import APPROVAL, CODE, QUESTION, TIMER
 from perdure.store.protocol import Store
@@ -83,6 +84,12 @@ class History:
     """What the job was enqueued with, as it is stored."""
     asked_tools: dict[str, set[str]] = field(default_factory=dict)
     """The keys of the approvals that were asked for calls of tools, by the key of the call."""
+    stuck: StuckRecord = field(default_factory=StuckRecord)
+    """When it counts as stuck, and what was done about it."""
+    stashed: bool = False
+    """Whether a call recorded something for the stash of tools."""
+    stashed_inside: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What calls recorded for the stash of tools that another call's function made, by the key of that other call."""
     signals: list[ReceivedSignal] = field(default_factory=list)
     """Those that the job had when it began."""
     checkpoint: Any = None
@@ -108,6 +115,8 @@ class History:
             self.fields = checked_fields(payload["fields"])
         if event.type == "approval_context_set":
             self.approval_context = payload["context"]
+        if event.type in (SET, NOTICED):
+            self.stuck.read(event)
         if event.type in BUDGET_TYPES:
             self.use.read(event)
         if event.type == "event_kept":
@@ -183,6 +192,10 @@ class History:
             self.unsaved_reads += read
 
     def _finish(self, of: KindAndKey, payload: dict[str, Any]) -> None:
+        if "call_id" in payload or "stash" in payload:
+            self.stashed = True
+            if "inside" in payload:
+                self.stashed_inside.setdefault(payload["inside"], []).append(payload)
         self.finished[of] = payload
         self.failures.pop(of, None)
         self._expect(of)

@@ -28,7 +28,7 @@ async def _as_agent(run: Run, arguments: tuple[Any, ...]) -> Any:
 
 
 def _call(run: Run, arguments: tuple[Any, ...]) -> Awaitable[Any]:
-    context = JobContext(run)
+    context = run.context = JobContext(run)
     running_context.set(context)
     if run.handler.is_async:
         result: Awaitable[Any] = run.handler.fn(context, *arguments)

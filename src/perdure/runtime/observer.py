@@ -12,6 +12,7 @@ from typing import Literal, Protocol, Self, TypeAlias, TypeVar
 from perdure.model.approvals import Approval
 from perdure.model.jobs import ClaimedJob, Enqueued, NewJob, Outcome
 from perdure.model.states import Status
+from perdure.model.stuck import StuckAction
 from perdure.model.task_records import ToolRun
 from perdure.store.protocol import Store
 
@@ -61,6 +62,10 @@ class Observer(Protocol):
 
     def usage(self, claimed: ClaimedJob, tokens: int, cost: Decimal) -> None:
         """The handler reported usage."""
+        ...
+
+    def stuck(self, claimed: ClaimedJob, action: StuckAction) -> None:
+        """The attempt made no progress, and this is done about it."""
         ...
 
     def tool_run(self, claimed: ClaimedJob, run: ToolRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 from perdure.runtime.lease import LeasedJob
 
@@ -75,6 +76,10 @@ class Buffer:
                 self._lines = dict(sorted(self._lines.items(), reverse=True))
             line.append(leased)
         self.number += len(jobs)
+
+    def ids(self) -> list[UUID]:
+        """The jobs in the order in which they start."""
+        return [leased.claimed.id for line in list(self._lines.values()) for leased in list(line)]
 
     def take(self) -> LeasedJob | None:
         """Remove and return the next one to start; None if there is none."""

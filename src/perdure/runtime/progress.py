@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
+import structlog
+
+from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect
+from perdure.model.errors import LeaseLost, PerdureError
+
+if TYPE_CHECKING:
+    from perdure.runtime.run import Run
+
+log = structlog.get_logger("perdure.run")
 
 INTERVAL = 0.25
 """Seconds between two writes."""
@@ -59,3 +69,20 @@ class Progress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def writer_of(run: Run) -> Callable[[Effect], Awaitable[None]]:
+    """Writes the progress of an attempt under its lease."""
+
+    async def write(figure: Effect) -> None:
+        try:
+            await run.store.leases.record(run.lease, (), effects=(figure,))
+        except LeaseLost:
+            run.lease_lost()
+        except PerdureError as error:  # the outcome that follows matters more than progress
+            log.warning("progress not written", **attempt_ids(), error=str(error))
+        else:
+            if run.stuck is not None:
+                run.stuck.progressed()
+
+    return write

@@ -22,6 +22,7 @@ from perdure.model.agents import NewAgent
 from perdure.model.budgets import Budget
 from perdure.model.errors import DuplicateHandler, InvalidInput, UnknownHandler
 from perdure.model.jobs import DEFAULT_MAX_RETRIES, DEFAULT_PRIORITY, DEFAULT_QUEUE
+from perdure.model.stuck import Stuck, StuckJob
 from perdure.model.timing import MAX_DURATION, Backoff, Clock
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import TaskSpec
@@ -41,7 +42,8 @@ class Policy:
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
     for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
     it of the input; None: the kind, where max_concurrent is given. task: where its jobs run a coding CLI.
-    tags: of all its jobs. budget: of jobs that were enqueued without one. approval_context: which of their tools need approval.
+    tags: of all its jobs. budget, stuck: of jobs that were enqueued without one. on_stuck: is called with a job that fails
+    because it is stuck. approval_context: which of their tools need approval.
     """
 
     queue: str = DEFAULT_QUEUE
@@ -58,6 +60,8 @@ class Policy:
     tags: tuple[str, ...] = ()
     budget: Budget | None = None
     approval_context: ApprovalContext | None = None
+    stuck: Stuck | None = None
+    on_stuck: Callable[[StuckJob], Awaitable[None] | None] | None = None
 
     def limit(self, kind: str) -> KindLimit | None:
         """What a claim needs to know of its limit; None where it has none."""

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect
 from perdure.model.errors import InvalidInput, LeaseLost, PerdureError, StoreError, Suspended
 from perdure.model.events import NewEvent
@@ -32,9 +31,10 @@ from perdure.runtime.of_agent import OfAgent, policy_of
 from perdure.runtime.outcomes import AttemptTimeout, hand_back, input_refused, outcome_of, outcome_of_exit
 from perdure.runtime.payload_text import PayloadOf
 from perdure.runtime.pending import Pending, Write
-from perdure.runtime.progress import Progress
+from perdure.runtime.progress import Progress, writer_of
 from perdure.runtime.registry import Handler, Registry, call
 from perdure.runtime.running_steps import RunningSteps
+from perdure.runtime.stuck import StuckWatch, stuck_outcome, watch_of
 from perdure.runtime.time_limit import END_MARGIN, TimeLimit, limit_of
 from perdure.runtime.tracebacks import Tracebacks, tracebacks_of
 from perdure.runtime.waits import Waits
@@ -91,6 +91,9 @@ class Run:
     tracebacks: Tracebacks | None = None
     """Of what the handler raised."""
     of_agent: OfAgent | None = None
+    stuck: StuckWatch | None = None
+    context: object = None
+    """The handler's, while it runs."""
     _waits: Waits | None = None
     _progress: Progress | None = None
     pending: Pending | None = None
@@ -140,7 +143,7 @@ class Run:
     def progress(self) -> Progress:
         """The progress this attempt reports."""
         if self._progress is None:
-            self._progress = Progress(self._write_progress)
+            self._progress = Progress(writer_of(self))
         return self._progress
 
     @property
@@ -153,10 +156,6 @@ class Run:
     @property
     def _any_open(self) -> bool:
         return self._waits is not None and self._waits.any_open
-
-    @property
-    def _any_blocked(self) -> bool:
-        return self._waits is not None and self._waits.any_blocked
 
     # -- the life of an attempt ----------------------------------------------------------------------------------------
 
@@ -179,7 +178,7 @@ class Run:
             # an Exception comes from the store, before or after the handler
             meant = outcome_of if isinstance(error, Exception) else outcome_of_exit
             outcome = meant(error, policy_of(self.handler.policy, self.of_agent), self.claimed.retry_count)
-        self._ending = True
+        self._ending, self.context = True, None
         if "_branches" in self.__dict__:
             # one that outlives the handler (another branch raised) would run at the same time as the next attempt
             await cancelled(self._branches, 10)
@@ -209,6 +208,9 @@ class Run:
             # after 1 (created) and 2 (claimed) comes what earlier attempts recorded, or before them what a fork brought along
             if claimed.lease.attempt > 1 or claimed.version > 2:
                 await self.load_history()
+                if self.history.stuck.failed is not None:
+                    return stuck_outcome(self.history.stuck.failed)
+            self.stuck = watch_of(self)
             arguments = handler.arguments(claimed.payload, PayloadOf(claimed))
         except InvalidInput as error:
             return input_refused(error)
@@ -392,7 +394,7 @@ class Run:
             asyncio.get_running_loop().call_soon(self._drain_after_step)
 
     def _drain_after_step(self) -> None:
-        if self._busy == 0 and self.stop_reason is None and self._any_blocked:
+        if self._busy == 0 and self.stop_reason is None and self._waits is not None and self._waits.any_blocked:
             self.stop("worker drained", hand_back("worker_drained"))
         self._drain_if_idle()
 
@@ -400,6 +402,11 @@ class Run:
     def is_busy(self) -> bool:
         """True while a step or tool of this attempt runs, or something is written."""
         return self._busy > 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while all that goes on in this attempt may be waiting for a timer or an answer."""
+        return self._waits is not None and self._waits.number >= max(1, self._busy)
 
     async def record(self, events: Sequence[NewEvent], *effects: Effect) -> int:
         """Write to the log under the lease. Raises Suspended, and stops the attempt, if the lease is gone."""
@@ -422,6 +429,8 @@ class Run:
                 self.pending.give_back(written[0])
             raise
         self._leased.renewed(asked_at, self._leased.ttl)
+        if self.stuck is not None:
+            self.stuck.saw(events)
         return version
 
     def announce_steps(self, now: float) -> None:
@@ -431,7 +440,7 @@ class Run:
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds of database time until `moment`, computed from the time of the claim and a monotonic clock."""
-        return (moment - self.claimed.claimed_at).total_seconds() - (self.clock.monotonic() - self._leased.claimed_at)
+        return (moment - self.database_now()).total_seconds()
 
     def database_now(self) -> datetime:
         """Database time as far as this attempt can tell without asking."""
@@ -441,11 +450,3 @@ class Run:
         """Cancel this task, such as a call made from a thread, when the attempt stops."""
         self._thread_calls.add(task)
         task.add_done_callback(self._thread_calls.discard)
-
-    async def _write_progress(self, figure: Effect) -> None:
-        try:
-            await self.store.leases.record(self.lease, (), effects=(figure,))
-        except LeaseLost:
-            self.lease_lost()
-        except PerdureError as error:  # the outcome that follows matters more than progress
-            log.warning("progress not written", **attempt_ids(), error=str(error))

@@ -13,6 +13,7 @@ from perdure.model.cost import MOST_COST, MOST_DIGITS, cost_of
 from perdure.model.errors import InvalidBudget, InvalidInput, InvalidPriority, NegativeDelay
 from perdure.model.events import RESERVED_TYPES
 from perdure.model.jobs import DEFAULT_QUEUE, check_name
+from perdure.model.stuck import Stuck
 from perdure.model.timing import FIRST_MOMENT, LAST_MOMENT, Backoff, seconds
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.unique import OnConflict, Unique
@@ -199,6 +200,13 @@ def check_approval_context(value: object) -> ApprovalContext | None:
             f"an approval context is an ApprovalContext, got {value!r:.60}",
             hint='for example ApprovalContext(tools={"deploy": "always"})',
         )
+    return value
+
+
+def check_stuck(value: object) -> Stuck | None:
+    """Raise InvalidInput for anything but a Stuck or None."""
+    if value is not None and not isinstance(value, Stuck):
+        raise InvalidInput(f"stuck is a Stuck, got {value!r:.60}", hint='for example Stuck(after="10m")')
     return value
 
 

@@ -96,6 +96,11 @@ class Waits:
         return bool(self._open)
 
     @property
+    def number(self) -> int:
+        """How many branches wait for a timer or an answer."""
+        return len(self._open)
+
+    @property
     def any_blocked(self) -> bool:
         """True while a branch is blocked because the worker stops."""
         return bool(self._blocked)

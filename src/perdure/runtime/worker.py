@@ -26,6 +26,7 @@ from perdure.model.workers import WorkerCommand
 from perdure.runtime.attempt_watch import AttemptWatch
 from perdure.runtime.chores import Chores, Serves
 from perdure.runtime.code_version import version_of
+from perdure.runtime.contexts import HeldJobs
 from perdure.runtime.ends import Ends
 from perdure.runtime.invoke import invoke
 from perdure.runtime.lease import LeasedJob, LeaseManager
@@ -95,6 +96,7 @@ class Worker:
         self._handler_threads = DaemonThreads(size, "perdure-handler")
         self._queues = Queues(self.options.queues, self.id, store.leases)
         self._buffer = Buffer()
+        self.held = HeldJobs(self.options.concurrency, self._leases.jobs, self._buffer.ids)
         self._changed = asyncio.Event()
         self._slots = Slots(
             self.options.concurrency, self._buffer, self._attempt, may_start=self._may_start, changed=self._changed.set

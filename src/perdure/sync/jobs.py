@@ -17,6 +17,7 @@ from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.job_changes import BulkResult
 from perdure.model.jobs import Job, Page, RunRecord
+from perdure.model.partial import PartialResult
 from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
@@ -177,6 +178,10 @@ class Jobs:
     def tree(self, job_id: JobId, *, limit: int = 1000) -> builtins.list[TreeNode]:
         """See `Jobs.tree`."""
         return self._background.run(self._jobs.tree(job_id, limit=limit))
+
+    def partial_result(self, job_id: JobId) -> PartialResult:
+        """See `Jobs.partial_result`."""
+        return self._background.run(self._jobs.partial_result(job_id))
 
     def diff(self, a: JobId, b: JobId) -> JobDiff:
         """See `Jobs.diff`."""

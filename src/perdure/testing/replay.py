@@ -30,7 +30,15 @@ from perdure.testing.memory import MemoryApp
 from perdure.testing.recording import Recording
 
 _HARMLESS = frozenset(
-    {"checkpoint_saved", "failure_caught", "failure_retried", "budget_set", "budget_warned", "node_started"}
+    {
+        "checkpoint_saved",
+        "failure_caught",
+        "failure_retried",
+        "budget_set",
+        "budget_warned",
+        "node_started",
+        "stuck_noticed",
+    }
 )
 """What an attempt may write that asks for nothing."""
 

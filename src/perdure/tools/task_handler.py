@@ -133,6 +133,11 @@ class TaskHandler:
                 await attempt.record([_started(start, account, place, idempotency_key)])
                 log.info("run started", **attempt_ids(), tool=self._tool, account=account.id, version=start.version)
 
+            async def take(stream: str, data: bytes) -> None:
+                if attempt.stuck is not None:
+                    attempt.stuck.progressed()
+                await output.add(stream, data)
+
             async with LiveOutput(store, lease, more) as output:
                 run = await run_cli(
                     task,
@@ -143,7 +148,7 @@ class TaskHandler:
                     adapters=self._settings.adapters,
                     on_start=announce,
                     on_secrets=hide,
-                    on_output=output.add,
+                    on_output=take,
                 )
             found = Collected(store.files, masker)
             if run.ok:

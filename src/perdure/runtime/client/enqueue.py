@@ -16,16 +16,15 @@ from perdure.model.budgets import Budget
 from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
-from perdure.model.job_fields import NAMES as FIELD_NAMES
-from perdure.model.job_fields import checked_fields
 from perdure.model.jobs import Enqueued, Job, NewJob
-from perdure.model.states import WITHOUT_RESULT
+from perdure.model.stuck import Stuck
 from perdure.model.timing import Duration
 from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.unique import Unique
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.control import JobControl
+from perdure.runtime.client.first_events import first_events, first_events_of, key_to_take
 from perdure.runtime.client.queries import JobQueries
 from perdure.runtime.client.signals import JobSignals
 from perdure.runtime.handle import Handle
@@ -34,8 +33,6 @@ from perdure.runtime.observer import Sending
 from perdure.runtime.payload import payload_of
 from perdure.runtime.registry import Handler, Policy
 from perdure.runtime.validation import (
-    check_approval_context,
-    check_budget,
     check_delay,
     check_key,
     check_kind,
@@ -65,7 +62,7 @@ class EnqueueOptions(TypedDict, total=False):
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
     knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
     it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
-    of its handler. budget: what it may use at most; else its handler's budget.
+    of its handler. budget: what it may use at most; stuck: when it counts as stuck; else those of its handler.
     approval_context: which of its tools need approval, besides what its handler and the App of its worker say. user_id
     to timezone: see `JobContext.fields`. unique: a key that at most one job of the kind has
     while it is active; see `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process
@@ -87,6 +84,7 @@ class EnqueueOptions(TypedDict, total=False):
     tags: Sequence[str]
     budget: Budget
     approval_context: ApprovalContext
+    stuck: Stuck
     user_id: str
     requester_id: str
     conversation_id: UUID | str
@@ -103,7 +101,6 @@ class EnqueueOptions(TypedDict, total=False):
     elsewhere: bool
 
 
-_FIELDS = frozenset(FIELD_NAMES)
 _OPTIONS = frozenset(EnqueueOptions.__annotations__)
 _NO_ID = UUID(int=0)
 _REST = NewJob._fields.index("queue")
@@ -379,34 +376,6 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
     def handle(self, job_id: JobId, output_type: Any = None) -> Handle[Any]:
         """A handle on a job by its full id; nothing is looked up."""
         return Handle(self, job_id if isinstance(job_id, UUID) else UUID(job_id), output_type)
-
-
-def first_events(options: EnqueueOptions) -> list[NewEvent]:
-    """What the log of a job with these options begins with. Raises InvalidBudget, InvalidInput, NotJson, TooLarge."""
-    budget = check_budget(options.get("budget"))
-    events = [] if budget is None else [budget_set(budget)]
-    fields = checked_fields(options).as_json() if not _FIELDS.isdisjoint(options) else {}
-    if fields:
-        events.insert(0, NewEvent("fields_set", codec.encode({"fields": fields}, "the metadata of the job")))
-    if (context := check_approval_context(options.get("approval_context"))) is not None:
-        events.append(NewEvent("approval_context_set", json.dumps({"context": context.as_json()}, ensure_ascii=False)))
-    return events
-
-
-def key_to_take(old: Job) -> str | None:
-    """The idempotency key that a rerun takes over: that of a dead job."""
-    return old.idempotency_key if old.status in WITHOUT_RESULT else None
-
-
-async def first_events_of(jobs: JobStore, job_id: UUID) -> list[NewEvent]:
-    """What the log of a rerun begins with: what the job was enqueued with."""
-    given = await jobs.list_events(job_id, limit=10, types=["approval_context_set", "budget_set", "fields_set"])
-    return [NewEvent(e.type, json.dumps(e.payload)) for e in given if e.payload.get("by") != "handler"]
-
-
-def budget_set(budget: Budget) -> NewEvent:
-    """The event that says what the budget of a job is."""
-    return NewEvent("budget_set", json.dumps({"budget": budget.as_json()}))
 
 
 def _tags_as_text(own: tuple[str, ...], options: EnqueueOptions) -> str | None:

@@ -20,8 +20,11 @@ from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.fold import fold, job_at
 from perdure.model.jobs import Job, JobFilter, Page, RunRecord
+from perdure.model.partial import PartialResult, partial_of
+from perdure.model.partial import line as partial_line
 from perdure.model.states import FAILURES, Status, parse_status
-from perdure.model.timing import Duration
+from perdure.model.stuck import NOTICED, SAYS
+from perdure.model.timing import Duration, when
 from perdure.runtime import codec
 from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.client.wait import finished_already, is_of
@@ -142,11 +145,28 @@ class JobQueries(ClientPart):
         """Why the job is in its status, and what would move it, as of one moment. Raises JobNotFound, AmbiguousId."""
         store, id = await self._store(), await self._id(job_id)
         found = explain(await store.jobs.situation(id))
-        if not await store.jobs.list_events(id, limit=1, types=["budget_set"]):
+        said = {e.type for e in await store.jobs.list_events(id, limit=100, types=["budget_set", NOTICED])}
+        if not said and found.status not in FAILURES:
             return found
-        use = budgets.use_of(await self.events(id))
-        sentence = f"{found.sentence} Of its budget is left: {budgets.line(use, found.at)}."
-        return replace(found, sentence=sentence, details={**found.details, "budget": budgets.summary(use, found.at)})
+        events = await self.events(id)
+        sentence, details = found.sentence, dict(found.details)
+        if "budget_set" in said:
+            use = budgets.use_of(events)
+            sentence += f" Of its budget is left: {budgets.line(use, found.at)}."
+            details["budget"] = budgets.summary(use, found.at)
+        if NOTICED in said and found.status not in FAILURES:
+            last = [e for e in events if e.type == NOTICED][-1]
+            sentence += f" {SAYS[last.payload['action']]} {when(last.at, found.at)}: {last.payload['why']}."
+        if found.status in FAILURES:
+            job = await self.get(id)
+            details["partial"] = partial_line(partial_of(job, events))
+        return replace(found, sentence=sentence, details=details)
+
+    async def partial_result(self, job_id: JobId) -> PartialResult:
+        """What a job has done and used so far, or had when it failed: its last checkpoint or result, its last action, figures.
+        It is read from its log. Raises JobNotFound, AmbiguousId."""
+        job = await self.get(job_id)
+        return partial_of(job, await self.events(job.id))
 
     async def tree(self, job_id: JobId, *, limit: int = 1000) -> builtins.list[TreeNode]:
         """The job and what descends from it, level by level, at most `limit`. Raises JobNotFound, AmbiguousId, InvalidInput."""

@@ -33,6 +33,7 @@ from perdure.runtime.context.job_memory import BlockingMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.runtime.context.session import BlockingSession
+from perdure.runtime.context.tool_stash import BlockingStash, ToolCall
 from perdure.runtime.context.wait_any import Awaited, First
 from perdure.runtime.context.working_memory import BlockingMessages, BlockingVariables
 from perdure.runtime.handle import Handle
@@ -111,6 +112,21 @@ class BlockingContext:
     def approval_context(self) -> ApprovalContext | None:
         """See `JobContext.approval_context`."""
         return self._ctx.approval_context
+
+    @property
+    def nudges(self) -> int:
+        """See `JobContext.nudges`."""
+        return self._ctx.nudges
+
+    @property
+    def tool_stack(self) -> tuple[ToolCall, ...]:
+        """See `JobContext.tool_stack`."""
+        return self._ctx.tool_stack
+
+    @property
+    def tool_output_stash(self) -> BlockingStash:
+        """See `JobContext.tool_output_stash`."""
+        return BlockingStash(self._ctx.tool_output_stash, self._wait)
 
     @property
     def agent(self) -> AgentInstance | None:
@@ -249,6 +265,7 @@ class BlockingContext:
         assignees: tuple[str, ...] | list[str] | None = None,
         tokens: int | None = None,
         cost: Decimal | float | str | None = None,
+        tool_call_id: str | None = None,
     ) -> BlockingContext:
         """See `JobContext.options`."""
         other = self._ctx.options(
@@ -263,6 +280,7 @@ class BlockingContext:
             assignees=assignees,
             tokens=tokens,
             cost=cost,
+            tool_call_id=tool_call_id,
         )
         return BlockingContext(other, self._loop)
 

@@ -27,12 +27,14 @@ from perdure.runtime import codec
 from perdure.runtime.context import approvals, signals
 from perdure.runtime.context.agent_calls import AgentCalls
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
-from perdure.runtime.context.calls import STEP, TOOL, Caller
+from perdure.runtime.context.call_kinds import STEP
+from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.current_call import idempotency_key_of
 from perdure.runtime.context.job_memory import JobMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import DEFAULTS, CallOptions, OnChange, OnUnknown
+from perdure.runtime.context.tool_stash import ToolCall, ToolOutputStash
 from perdure.runtime.context.wait_any import Awaited, First, wait_any
 from perdure.runtime.context.waits import wait_once
 from perdure.runtime.context.working_memory import Messages, Variables
@@ -138,6 +140,22 @@ class JobContext(AgentCalls):
         none of them says anything."""
         return self._caller.approval_context
 
+    @property
+    def nudges(self) -> int:
+        """How often the job made no progress and was nudged, in all attempts so far; see `Stuck`. A handler may look at it
+        between two calls, and try another way."""
+        return 0 if self._run.stuck is None else self._run.stuck.nudges
+
+    @property
+    def tool_stack(self) -> tuple[ToolCall, ...]:
+        """The calls of tools that run now, or wait for a person, the oldest first."""
+        return tuple(call.shown() for call in self._caller.tool_stack)
+
+    @property
+    def tool_output_stash(self) -> ToolOutputStash:
+        """The complete outputs of tools by their tool_call_id, and the state that tools share."""
+        return self._caller.stash
+
     def for_message(self, message: Message | None) -> JobContext:
         """The same context, whose `message` is this one."""
         other = self.options()
@@ -160,6 +178,7 @@ class JobContext(AgentCalls):
         assignees: tuple[str, ...] | list[str] | None = None,
         tokens: int | None = None,
         cost: Decimal | float | str | None = None,
+        tool_call_id: str | None = None,
     ) -> JobContext:
         """The same context with other options for the calls made through it.
 
@@ -170,7 +189,8 @@ class JobContext(AgentCalls):
         classes of errors after which a tool may have had its effect, or had not, in addition to those of the usual clients.
         assignees: who may answer the question about a tool whose outcome is unknown, and decide approvals that name no
         assignees of their own; by default every person. tokens, cost: what one call may use at most; a job with a budget sets
-        it aside before the call. Raises InvalidInput.
+        it aside before the call. tool_call_id: the model's id of a call of a tool, under which `tool_output_stash` keeps the
+        complete output. Raises InvalidInput.
         """
         other = JobContext(self._run)
         other._caller = self._caller  # it counts how often a name was used
@@ -187,6 +207,7 @@ class JobContext(AgentCalls):
             assignees=assignees,
             tokens=tokens,
             cost=cost,
+            tool_call_id=tool_call_id,
         )
         return other
 
@@ -223,7 +244,7 @@ class JobContext(AgentCalls):
         `ApprovalContext`, a person may be asked before the call. Raises what `fn` raises, ToolNotAllowed, Denied, StepChanged,
         UnknownOutcome, NotJson, TooLarge.
         """
-        return await self._caller.call(TOOL, self._options, name, fn, args, kwargs)
+        return await self._caller.call_tool(self._options, name, fn, args, kwargs)
 
     # -- waits ---------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ class RunningCall:
     """A call of the function of a step or tool.
 
     lease: of its attempt. kind: step or tool. number: counts the calls that this attempt makes under this key, from 1. names: how
-    often each name was used by what the function itself reports.
+    often each name was used by what the function itself reports. state: what the function set of the tools' state, JSON by key.
     """
 
     lease: Lease
@@ -26,6 +26,7 @@ class RunningCall:
     names: Counter[str] | None = None
     outer: RunningCall | None = None
     """The call whose function makes this one."""
+    state: dict[str, str] | None = None
 
     def key_of(self, name: str) -> str:
         """The key of something that the function reports: it counts for this call alone, so it names step, attempt and call."""

@@ -11,7 +11,8 @@ from uuid import UUID
 from perdure.model.effects import Effect, write_memory
 from perdure.model.errors import InvalidInput
 from perdure.model.memory import MemoryEntry, MemoryFilter, MemoryHit, ScopeKind, parse_scope, scope_of, unknown_scope
-from perdure.runtime.context.calls import STEP, Caller
+from perdure.runtime.context.call_kinds import STEP
+from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, entry_id_of, new_memory
 from perdure.runtime.memory_search import search

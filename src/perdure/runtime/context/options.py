@@ -45,6 +45,8 @@ class CallOptions:
     assignees: tuple[str, ...] = ()
     estimate: Amounts = NOTHING
     """What a call may use of the budget."""
+    tool_call_id: str | None = None
+    """Under which the stash has the output of a tool."""
 
     def changed(
         self,
@@ -60,6 +62,7 @@ class CallOptions:
         assignees: Sequence[str] | None,
         tokens: int | None = None,
         cost: Decimal | float | str | None = None,
+        tool_call_id: str | None = None,
     ) -> CallOptions:
         """These options with those that are given, None for the others. Raises InvalidInput."""
         if key is not None and (len(str(key)) > 400 or UNSTORABLE.search(str(key))):
@@ -71,6 +74,7 @@ class CallOptions:
         given["known_on"] = None if known_on is None else _check_classes(known_on, "known_on")
         given["assignees"] = None if assignees is None else check_names(assignees, "assignees")
         given["timeout"] = None if timeout is None else check_seconds(timeout, "timeout")
+        given["tool_call_id"] = None if tool_call_id is None else _check_call_id(tool_call_id)
         if tokens is not None or cost is not None:
             given["estimate"] = Amounts(
                 self.estimate.tokens if tokens is None else check_tokens(tokens),
@@ -80,6 +84,19 @@ class CallOptions:
         check_word(changed.on_change or "wait", "on_change", OnChange)
         check_word(changed.on_unknown, "on_unknown", OnUnknown)
         return changed
+
+
+def _check_call_id(value: Any) -> str:
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= 200
+        or not value.isprintable()
+        or value.startswith(("__", "$"))
+    ):
+        raise InvalidInput(
+            f"a tool_call_id is 1 to 200 printable characters that do not begin with __ or $, got {value!r:.120}"
+        )
+    return value
 
 
 def _check_classes(value: Any, name: str) -> ErrorClasses:

@@ -21,7 +21,10 @@ from perdure.runtime.context import approvals
 from perdure.runtime.context.approvals import Question
 from perdure.runtime.context.waits import recorded_answer
 from perdure.runtime.run import Run
-from perdure.runtime.shown_arguments import whole_arguments
+from perdure.runtime.shown_arguments import shown_arguments, whole_arguments
+
+MOST_SHOWN = 256 * 1024
+"""Characters of arguments, as JSON, that are shown uncut."""
 
 
 class Asked(NamedTuple):
@@ -70,7 +73,7 @@ async def _ask(run: Run, context: ApprovalContext, call: Asked, assignees: tuple
             title=f"Call tool '{call.name}'?{said}",
             payload={
                 "tool": call.name,
-                "arguments": whole_arguments(call.fn, call.args, call.kwargs),
+                "arguments": _shown(call),
                 "digest": call.digest,
             },
             expires_in=context.expires_in,  # type: ignore[arg-type]  # seconds, once it is made
@@ -89,6 +92,12 @@ async def _ask(run: Run, context: ApprovalContext, call: Asked, assignees: tuple
             return f'"approval":"{decision.approval_id}",'
         said = " The last answer was not taken: it changed the arguments. Approve as asked, or deny."
     raise AssertionError("unreachable")
+
+
+def _shown(call: Asked) -> dict[str, Any]:
+    """Whole, so that a person sees all that they approve, unless that is more than a person reads; the digest is of all."""
+    whole = whole_arguments(call.fn, call.args, call.kwargs)
+    return whole if len(json.dumps(whole)) <= MOST_SHOWN else shown_arguments(call.fn, call.args, call.kwargs)
 
 
 def _forget_anothers(run: Run, key: str) -> None:
