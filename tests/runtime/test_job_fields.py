@@ -15,6 +15,8 @@ KEYS = [
     "started_at", "completed_at", "repair_attempts", "transitions", "metadata", "user_timezone",
 ]  # fmt: skip
 """Of the 27 fields of the document those that it writes out; requester_id only where there is one."""
+SKIPPED = ["extra_env", "http_interceptor", "tool_output_stash", "approval_context"]
+"""Those that it does not."""
 TALK = "01a2076d-729e-7000-8e81-46bafd75f55a"
 
 
@@ -40,18 +42,20 @@ async def test_a_job_knows_what_its_caller_said_of_it(app: App) -> None:
         "estimated_duration": "2h",
         "metadata": {"ticket": 7},
         "timezone": "Europe/Berlin",
+        "extra_env": {"REGION": "eu"},
     }
     handle = await app.enqueue(agent, budget=Budget(tokens=100, cost="9.90"), **said)
     async with working(app):
         seen = await handle.result(PATIENCE)
         again = await (await app.jobs.rerun(handle.id)).result(PATIENCE)
     assert list(seen) == KEYS
+    assert len({*KEYS, *SKIPPED}) == 27
     moves = [(move["from"], move["to"]) for move in seen["transitions"]]
     assert moves == [(None, "PENDING"), ("PENDING", "RUNNING"), ("RUNNING", "RETRY"), ("RETRY", "RUNNING")]
     fixed = {"job_id", "created_at", "started_at", "transitions"}
     shown = {key: value for key, value in seen.items() if key not in fixed}
     assert shown == {
-        **{key: value for key, value in said.items() if key != "timezone"},
+        **{key: value for key, value in said.items() if key not in ("timezone", "extra_env")},
         "state": "RUNNING",
         "budget": "9.9",
         "bid_amount": "2.5",

@@ -130,6 +130,7 @@ class Runs:
         self.files = {"results.txt": b"42\n"}
         self.accounts: list[str] = []
         self.inputs: dict[str, bytes] = {}
+        self.env: Mapping[str, str] = {}
         self.together = self.most_together = 0
         self.metrics = CollectorRegistry()
         self.pause: asyncio.Event | None = None
@@ -139,6 +140,7 @@ class Runs:
         self, task: TaskSpec, account: Account, *, workspace: Path, on_start: Any, on_output: Any, **_: Any
     ) -> CliRun:
         self.accounts.append(account.id)
+        self.env = task.env
         if self.announced is not None:
             await on_start(self.announced)
         self.inputs = {str(p.relative_to(workspace)): p.read_bytes() for p in workspace.rglob("*") if p.is_file()}

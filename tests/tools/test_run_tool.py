@@ -1,6 +1,7 @@
 """Coding CLIs as children of a job, over every kind of store: what one run of a CLI gives is given by each test."""
 
 import asyncio
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,11 @@ from perdure import (
     App,
     Backoff,
     BlockingContext,
+    InvalidInput,
     InvalidTask,
     JobContext,
     PerdureError,
+    SecretByValue,
     StepChanged,
     TaskSpec,
 )
@@ -198,3 +201,42 @@ async def test_a_cancelled_job_cancels_its_task(app: App, runs: Runs) -> None:
         await handle.cancel("enough")
         await working
     assert await app.jobs.count() == {"CANCELLED": 2}
+
+
+async def test_extra_env_reaches_the_cli_and_nothing_else(
+    app: App, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGION", "of the worker")
+
+    @app.job
+    async def agent(ctx: JobContext) -> list[Any]:
+        await ctx.run_tool(replace(TASK, env={"OWN": "task", "STAGE": "task"}))
+        return [os.environ["REGION"], os.environ.get("STAGE"), await ctx.snapshot(), ctx.fields.extra_env]
+
+    given = {"REGION": "eu", "STAGE": "job", "DEPLOY_TOKEN": "env:DEPLOY"}
+    handle = await app.enqueue(agent, extra_env=given)
+    region, stage, snapshot, known = await result_of(app, handle)
+    assert (region, stage, known) == ("of the worker", None, given)
+    assert runs.env == {**given, "STAGE": "task", "OWN": "task"}
+    assert "extra_env" not in snapshot
+
+    task = await app.enqueue("cli.codex", {"prompt": "do it"}, extra_env=given, elsewhere=True)
+    await result_of(app, task)
+    assert runs.env == given
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"PATH": "/tmp"}, InvalidTask),
+        ({"LD_PRELOAD": "x"}, InvalidTask),
+        ({"OPENAI_BASE_URL": "http://evil"}, InvalidTask),
+        ({"A": 1}, InvalidTask),
+        ({"API_TOKEN": "abc"}, SecretByValue),
+        (["A=1"], InvalidInput),
+    ],
+)
+async def test_extra_env_obeys_the_rules_for_tasks(app: App, wrong: Any, error: type[PerdureError]) -> None:
+    with pytest.raises(error):
+        await app.enqueue("agent", extra_env=wrong, elsewhere=True)
+    assert not (await app.jobs.list()).items

@@ -14,6 +14,7 @@ from perdure.cli.format import bare, duration, moment
 from perdure.cli.job_options import app
 from perdure.cli.options import command
 from perdure.cli.output import Mode, as_dict
+from perdure.cli.task_inputs import environment
 from perdure.cli.usage_error import Usage
 from perdure.model.errors import UnknownHandler
 from perdure.model.tool_approvals import context_of
@@ -101,6 +102,14 @@ async def start(
     ] = None,
     timezone: Annotated[
         str | None, typer.Option("--timezone", metavar="ZONE", help="Of the user: Europe/Berlin; default UTC")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME[=VALUE]",
+            help="Environment of the coding CLIs that it runs; a secret as NAME=env:VARIABLE of the worker",
+        ),
     ] = None,
     budget_tokens: Annotated[
         int | None, typer.Option("--budget-tokens", metavar="N", help="Tokens that it may use at most")
@@ -190,6 +199,7 @@ async def start(
         "category": category,
         "metadata": None if metadata is None else inputs.read_json(metadata, "--metadata"),
         "timezone": timezone,
+        "extra_env": environment(env) if env else None,
     }
     budget = inputs.budget(
         {

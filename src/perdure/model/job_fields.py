@@ -16,6 +16,7 @@ from perdure.model.events import Event
 from perdure.model.jobs import Job
 from perdure.model.states import Status
 from perdure.model.timing import seconds
+from perdure.model.tooling.task import check_variable
 
 MOST_TEXT = 10_000
 
@@ -26,6 +27,7 @@ class JobFields:
 
     user_id: whose job it is; None: its tenant's. requester_id: who asked for it, if that is another. budget_token: the currency
     of amounts. estimated_duration: seconds. metadata: JSON values of your own. timezone: of the user, such as "Europe/Berlin".
+    extra_env: environment of the coding CLIs that it runs and of what they start; `env:NAME` is a variable of the worker.
     """
 
     user_id: str | None = None
@@ -40,6 +42,7 @@ class JobFields:
     estimated_duration: float | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     timezone: str = "UTC"
+    extra_env: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """As they are stored: those that were given."""
@@ -79,6 +82,10 @@ def checked_fields(given: Mapping[str, Any]) -> JobFields:
             ) from None
     if not isinstance(values.get("metadata", {}), dict):
         raise InvalidInput(f"metadata is a JSON object, got {values['metadata']!r:.60}")
+    if not isinstance(values.get("extra_env", {}), dict):
+        raise InvalidInput(f"extra_env is a dict of texts, got {values['extra_env']!r:.60}")
+    for name, value in values.get("extra_env", {}).items():
+        check_variable(name, value)
     return JobFields(**values)
 
 

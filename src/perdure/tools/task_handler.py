@@ -78,7 +78,7 @@ class TaskHandler:
         """One attempt. Raises Retry, Snooze or Fail, as the class of the run says."""
         attempt = run_of(ctx)
         try:
-            task = task_of_payload(payload, ctx.kind)
+            task = task_of_payload(payload, ctx.kind).with_env(ctx.fields.extra_env)
         except InvalidTask as error:
             raise Fail(f"the task is invalid: {error}") from None
         earlier = await attempt.store.tool_runs.list_tool_runs(ctx.job_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.model.errors import EmptyPrompt, InvalidModel, InvalidOutputSpec, InvalidTask, SecretByValue
@@ -91,7 +91,7 @@ class TaskSpec:
         for name, server in self.mcp_servers.items():
             _check_server(name, server)
         for name, value in self.env.items():
-            _check_variable(name, value)
+            check_variable(name, value)
 
     def _check_repo(self) -> None:
         if self.ref is not None:
@@ -102,6 +102,10 @@ class TaskSpec:
             raise InvalidTask(
                 f"repo is the absolute path of a git repository on the worker's machine, got {self.repo!r:.200}"
             )
+
+    def with_env(self, env: Mapping[str, str]) -> TaskSpec:
+        """The same task with these variables as well; those of its own stay. Raises InvalidTask, SecretByValue."""
+        return replace(self, env={**env, **self.env}) if env else self
 
     @property
     def any_account(self) -> bool:
@@ -145,12 +149,13 @@ def _check_server(name: Any, server: Any) -> None:
     if not isinstance(env, Mapping):
         raise InvalidTask(f"env of the MCP server {name} is a table of texts")
     for variable, value in env.items():
-        _check_variable(variable, value)
+        check_variable(variable, value)
     if not all("\0" not in text and _is_unicode(text) for text in [server["command"], *args]):
         raise InvalidTask(f"the MCP server {name} has a NUL character or a lone surrogate")
 
 
-def _check_variable(name: Any, value: Any) -> None:
+def check_variable(name: Any, value: Any) -> None:
+    """Raises InvalidTask unless a task may set this variable to this value, SecretByValue for a secret that is no reference."""
     if problem := task_problem(name):
         raise InvalidTask(f"the variable {name!r:.120} {problem}")
     if not isinstance(value, str) or "\0" in value or not _is_unicode(value):

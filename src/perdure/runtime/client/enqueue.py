@@ -64,7 +64,7 @@ class EnqueueOptions(TypedDict, total=False):
     it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
     of its handler. budget: what it may use at most; stuck: when it counts as stuck; else those of its handler.
     approval_context: which of its tools need approval, besides what its handler and the App of its worker say. user_id
-    to timezone: see `JobContext.fields`. unique: a key that at most one job of the kind has
+    to extra_env: see `JobContext.fields`. unique: a key that at most one job of the kind has
     while it is active; see `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process
     does not have the handler.
     """
@@ -97,6 +97,7 @@ class EnqueueOptions(TypedDict, total=False):
     estimated_duration: Duration
     metadata: dict[str, Any]
     timezone: str
+    extra_env: dict[str, str]
     unique: str | Unique
     elsewhere: bool
 

@@ -141,11 +141,13 @@ class ChildCalls:
         """Run a coding CLI as a child of kind `cli.<tool>`, and wait for its end without holding a worker.
 
         It runs once for this key (`cli.codex`, `cli.codex#2`, ...; parallel calls give `key`), however often this job is
-        replayed. files: input files by their path in the workspace. max_attempts: 3 unless given. A task that failed gives
-        `ok=False` and its error. Workers that serve the tool run it: `perdure worker start --tools codex`.
+        replayed. files: input files by their path in the workspace. The `extra_env` of this job is added to its environment.
+        max_attempts: 3 unless given. A task that failed gives `ok=False` and its error. Workers that serve the tool run it:
+        `perdure worker start --tools codex`.
         Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, AccountNotFound, AccountDisabled,
         StepChanged.
         """
+        task = task.with_env(self._run.history.fields.extra_env)
         tool_tasks.checked(self._run, task, files or {})
         given = SpawnOptions()
         if priority is not None:
