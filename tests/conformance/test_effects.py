@@ -6,9 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.effects import (
     LOCK_ORDER,
     Effect,
+    add_document,
     add_tool_run,
     await_jobs,
     begin_log,
@@ -20,6 +22,7 @@ from perdure.model.effects import (
     refuse_signal,
     release_messages,
     release_signal,
+    remove_range,
     send_message,
     settle_wait,
     spawn_job,
@@ -60,6 +63,8 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
         spawn_job(new_job()),
         *begin_log(uuid7(), [event()]),
         *write_memory("default", new_memory("a note", scope="tenant", created_by="ann")),
+        add_document("default", NewDocument("notes", "a", "1")),
+        remove_range("default", DocumentRange("notes")),
     )
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 

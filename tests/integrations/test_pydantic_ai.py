@@ -1,5 +1,6 @@
 """Agents of pydantic-ai as jobs: what is recorded is not asked for again, and what needs approval asks a person."""
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
@@ -236,3 +237,18 @@ async def test_what_cannot_be_recorded_is_an_error_that_says_so(t: TestApp) -> N
     job = await t.enqueue(clean_by(t, agent), "look")
     with pytest.raises(JobFailed, match="cannot be recorded"):
         await job.result()
+
+
+async def test_a_plain_handler_may_run_an_agent(t: TestApp, world: World) -> None:
+    agent = make_agent(world)
+
+    @t.job
+    def clean(ctx: Any, question: str) -> str:
+        return asyncio.run(agent.run(question)).output
+
+    job = await t.enqueue(clean, "what can go?")
+    await t.run_until_idle()
+    [asked] = (await t.approvals.list()).items
+    await t.approve(asked.id)
+    assert await job.result() == "delete a"
+    assert [*world.done[:1], *world.done[3:]] == ["model 1", "model 3", "delete a", "model 5"]

@@ -35,6 +35,7 @@ CUT_OFF = {
     "files": {"add_outputs", "keep"},
     "schedules": {"due_schedules"},
     "tool_runs": {"append_output"},
+    "documents": {"change_documents"},
 }
 """Writes of a worker: a killed one makes none."""
 

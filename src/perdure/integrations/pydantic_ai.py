@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, ClassVar, Generic, Literal, TypedDict
+from typing import Any, ClassVar, Generic, Literal
 
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.durable_exec import (
@@ -51,12 +49,10 @@ from pydantic_ai.tools import (
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
+from perdure.integrations.in_handler import CallSettings, numbered
 from perdure.model.errors import Denied, NotJson
-from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.context import JobContext
-from perdure.runtime.context.current_call import running_call
-from perdure.runtime.context.current_context import current_context
-from perdure.runtime.context.options import OnChange, OnUnknown
+from perdure.runtime.context.current_context import current_context, handler_context, on_handler_loop
 
 ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
@@ -64,16 +60,6 @@ ResultT = TypeVar("ResultT")
 
 METADATA = "perdure"
 """The key of a tool's metadata whose value is its CallSettings, or False for a tool that is called without a record."""
-
-
-class CallSettings(TypedDict, total=False):
-    """How the calls of an agent behave; each as in `JobContext.options`. timeout: seconds, or text such as "1m"."""
-
-    retries: int
-    backoff: Backoff
-    timeout: Duration
-    on_change: OnChange
-    on_unknown: OnUnknown
 
 
 class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -114,7 +100,7 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
     @property
     def in_durable_context(self) -> bool:
         """Whether this code runs in a handler, outside of the functions of its steps and tools."""
-        return _context() is not None
+        return handler_context() is not None
 
     def get_durable_operation_backend(self) -> DurableOperationBackend[CallSettings]:
         """For pydantic-ai: what makes the agent's calls."""
@@ -122,14 +108,14 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def get_default_run_id(self) -> str | None:
         """The id of the agent's next run: the same in every attempt of a job."""
-        ctx = _context()
+        ctx = handler_context()
         if ctx is None:
             return super().get_default_run_id()
-        return str(uuid.uuid5(ctx.job_id, _numbered(ctx, "run")))
+        return str(uuid.uuid5(ctx.job_id, numbered(ctx, "run")))
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """The id of a conversation that begins: the same in every attempt of a job."""
-        if _context() is None:
+        if handler_context() is None:
             return super().get_default_conversation_id(run_id)
         return conversation_id_from_run_id(run_id)
 
@@ -138,7 +124,7 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
     ) -> DeferredToolResults | None:
         """Ask a person about each call that needs approval; calls of tools outside are left to others."""
         del ctx
-        job = _context()
+        job = handler_context()
         if job is None or not requests.approvals:
             return None
         decisions = await asyncio.gather(*(self._decide(job, call) for call in requests.approvals))
@@ -152,33 +138,14 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
         name = f"{self.name}.{call.tool_name}"
         arguments = call.args_as_dict()
         try:
-            decision = await job.options(key=call.tool_call_id).approve(
-                name, title=f"May {self.name} call {call.tool_name}?", payload=arguments, on_deny="resume"
+            decision = await on_handler_loop(
+                job.options(key=call.tool_call_id).approve(
+                    name, title=f"May {self.name} call {call.tool_name}?", payload=arguments, on_deny="resume"
+                )
             )
         except Denied as denied:
             return ToolDenied(f"The tool call was denied: {denied}")
         return ToolApproved(override_args=decision.payload if decision.payload != arguments else None)
-
-
-def _context() -> JobContext | None:
-    """None outside of a handler, and in the function of a step or tool."""
-    if running_call.get(None) is not None:
-        return None
-    try:
-        return current_context()
-    except LookupError:
-        return None
-
-
-_counts: weakref.WeakKeyDictionary[JobContext, Counter[str]] = weakref.WeakKeyDictionary()
-"""How often each attempt has done what is counted here."""
-
-
-def _numbered(ctx: JobContext, name: str) -> str:
-    """The name and its number in this attempt, from 1: the same in every attempt, as the calls of a handler are."""
-    counts = _counts.setdefault(ctx, Counter())
-    counts[name] += 1
-    return f"{name} {counts[name]}"
 
 
 class _Calls(DurableOperationBackend[CallSettings]):
@@ -235,12 +202,13 @@ class _BoundCall(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT
         if isinstance(params, ToolsetCallToolParams | DynamicToolsetCallToolParams):
             keyed = ctx.options(**settings, key=params.ctx.tool_call_id)
             arguments = {str(name): value for name, value in to_jsonable_python(params.tool_args).items()}
-            return codec.load(await keyed.tool(f"{self._agent}.{params.name}", call, **arguments))
+            called = keyed.tool(f"{self._agent}.{params.name}", call, **arguments)
+            return codec.load(await on_handler_loop(called))
         name = self._name()
-        number = _numbered(ctx, name)  # before the call: parallel ones end in any order
-        result = codec.load(await ctx.options(**settings).step(name, call))
+        number = numbered(ctx, name)  # before the call: parallel ones end in any order
+        result = codec.load(await on_handler_loop(ctx.options(**settings).step(name, call)))
         if isinstance(params, ModelRequestParams):
-            await _report_usage(ctx.options(key=number), getattr(result, "response", result))
+            await on_handler_loop(_report_usage(ctx.options(key=number), getattr(result, "response", result)))
         return result
 
     def _name(self) -> str:

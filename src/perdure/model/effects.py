@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from perdure.model.cost import ZERO
+from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import NewJob, Wait
@@ -44,6 +45,8 @@ LOCK_ORDER = (
     "memory_entry",
     "memory_terms",
     "memory_vector",
+    "remove_range",
+    "add_document",
 )
 """The statements, in the order in which they run, which is that of their locks. A new effect is one more statement in
 `leases/effects.sql` of both dialects, its name here, and a function that makes it."""
@@ -229,3 +232,14 @@ def write_memory(tenant_id: str, new: NewMemory) -> tuple[Effect, ...]:
     if new.vector is not None:
         effects.append(Effect("memory_vector", {**place, "embedder": new.embedder, "vector": new.vector}))
     return tuple(effects)
+
+
+def add_document(tenant_id: str, new: NewDocument) -> Effect:
+    """A document. One that is there stays as it is."""
+    row = {"tenant_id": tenant_id, "collection": new.collection, "key": new.key, "value": new.value, "body": new.body}
+    return Effect("add_document", row)
+
+
+def remove_range(tenant_id: str, within: DocumentRange) -> Effect:
+    """Remove the documents of a range."""
+    return Effect("remove_range", {"tenant_id": tenant_id, **within._asdict()})

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
-from perdure.runtime.context.current_context import running_context
+from perdure.runtime.context.current_context import handler_loop, running_context
 from perdure.runtime.of_agent import load_agent, may_be_of_agent
 from perdure.runtime.registry import in_thread
 from perdure.runtime.run import Run
@@ -42,6 +42,7 @@ async def _in_its_thread(run: Run, ctx: JobContext, arguments: tuple[Any, ...]) 
     """
     loop = asyncio.get_running_loop()
     context = BlockingContext(ctx, loop)
+    handler_loop.set(loop)
     here = contextvars.copy_context()  # what marks log lines and spans as this attempt's
     thread = in_thread(run.handler_threads, here.run, run.handler.fn, context, *arguments)
     while not thread.done():

@@ -6,8 +6,8 @@ import builtins
 
 from perdure.model.task_records import AccountInfo
 from perdure.model.tooling import Account, CliRun
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.accounts import Accounts as AsyncAccounts
-from perdure.sync.background import BackgroundLoop
 
 
 class Accounts:

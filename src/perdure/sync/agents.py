@@ -9,8 +9,8 @@ from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, Sent
 from perdure.model.signals import AgentSignal
 from perdure.model.timing import Backoff, Duration
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.agents import Agents as AsyncAgents
-from perdure.sync.background import BackgroundLoop
 from perdure.sync.handle import Handle
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from perdure.model.approvals import Approval
 from perdure.model.jobs import Page
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.approvals import Approvals as AsyncApprovals
 from perdure.runtime.client.base import JobId
-from perdure.sync.background import BackgroundLoop
 
 
 class Approvals:

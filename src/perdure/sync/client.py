@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from perdure.app import App
 from perdure.model.approvals import Approval
 from perdure.model.signals import Signal
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.client import Client as AsyncClient
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
@@ -18,7 +19,6 @@ from perdure.runtime.registry import Handler
 from perdure.sync.accounts import Accounts
 from perdure.sync.agents import Agents
 from perdure.sync.approvals import Approvals
-from perdure.sync.background import BackgroundLoop
 from perdure.sync.database import Database
 from perdure.sync.handle import Handle
 from perdure.sync.jobs import Jobs

@@ -11,10 +11,10 @@ from perdure.model.fsck_faults import Finding
 from perdure.model.retention import StoreSizes
 from perdure.model.states import Status
 from perdure.model.timing import Duration
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.database import Database as AsyncDatabase
 from perdure.runtime.retention import BATCH
 from perdure.store.protocol import Migration, SchemaStatus
-from perdure.sync.background import BackgroundLoop
 
 
 class Database:

@@ -11,8 +11,8 @@ from perdure.model.jobs import Job
 from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.handle import Handle as AsyncHandle
-from perdure.sync.background import BackgroundLoop
 
 O_co = TypeVar("O_co", covariant=True)
 

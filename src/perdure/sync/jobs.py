@@ -21,6 +21,7 @@ from perdure.model.partial import PartialResult
 from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.bulk import OnBatch, Which
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
@@ -29,7 +30,6 @@ from perdure.runtime.client.signals import HasId
 from perdure.runtime.export_records import Record
 from perdure.runtime.handle import Handle as AsyncHandle
 from perdure.runtime.registry import Handler
-from perdure.sync.background import BackgroundLoop
 from perdure.sync.handle import Handle
 
 I = TypeVar("I")  # noqa: E741  the handler's input

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 
 from perdure.model.limits import Limit
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.limits import Limits as AsyncLimits
-from perdure.sync.background import BackgroundLoop
 
 
 class Limits:

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from perdure.model.jobs import Page
 from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.memories import Memories as AsyncMemories
 from perdure.runtime.client.memories import MemoryId
-from perdure.sync.background import BackgroundLoop
 
 
 class Memories:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 
 from perdure.model.queues import QueueInfo, QueuePause
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.queues import Queues as AsyncQueues
-from perdure.sync.background import BackgroundLoop
 
 
 class Queues:

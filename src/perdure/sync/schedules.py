@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from perdure.model.schedules import Schedule
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.schedules import ScheduleOptions
 from perdure.runtime.client.schedules import Schedules as AsyncSchedules
 from perdure.runtime.registry import Handler
-from perdure.sync.background import BackgroundLoop
 from perdure.sync.handle import Handle
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from perdure.model.task_records import JobFile, OutputChunk, TaskResult, ToolRun
 from perdure.model.timing import Duration
 from perdure.model.tooling import TaskSpec
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.tasks import Tasks as AsyncTasks
 from perdure.store.protocol.blobs import Writable
-from perdure.sync.background import BackgroundLoop
 from perdure.sync.handle import Handle
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 
 from perdure.model.workers import WorkerCommand, WorkerInfo
+from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.workers import Workers as AsyncWorkers
-from perdure.sync.background import BackgroundLoop
 
 
 class Workers:

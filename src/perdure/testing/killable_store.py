@@ -12,6 +12,7 @@ from uuid import UUID
 from perdure.model.account_choice import AccountChoice
 from perdure.model.agents import NewAgent, NewState
 from perdure.model.approvals import Approval, NewApproval
+from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped
@@ -65,6 +66,7 @@ class KillableStore:
         self.schedules = _KillableSchedules(store)
         self.queues = _Reads("queues", store)
         self.memories = _Reads("memories", store)
+        self.documents = _KillableDocuments(switch, store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
         self.checks = _Reads("checks", store)
@@ -313,6 +315,22 @@ class _KillableAgents(_Reads):
     async def deliver(self, agent_id: str) -> int:
         """See `protocol.AgentStore.deliver`."""
         return 0 if self._switch.killed else await self._agents.deliver(agent_id)
+
+
+class _KillableDocuments(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("documents", store)
+        self._switch = switch
+        self._documents = store.documents
+
+    async def change_documents(
+        self, *, put: Sequence[NewDocument] = (), remove: Sequence[DocumentRange] = (), lease: Lease | None = None
+    ) -> int:
+        """See `protocol.DocumentStore.change_documents`."""
+        if lease is None:
+            return 0 if self._switch.killed else await self._documents.change_documents(put=put, remove=remove)
+        async with self._switch.writing(lease):
+            return await self._documents.change_documents(put=put, remove=remove, lease=lease)
 
 
 class _KillableAccounts(_Reads):

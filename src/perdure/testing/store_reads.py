@@ -45,6 +45,7 @@ READS: dict[str, frozenset[str]] = {
             "superseded_memories",
         }
     ),
+    "documents": frozenset({"list_documents", "read_document"}),
     "workers": frozenset({"list_workers"}),
     "agents": frozenset(
         {

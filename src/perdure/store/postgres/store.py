@@ -13,6 +13,7 @@ from perdure.store.postgres.agents.agents import PostgresAgents
 from perdure.store.postgres.approvals.approvals import PostgresApprovals
 from perdure.store.postgres.checks.checks import PostgresChecks
 from perdure.store.postgres.children.children import PostgresChildren
+from perdure.store.postgres.documents.documents import PostgresDocuments
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.figures.figures import PostgresFigures
 from perdure.store.postgres.files.files import PostgresFiles
@@ -53,6 +54,7 @@ class PostgresStore:
         self.schedules: Final = PostgresSchedules(engine, tenant_id)
         self.queues: Final = PostgresQueues(engine, tenant_id)
         self.memories: Final = PostgresMemories(engine, tenant_id)
+        self.documents: Final = PostgresDocuments(engine, tenant_id)
         self.retention: Final = PostgresRetention(engine, tenant_id)
         self.figures: Final = PostgresFigures(engine, tenant_id)
         self.checks: Final = PostgresChecks(engine, tenant_id, self.schema, self.files)

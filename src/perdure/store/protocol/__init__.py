@@ -18,6 +18,7 @@ from perdure.store.protocol.agents import AgentStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
 from perdure.store.protocol.children import ChildStore
+from perdure.store.protocol.documents import DocumentStore
 from perdure.store.protocol.figures import FigureStore
 from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore, Listener, Topic
@@ -40,6 +41,7 @@ __all__ = [
     "ApprovalStore",
     "CheckStore",
     "ChildStore",
+    "DocumentStore",
     "FigureStore",
     "FileStore",
     "HintStore",

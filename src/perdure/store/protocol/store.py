@@ -11,6 +11,7 @@ from perdure.store.protocol.agents import AgentStore
 from perdure.store.protocol.approvals import ApprovalStore
 from perdure.store.protocol.checks import CheckStore
 from perdure.store.protocol.children import ChildStore
+from perdure.store.protocol.documents import DocumentStore
 from perdure.store.protocol.figures import FigureStore
 from perdure.store.protocol.files import FileStore
 from perdure.store.protocol.hints import HintStore
@@ -103,6 +104,11 @@ class Store(Protocol):
     @property
     def memories(self) -> MemoryStore:
         """Long-term memory."""
+        ...
+
+    @property
+    def documents(self) -> DocumentStore:
+        """Documents: what the adapters of other libraries keep."""
         ...
 
     @property

@@ -15,6 +15,7 @@ from perdure.store.sqlite.agents.agents import SqliteAgents
 from perdure.store.sqlite.approvals.approvals import SqliteApprovals
 from perdure.store.sqlite.checks.checks import SqliteChecks
 from perdure.store.sqlite.children.children import SqliteChildren
+from perdure.store.sqlite.documents.documents import SqliteDocuments
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.figures.figures import SqliteFigures
 from perdure.store.sqlite.files.files import SqliteFiles
@@ -55,6 +56,7 @@ class SqliteStore:
         self.schedules: Final = SqliteSchedules(engine, tenant_id)
         self.queues: Final = SqliteQueues(engine, tenant_id)
         self.memories: Final = SqliteMemories(engine, tenant_id)
+        self.documents: Final = SqliteDocuments(engine, tenant_id)
         self.retention: Final = SqliteRetention(engine, tenant_id)
         self.figures: Final = SqliteFigures(engine, tenant_id)
         self.checks: Final = SqliteChecks(engine, tenant_id, self.schema, self.files)

@@ -167,3 +167,17 @@ select e.no, u.embedder, u.vector
 from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :embedder::text[], :vector::bytea[]) u(job_id, tenant_id, id, embedder, vector)
 join perdure.memory_entries e on e.tenant_id = u.tenant_id and e.id = u.id and e.archived_at is null
 on conflict (entry_no) do update set embedder = excluded.embedder, vector = excluded.vector
+
+-- name: remove_range
+delete from perdure.documents d
+using unnest(:job_id::uuid[], :tenant_id::text[], :collection::text[], :first::text[], :before::text[])
+  u(job_id, tenant_id, collection, first, before)
+where d.tenant_id = u.tenant_id and d.collection = u.collection and d.key >= u.first and (u.before is null or d.key < u.before)
+
+-- name: add_document
+insert into perdure.documents (tenant_id, collection, key, value, body)
+select u.tenant_id, u.collection, u.key, u.value::json, u.body
+from unnest(:job_id::uuid[], :tenant_id::text[], :collection::text[], :key::text[], :value::text[], :body::bytea[])
+  u(job_id, tenant_id, collection, key, value, body)
+order by u.tenant_id, u.collection, u.key
+on conflict do nothing

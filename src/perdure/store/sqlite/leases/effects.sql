@@ -127,3 +127,12 @@ insert into memory_vectors (entry_no, embedder, vector)
 select e.no, :embedder, :vector from memory_entries e
 where e.tenant_id = :tenant_id and e.id = :id and e.archived_at is null
 on conflict (entry_no) do update set embedder = excluded.embedder, vector = excluded.vector
+
+-- name: remove_range
+delete from documents
+where tenant_id = :tenant_id and collection = :collection and key >= :first and (:before is null or key < :before)
+
+-- name: add_document
+insert into documents (tenant_id, collection, key, value, body, created_at, updated_at)
+values (:tenant_id, :collection, :key, :value, :body, :now, :now)
+on conflict do nothing
