@@ -317,3 +317,30 @@ async def test_a_mark_of_prune_opens_no_log_to_rewriting(file_store: Store, shel
             with contextlib.suppress(Exception):
                 await shell.run("rollback")
             assert await checked_log(file_store, id) == before
+
+
+async def test_the_memory_of_a_pruned_job_stays_and_other_jobs_leave_nothing(store: Store) -> None:
+    types = ["message_appended", "tool_called", "usage_recorded"]
+
+    async def one(*events: str) -> UUID:
+        lease = await started(store)
+        job_id = lease.job_id
+        await store.leases.record(lease, [event(type) for type in events])
+        await store.leases.finish(lease, outcome(S.COMPLETED))
+        await passed(store, (await store.jobs.get_job(job_id)).finished_at)
+        return job_id
+
+    talked = await one("message_appended", "node_finished", "tool_called", "usage_recorded")
+    silent = await one("node_finished", "usage_recorded")
+    deleted = await one("message_appended")
+    before = await store.jobs.list_events(talked, types=types)
+    assert await store.retention.list_pruned_memory(talked, types=types) == []
+    assert await store.retention.prune([talked, silent]) == 2
+    assert await store.retention.prune([deleted], keep_memory=False) == 1
+    assert await store.retention.list_pruned_memory(talked, types=types) == before
+    assert (
+        await store.retention.list_pruned_memory(talked, types=types, after=before[0].version, limit=1) == before[1:2]
+    )
+    assert await store.retention.list_pruned_memory(talked, types=["tool_called"]) == before[1:2]
+    assert [await store.retention.list_pruned_memory(id, types=types) for id in (silent, deleted)] == [[], []]
+    assert await store.tenant("other").retention.list_pruned_memory(talked, types=types) == []

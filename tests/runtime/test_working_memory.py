@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from perdure import App, BlockingContext, InvalidInput, JobContext, NotJson, Status
+from perdure import App, BlockingContext, InvalidInput, JobContext, JobNotFound, NotJson, Status
+from tests.conformance.support import passed
 from tests.runtime.support import NOW, PATIENCE, ended, types, working
 
 CALL = {"id": "c1", "name": "search", "arguments": {"q": "tea"}}
@@ -175,3 +176,38 @@ async def test_bad_messages_and_names_are_refused_and_nothing_is_written(app: Ap
     async with working(app):
         assert (await ended(app, handle)).status is Status.COMPLETED
     assert types(await handle.events()) == ["job_created", "run_started", "job_completed"]
+
+
+async def test_a_prune_keeps_what_a_delete_by_hand_does_not(app: App) -> None:
+    @app.job
+    async def agent(ctx: JobContext) -> None:
+        await ctx.messages.append("user", "hello")
+        await ctx.vars.set("a", 1)
+        await ctx.tool("post", str, 1)
+
+    @app.job
+    async def plain(ctx: JobContext) -> None:
+        await ctx.usage(tokens=1)
+
+    kept, deleted = await app.enqueue(agent), await app.enqueue(agent)
+    other = await app.enqueue(plain)
+    async with working(app):
+        for handle in (kept, deleted, other):
+            await handle.result(PATIENCE)
+
+    async def memory(id: Any) -> Any:
+        return await app.jobs.messages(id), await app.jobs.variables(id), await app.jobs.actions(id)
+
+    before = await memory(kept.id)
+    await app.jobs.delete(deleted.id)
+    store = await app.open()
+    await passed(store, (await kept.get()).finished_at)
+    assert await app.database.prune(older_than=0) == 2
+    with pytest.raises(JobNotFound):
+        await kept.get()
+    assert await memory(kept.id) == before
+    assert [len(part) for part in before] == [1, 1, 1]
+    for gone in (deleted, other):
+        with pytest.raises(JobNotFound):
+            await app.jobs.messages(gone.id)
+    assert await store.retention.list_pruned_memory(other.id, types=["usage_recorded"]) == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from perdure.model.actions import ACTION_TYPES, actions_of
@@ -16,10 +17,17 @@ _PAGE = 1000
 
 async def events_of(store: Store, job_id: UUID, types: Sequence[str]) -> list[Event]:
     """The events of these types, in order."""
+    return await _pages(partial(store.jobs.list_events, job_id, types=types))
+
+
+async def pruned_events_of(store: Store, job_id: UUID, types: Sequence[str]) -> list[Event]:
+    """The same of what a prune has kept of a job."""
+    return await _pages(partial(store.retention.list_pruned_memory, job_id, types=types))
+
+
+async def _pages(read: Callable[..., Awaitable[list[Event]]]) -> list[Event]:
     found: list[Event] = []
-    while page := await store.jobs.list_events(
-        job_id, after=found[-1].version if found else 0, limit=_PAGE, types=types
-    ):
+    while page := await read(after=found[-1].version if found else 0, limit=_PAGE):
         found += page
         if len(page) < _PAGE:
             break

@@ -62,7 +62,7 @@ READS: dict[str, frozenset[str]] = {
     "accounts": frozenset({"list_accounts", "get_account"}),
     "files": frozenset({"copy_file", "limit", "list_files", "read_file"}),
     "tool_runs": frozenset({"list_tool_runs", "read_output"}),
-    "retention": frozenset({"list_prunable"}),
+    "retention": frozenset({"list_prunable", "list_pruned_memory"}),
     "figures": frozenset({"snapshot", "decided", "sizes"}),
     "hints": frozenset({"listen"}),
 }

@@ -152,7 +152,7 @@ class JobBulk(JobFork):
         self._scope.note(reason)  # raises before anything is written
 
         async def delete(jobs: Sequence[Job]) -> int:
-            return await store.retention.prune([job.id for job in jobs])
+            return await store.retention.prune([job.id for job in jobs], keep_memory=False)
 
         result = await _through(store, wanted, delete, dry_run, on_batch)
         if result.done:

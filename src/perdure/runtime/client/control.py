@@ -88,8 +88,8 @@ class JobControl(ClientPart):
         return await store.jobs.get_job(id)
 
     async def delete(self, job_id: JobId, reason: str | None = None) -> None:
-        """Delete a job that has ended, with its log, approvals and files, permanently, as a prune does. The log of this process
-        has a line about it.
+        """Delete a job that has ended, with its log, approvals and files, permanently, and with its conversation and actions,
+        which a prune keeps. The log of this process has a line about it.
 
         Raises IllegalTransition (the job has not ended: cancel it first; or its parent has not, which reads its result),
         JobNotFound, AmbiguousId.
@@ -101,7 +101,7 @@ class JobControl(ClientPart):
                 f"job …{job.short_id} is {job.status}: only a job that has ended can be deleted",
                 hint=f"cancel it first: perdure jobs cancel {job.short_id}",
             )
-        if not await store.retention.prune([job.id]):
+        if not await store.retention.prune([job.id], keep_memory=False):
             await store.jobs.get_job(job.id)  # raises if another process has deleted it
             raise IllegalTransition(
                 f"job …{job.short_id} cannot be deleted: its parent has not ended, and reads its result",

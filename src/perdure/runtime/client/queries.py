@@ -15,7 +15,7 @@ from perdure.model.children import TreeNode
 from perdure.model.comparison import JobDiff, compare
 from perdure.model.conversation import CONVERSATION_TYPES, ConversationMessage, messages_of, variables_in
 from perdure.model.current_attempt import current_attempt
-from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobPruned
+from perdure.model.errors import InvalidInput, JobCancelled, JobFailed, JobNotFound, JobPruned
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.fold import fold, job_at
@@ -29,7 +29,7 @@ from perdure.runtime import codec
 from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.client.wait import finished_already, is_of
 from perdure.runtime.explain.explain import explain
-from perdure.runtime.job_log import events_of
+from perdure.runtime.job_log import events_of, pruned_events_of
 from perdure.runtime.validation import check_moment, check_seconds
 from perdure.store.follow import follow
 
@@ -138,7 +138,12 @@ class JobQueries(ClientPart):
         store, id = await self._store(), await self._id(job_id)
         found = await events_of(store, id, types)
         if not found:
-            await store.jobs.get_job(id)  # raises if there is no such job
+            try:
+                await store.jobs.get_job(id)
+            except JobNotFound:
+                found = await pruned_events_of(store, id, types)
+                if not found:
+                    raise
         return found
 
     async def explain(self, job_id: JobId) -> Explanation:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from perdure.model.events import Event
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
+from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.protocol.retention import MOST_EXAMINED
+from perdure.store.rows import event_of
 
 _PARTS = (
+    "memory",
     "events",
     "runs",
     "state",
@@ -56,13 +60,13 @@ class PostgresRetention:
         jobs = tuple(Prunable(row["id"], row["version"]) for row in rows)
         return PrunePage(jobs, jobs[-1].id if len(jobs) == limit else up_to)
 
-    async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False) -> int:
+    async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False, keep_memory: bool = True) -> int:
         """See `protocol.RetentionStore.prune`."""
 
         async def delete(tx: Transaction) -> int:
             rows = await tx.rows("prune_pick", tenant_id=self._tenant_id, ids=list(job_ids))
             picked = [row["job_id"] for row in rows]
-            for part in _PARTS if picked else ():
+            for part in (_PARTS if keep_memory else _PARTS[1:]) if picked else ():
                 await tx.rows(f"prune_{part}", ids=picked)
             return len(picked)
 
@@ -75,6 +79,20 @@ class PostgresRetention:
             return len(picked)
 
         return await self._database.transact(lighten if keep_logs else delete)
+
+    async def list_pruned_memory(
+        self, job_id: UUID, *, types: Sequence[str], after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        """See `protocol.RetentionStore.list_pruned_memory`."""
+        rows = await self._database.rows(
+            "list_pruned_memory",
+            job_id=job_id,
+            tenant_id=self._tenant_id,
+            types=list(types),
+            after=after,
+            limit=limit,
+        )
+        return [event_of(row, CODEC) for row in rows]
 
     async def forget_workers(self, older_than: float) -> int:
         """See `protocol.RetentionStore.forget_workers`."""

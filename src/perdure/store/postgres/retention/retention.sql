@@ -25,6 +25,22 @@ select id from perdure.jobs where tenant_id = :tenant_id and id = any (:ids::uui
 order by id for update skip locked
 on conflict (job_id) do update set transaction_id = pg_current_xact_id() returning job_id
 
+-- name: prune_memory
+-- Of jobs that have a conversation, variables or actions, the events that these are read from; other jobs leave nothing.
+insert into perdure.pruned_memory (job_id, version, tenant_id, created_at, attempt, event_id, type, payload)
+select x.job_id, x.version, j.tenant_id, x.created_at, x.attempt, x.event_id, x.type, x.payload
+from (select e.*, bool_or(e.type in ('message_appended', 'variable_set', 'tool_called')) over (partition by e.job_id) as has_memory
+  from perdure.job_events e where e.job_id = any (:ids::uuid[]) and e.type in ('message_appended', 'variable_set', 'tool_called',
+    'tool_returned', 'tool_failed', 'failure_caught', 'usage_recorded')) x
+join perdure.jobs j on j.id = x.job_id and j.id = any (:ids)
+where x.has_memory on conflict do nothing
+
+-- name: list_pruned_memory
+select m.job_id, m.version, m.created_at, m.attempt, m.event_id, m.type, m.payload,
+  null::perdure.job_status as from_status, null::perdure.job_status as to_status, null::real as ran
+from perdure.pruned_memory m where m.job_id = :job_id and m.tenant_id = :tenant_id and m.version > :after
+  and m.type = any (:types::text[]) order by m.version limit :limit
+
 -- name: prune_events
 delete from perdure.job_events where job_id = any (:ids::uuid[])
 

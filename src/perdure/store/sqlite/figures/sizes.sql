@@ -38,6 +38,7 @@ union all select 'memory_entries' as name, (select count(*) from (select 1 from 
 union all select 'memory_terms' as name, (select count(*) from (select 1 from memory_terms limit :bound)) as rows
 union all select 'memory_vectors' as name, (select count(*) from (select 1 from memory_vectors limit :bound)) as rows
 union all select 'documents' as name, (select count(*) from (select 1 from documents limit :bound)) as rows
+union all select 'pruned_memory' as name, (select count(*) from (select 1 from pruned_memory limit :bound)) as rows
 union all select 'prune_batch' as name, (select count(*) from (select 1 from prune_batch limit :bound)) as rows
 union all select 'schema_migrations' as name, (select count(*) from (select 1 from schema_migrations limit :bound)) as rows
 

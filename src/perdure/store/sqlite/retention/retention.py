@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from perdure.model.events import Event
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
 from perdure.store.protocol.retention import MOST_EXAMINED
+from perdure.store.rows import event_of
 from perdure.store.sqlite.engine.batch import NOTHING
-from perdure.store.sqlite.engine.codec import json_list, span
+from perdure.store.sqlite.engine.codec import CODEC, json_list, span
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
 
 _PARTS = (
+    "memory",
     "tags",
     "unique_keys",
     "jobs",
@@ -69,14 +72,14 @@ class SqliteRetention:
 
         return await self._engine.read(look)
 
-    async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False) -> int:
+    async def prune(self, job_ids: Sequence[UUID], *, keep_logs: bool = False, keep_memory: bool = True) -> int:
         """See `protocol.RetentionStore.prune`."""
         values = {"ids": json.dumps([str(id) for id in job_ids]), "tenant_id": self._tenant_id}
 
         def delete(conn: sqlite3.Connection, _: int) -> int:
             conn.execute(SQL["prune_done"])  # SQL typed by hand may have left something there
             picked = conn.execute(SQL["prune_pick"], values).rowcount
-            for part in _PARTS if picked else ():
+            for part in (_PARTS if keep_memory else _PARTS[1:]) if picked else ():
                 conn.execute(SQL[f"prune_{part}"])
             return picked
 
@@ -88,6 +91,20 @@ class SqliteRetention:
             return picked
 
         return await self._engine.write(lighten if keep_logs else delete, NOTHING)
+
+    async def list_pruned_memory(
+        self, job_id: UUID, *, types: Sequence[str], after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        """See `protocol.RetentionStore.list_pruned_memory`."""
+        rows = await self._engine.rows(
+            "list_pruned_memory",
+            job_id=str(job_id),
+            tenant_id=self._tenant_id,
+            types=json.dumps(list(types)),
+            after=after,
+            limit=limit,
+        )
+        return [event_of(row, CODEC) for row in rows]
 
     async def forget_workers(self, older_than: float) -> int:
         """See `protocol.RetentionStore.forget_workers`."""

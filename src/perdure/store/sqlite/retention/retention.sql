@@ -25,6 +25,23 @@ where j.tenant_id = :tenant_id and j.status in ('COMPLETED', 'FAILED', 'CANCELLE
   and (j.parent_id is null or not exists (select 1 from jobs p where p.id = j.parent_id and p.finished_at is null))
 on conflict (job_id) do nothing
 
+-- name: prune_memory
+-- Of jobs that have a conversation, variables or actions, the events that these are read from; other jobs leave nothing.
+insert into pruned_memory (job_id, version, tenant_id, created_at, attempt, event_id, type, payload)
+select x.job_id, x.version, j.tenant_id, x.created_at, x.attempt, x.event_id, x.type, x.payload
+from (select e.*, max(e.type in ('message_appended', 'variable_set', 'tool_called')) over (partition by e.job_id) as has_memory
+  from job_events e where e.job_id in (select job_id from prune_batch) and e.type in ('message_appended', 'variable_set',
+    'tool_called', 'tool_returned', 'tool_failed', 'failure_caught', 'usage_recorded')) x
+join jobs j on j.id = x.job_id
+where x.has_memory on conflict do nothing
+
+-- name: list_pruned_memory
+-- types: JSON array
+select m.job_id, m.version, m.created_at, m.attempt, m.event_id, m.type, m.payload,
+  null as from_status, null as to_status, null as ran
+from pruned_memory m where m.job_id = :job_id and m.tenant_id = :tenant_id and m.version > :after
+  and m.type in (select value from json_each(:types)) order by m.version limit :limit
+
 -- name: prune_events
 delete from job_events where job_id in (select job_id from prune_batch)
 
