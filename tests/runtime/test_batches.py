@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure import App, Batch, BlockingContext, Fail, Handle, JobContext, Request, Status
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import IllegalTransition, InvalidInput
 from tests.runtime.support import PATIENCE, check_every_job, chores, ended, reached, types, working
 
 
@@ -127,3 +127,26 @@ async def test_what_is_refused(app: App, kinds: list[Batch]) -> None:
         with pytest.raises(InvalidInput):
             await app.jobs.enqueue_batch(requests, callback)
     assert await app.jobs.count() == {}
+
+
+async def test_nothing_starts_the_callback_before_all_have_ended(app: App, kinds: list[Batch]) -> None:
+    """Neither a retry now nor another time, of one job or of many."""
+    handle = await app.jobs.enqueue_batch(parts(1, 2, delay="1h"), Request("plain"))
+    jobs = [app.jobs.handle(one.id) for one in (await app.jobs.batch(handle.id)).jobs]
+    for call in (
+        lambda: app.jobs.retry_now(handle.id),
+        lambda: app.jobs.edit(handle.id, delay=0),
+        lambda: app.jobs.edit(handle.id, delay="1h"),
+    ):
+        with pytest.raises(IllegalTransition, match="is the callback of a batch: it starts when all jobs"):
+            await call()
+    assert (await app.jobs.retry_many(status="PENDING")).done == 2
+    assert (await app.jobs.edit_many(delay="1h", kind=["part", "plain"])).done == 2
+    assert (await app.jobs.edit(handle.id, priority=9)).priority == 9
+    assert types(await handle.events()) == ["job_created", "wait_started", "job_edited"]
+    for job in jobs:
+        await app.jobs.retry_now(job.id)
+    async with working(app):
+        assert await handle.result(timeout=PATIENCE) == 2
+        forked = await app.jobs.fork(handle.id)
+        assert await forked.result(timeout=PATIENCE) == 2, "a fork sees the same batch, as a rerun does"

@@ -14,7 +14,7 @@ _PAGE = 1000
 
 
 async def batch_of(store: Store, job_id: UUID) -> Batch:
-    """The batch whose callback this job is, or is a rerun of. Raises InvalidInput if it is no callback, JobNotFound."""
+    """The batch whose callback this job is, or is a rerun or a fork of. Raises InvalidInput if it is no callback, JobNotFound."""
     id = job_id
     while True:
         started = await store.jobs.list_events(id, limit=1, types=["wait_started"])
@@ -22,7 +22,7 @@ async def batch_of(store: Store, job_id: UUID) -> Batch:
         if batch_id is not None:
             break
         job = await store.jobs.get_job(id)
-        if job.origin_kind != "rerun" or job.origin_id is None:
+        if job.origin_id is None:
             raise InvalidInput(f"job …{short_id(job_id)} is not the callback of a batch")
         id = job.origin_id
     children = await store.children.list_children(batch_id)

@@ -153,6 +153,14 @@ def not_retryable(job_id: UUID, status: Status | str) -> IllegalTransition:
     )
 
 
+def waits_for_batch(job_id: UUID) -> IllegalTransition:
+    """The job is the callback of a batch, of which some jobs have not ended."""
+    return IllegalTransition(
+        f"job …{short_id(job_id)} is the callback of a batch: it starts when all jobs of the batch have ended",
+        hint=f"perdure jobs batch {short_id(job_id)} shows them",
+    )
+
+
 def version_mismatch(job_id: UUID, expected: int, actual: int) -> VersionMismatch:
     """The last version of the log is another than expected."""
     return VersionMismatch(

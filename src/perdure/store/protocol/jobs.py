@@ -144,7 +144,8 @@ class JobStore(Protocol):
 
     async def retry_now(self, job_id: UUID, *, note: str, hint: bool = True) -> None:
         """Make a RETRY job, a PENDING job with a delay, or a PARKED job that waits for code that fits, due now; writes
-        `made_due`. Raises `IllegalTransition` in any other state (a job already due is left as it is, without an event).
+        `made_due`. Raises `IllegalTransition` in any other state (a job already due is left as it is, without an event),
+        and for the callback of a batch that has not ended.
 
         hint=False: other workers find it when they poll, so that the caller, a worker that claims at once, is first."""
         ...
@@ -156,8 +157,9 @@ class JobStore(Protocol):
         - A job for which it is not possible is left as it is, and its answer has the error: `JobNotFound`, `IllegalTransition`,
           `InvalidInput`. The others are changed.
         - An edit writes `job_edited` with the old and the new values (of an input their hashes), and nothing where nothing
-          differs. It is possible while no worker holds the job and it has not ended; another time only in PENDING and RETRY,
-          another input only in PENDING, that is before the first claim. The input of a task cannot be edited.
+          differs. It is possible while no worker holds the job and it has not ended; another time only in PENDING and RETRY, and
+          not of the callback of a batch that has not ended; another input only in PENDING, that is before the first claim. The
+          input of a task cannot be edited.
         - With an idempotency key the key stands for the new input from then on.
         """
         ...

@@ -17,7 +17,7 @@ from perdure.store.job_edits import changes_of, check_editable, check_payload_ed
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.locked_job import lock_job
-from perdure.store.postgres.jobs.control import cancel_in, retry_now_in
+from perdure.store.postgres.jobs.control import cancel_in, check_batch_ended, retry_now_in
 from perdure.store.postgres.jobs.enqueue_many import recorded_in
 
 
@@ -52,6 +52,8 @@ async def _change(tx: Transaction, tenant_id: str, job_id: UUID, change: JobChan
 async def _edit(tx: Transaction, tenant_id: str, job_id: UUID, edit: Editing, note: str) -> bool:
     job = await lock_job(tx, job_id, tenant_id)
     check_editable(job_id, job.status, edit)
+    if edit.timed:
+        await check_batch_ended(tx, job)
     row = await tx.row("job_to_edit", job_id=job_id)
     if row is None:
         raise job_not_found(job_id)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from perdure.model.events import NewEvent
 from perdure.model.states import Status
-from perdure.store.errors import finished, job_leased, not_retryable, version_mismatch
+from perdure.store.errors import finished, job_leased, not_retryable, version_mismatch, waits_for_batch
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.locked_job import LockedJob, lock_job
 
@@ -85,8 +85,15 @@ async def retry_now_in(tx: Transaction, tenant_id: str, job_id: UUID, *, note: s
         return True
     if job.status not in (Status.RETRY, Status.PENDING):
         raise not_retryable(job_id, job.status)
+    await check_batch_ended(tx, job)
     if await tx.row("make_due", job_id=job_id) is None:
         return False
     await job.append(tx, "made_due", note)
     await tx.rows("make_due_job", job_id=job_id)
     return True
+
+
+async def check_batch_ended(tx: Transaction, job: LockedJob) -> None:
+    """Raises IllegalTransition for the callback of a batch that has not ended."""
+    if job.status is Status.PENDING and await tx.row("waits_for_batch", job_id=job.id) is not None:
+        raise waits_for_batch(job.id)

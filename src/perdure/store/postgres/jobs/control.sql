@@ -23,6 +23,10 @@ returning key
 -- name: waits_for_code
 select true as waits from perdure.job_waits where job_id = :job_id and kind = 'code' limit 1
 
+-- name: waits_for_batch
+-- Asked of PENDING jobs: of these only the callback of a batch has such a wait.
+select true as waits from perdure.job_waits where job_id = :job_id and kind = 'child' and answered_at is null limit 1
+
 -- name: waiting_for_code
 -- key: of the waits that this version has opened.
 select distinct w.job_id from perdure.job_waits w join perdure.jobs j on j.id = any (array[w.job_id])

@@ -18,7 +18,7 @@ from perdure.store.job_edits import changes_of, check_editable, check_payload_ed
 from perdure.store.sqlite.engine.codec import CODEC, micros
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL, write_rows
-from perdure.store.sqlite.jobs.control import cancel, retry_now
+from perdure.store.sqlite.jobs.control import cancel, check_batch_ended, retry_now
 from perdure.store.sqlite.jobs.enqueue import enqueue_recorded
 
 
@@ -49,6 +49,8 @@ def _change(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, ch
 def _edit(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, edit: Editing, note: str) -> bool:
     job = LockedJob(conn, job_id, tenant_id)
     check_editable(job_id, job.status, edit)
+    if edit.timed:
+        check_batch_ended(conn, job, job_id)
     row = conn.execute(SQL["job_to_edit"], {"job_id": job.id}).fetchone()
     if edit.payload is not None:
         check_payload_editable(row["kind"])

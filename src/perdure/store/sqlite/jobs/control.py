@@ -7,7 +7,7 @@ from uuid import UUID
 
 from perdure.model.events import NewEvent
 from perdure.model.states import Status
-from perdure.store.errors import finished, job_leased, not_retryable, version_mismatch
+from perdure.store.errors import finished, job_leased, not_retryable, version_mismatch, waits_for_batch
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL
 
@@ -68,9 +68,16 @@ def retry_now(conn: sqlite3.Connection, now: int, tenant_id: str, job_id: UUID, 
         return True
     if job.status not in (Status.RETRY, Status.PENDING):
         raise not_retryable(job_id, job.status)
+    check_batch_ended(conn, job, job_id)
     if conn.execute(SQL["make_due"], {"job_id": job.id, "now": now}).rowcount != 1:
         return False
     # the event comes last: its time is that of the change
     conn.execute(SQL["make_due_job"], {"job_id": job.id, "now": now})
     job.write_event(conn, now, "made_due", note)
     return True
+
+
+def check_batch_ended(conn: sqlite3.Connection, job: LockedJob, job_id: UUID) -> None:
+    """Raises IllegalTransition for the callback of a batch that has not ended."""
+    if job.status is Status.PENDING and conn.execute(SQL["waits_for_batch"], {"job_id": job.id}).fetchone() is not None:
+        raise waits_for_batch(job_id)

@@ -25,6 +25,10 @@ update job_waits set answered_at = :now where job_id = :job_id and kind = 'code'
 -- name: waits_for_code
 select 1 from job_waits where job_id = :job_id and kind = 'code' limit 1
 
+-- name: waits_for_batch
+-- Asked of PENDING jobs: of these only the callback of a batch has such a wait.
+select 1 from job_waits where job_id = :job_id and kind = 'child' and answered_at is null limit 1
+
 -- name: waiting_for_code
 -- key: of the waits that this version has opened. queues, kinds: JSON arrays.
 select distinct w.job_id from job_waits w join jobs j on j.id = w.job_id
