@@ -52,7 +52,9 @@ if TYPE_CHECKING:
         DangerRefused,
         Denied,
         DuplicateHandler,
+        EmbedderUnavailable,
         EmptyPrompt,
+        EmptyQuery,
         ExtraMissing,
         Fail,
         FileNotFound,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
         LeaseLost,
         MalformedUrl,
         MigrationChanged,
+        MixedDimensions,
         NegativeDelay,
         NotAssigned,
         NotFound,
@@ -113,6 +116,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnreachable,
         Suspended,
+        TextTooLong,
         TooLarge,
         ToolMissing,
         ToolNotAllowed,
@@ -122,6 +126,7 @@ if TYPE_CHECKING:
         UniqueConflict,
         UnknownHandler,
         UnknownOutcome,
+        UnknownScope,
         UnknownTool,
         UnsafePath,
         UnsupportedTransaction,
@@ -209,7 +214,9 @@ __all__ = [
     "Decision",
     "Denied",
     "DuplicateHandler",
+    "EmbedderUnavailable",
     "EmptyPrompt",
+    "EmptyQuery",
     "Event",
     "Explanation",
     "ExtraMissing",
@@ -253,6 +260,7 @@ __all__ = [
     "MemoryImport",
     "Message",
     "MigrationChanged",
+    "MixedDimensions",
     "NegativeDelay",
     "NoTransaction",
     "NotAssigned",
@@ -308,6 +316,7 @@ __all__ = [
     "TaskOutcome",
     "TaskResult",
     "TaskSpec",
+    "TextTooLong",
     "TooLarge",
     "TooManyHung",
     "ToolMissing",
@@ -319,6 +328,7 @@ __all__ = [
     "UniqueConflict",
     "UnknownHandler",
     "UnknownOutcome",
+    "UnknownScope",
     "UnknownTool",
     "UnsafePath",
     "UnsupportedTransaction",
@@ -346,21 +356,19 @@ _HOMES = {
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
         "AccountDisabled AccountExists AccountNotFound AgentBusy AgentExists AgentNotFound AgentPaused AlreadyDecided "
-        "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound "
-        "BlobDirUnusable BudgetExceeded ChildCancelled ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing "
-        "DangerRefused Denied DuplicateHandler EmptyPrompt ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
-        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount "
-        "InvalidBudget InvalidExport InvalidInput "
-        "InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed JobLeased JobNotFound "
-        "JobPruned LeaseLost MalformedUrl MigrationChanged NegativeDelay NoTransaction NotAssigned NotFound NotJson "
-        "NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken PromptTooLarge RealJobs RecordedFailure "
-        "ReplayDiverged ReplyTimeout "
-        "RepositoryRefused Retry SandboxTooWeak SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing "
-        "SessionChanged SessionMissing SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError "
-        "StoreUnreachable Suspended TooLarge TooManyHung ToolMissing ToolNotAllowed ToolRefused ToolUnsupported "
-        "UniqueConflict UnknownHandler "
-        "UnknownOutcome UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch WaitCircle WaitInsideJob "
-        "WaitTimeout WorkerNotFound WrongToken"
+        "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound BlobDirUnusable BudgetExceeded ChildCancelled "
+        "ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing DangerRefused Denied DuplicateHandler "
+        "EmbedderUnavailable EmptyPrompt EmptyQuery ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
+        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidBudget InvalidExport "
+        "InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed "
+        "JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged MixedDimensions NegativeDelay "
+        "NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken "
+        "PromptTooLarge RealJobs RecordedFailure ReplayDiverged ReplyTimeout RepositoryRefused Retry SandboxTooWeak "
+        "SchemaMissing SchemaOutdated SchemaTooNew SecretByValue SecretMissing SessionChanged SessionMissing "
+        "SignalConflict SignalTimeout SignalTooLate Snooze StepChanged StepNotFound StoreError StoreUnreachable Suspended "
+        "TextTooLong TooLarge TooManyHung ToolMissing ToolNotAllowed ToolRefused ToolUnsupported UniqueConflict "
+        "UnknownHandler UnknownOutcome UnknownScope UnknownTool UnsafePath UnsupportedTransaction Verdict VersionMismatch "
+        "WaitCircle WaitInsideJob WaitTimeout WorkerNotFound WrongToken"
     ),
     "perdure.model.actions": "Action",
     "perdure.model.conversation": "ConversationMessage CutMessage Fitted",

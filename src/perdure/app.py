@@ -32,8 +32,10 @@ from perdure.runtime.client.shortcuts import Shortcuts
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.contexts import ContextManager
+from perdure.runtime.embedders import ChosenEmbedder
 from perdure.runtime.gc_tuning import tuned_for_worker
 from perdure.runtime.message_checks import check_agent
+from perdure.runtime.missing_vectors import make_missing_vectors
 from perdure.runtime.registry import Handler, Policy, Registry
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
@@ -105,6 +107,7 @@ class App(Shortcuts):
         self.registry = registry if registry is not None else Registry()
         if approval_context is not None:
             self.registry.approval_context = check_approval_context(approval_context)
+        self.registry.choose_embedder = ChosenEmbedder(lambda: self.settings.values)
         self.registry.check_task = self.check_task
         """The handlers."""
         self._tools = ToolService(lambda: self.settings, self.registry)
@@ -370,6 +373,7 @@ class App(Shortcuts):
         options = {name: merged[name] for name in (*own, "chores") if name in merged}
         kind_leases = {} if given_lease else self._tools.leases()
         worker_options = WorkerOptions(**options, retention=retention, kind_leases=kind_leases)
+        make_missing_vectors(self.registry)
         store, backend = await self.open(), self.backend
         opener = (
             None if self.settings["database_url"].strip() == "memory:" else backend

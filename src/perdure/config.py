@@ -24,6 +24,7 @@ from perdure.model.jobs import (
 from perdure.model.retention import ENDS
 from perdure.model.states import Status, parse_status
 from perdure.model.timing import seconds
+from perdure.model.tooling import check_reference
 from perdure.model.urls import masked
 
 PROJECT_FILE = "perdure.toml"
@@ -297,6 +298,15 @@ SETTINGS = (
     ),
     Setting("cli_controlled_container", False, _switch, "true: this worker is in a container made for dangerous flags"),
     Setting("cli_tools", {}, _tool_tables, "further tools, each a table [cli.tools.NAME]"),
+    Setting(
+        "memory_url",
+        None,
+        _text,
+        "where vectors of memory are made, as https://host/v1; without it perdure makes its own",
+    ),
+    Setting("memory_model", None, _text, "the model that makes them"),
+    Setting("memory_key", None, check_reference, "its key, as env:NAME or file:/path; never the key itself"),
+    Setting("memory_dimensions", None, _whole, "how many numbers a vector has, where the model lets that be chosen"),
     Setting("log_format", "text", _one_of("text", "json"), "text or json, on stderr"),
     Setting("log_jobs", False, _switch, "true: a worker writes a log line for each attempt that ends"),
     Setting(

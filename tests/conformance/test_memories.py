@@ -16,7 +16,17 @@ from perdure.memory.embedding import packed
 from perdure.memory.postings import portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.effects import write_memory
-from perdure.model.errors import AmbiguousId, InvalidInput, LeaseLost, NotFound, PerdureError
+from perdure.model.errors import (
+    AmbiguousId,
+    EmptyQuery,
+    InvalidInput,
+    LeaseLost,
+    MixedDimensions,
+    NotFound,
+    PerdureError,
+    TextTooLong,
+    UnknownScope,
+)
 from perdure.model.ids import uuid7
 from perdure.model.memory import MOST_TEXT, MemoryHit
 from perdure.runtime.memory_checks import leave_of, new_memory
@@ -223,27 +233,28 @@ async def test_another_process_finds_what_was_written_and_changed(file_store: St
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "error"),
     [
-        lambda m: m.search("  "),
-        lambda m: m.search("x" * 5000),
-        lambda m: m.search("x", 0),
-        lambda m: m.search("x", mode="magic"),
-        lambda m: m.search("x", scope="planet:9"),
-        lambda m: m.search("x", scope="user:"),
-        lambda m: m.write(""),
-        lambda m: m.write("x" * (MOST_TEXT + 1)),
-        lambda m: m.write("nul \0"),
-        lambda m: m.write("x", scope="tenant:x"),
-        lambda m: m.write("x", kind=""),
-        lambda m: m.list(limit=0),
-        lambda m: m.list(cursor="x"),
+        (lambda m: m.search("  "), EmptyQuery),
+        (lambda m: m.search("x" * 5000), TextTooLong),
+        (lambda m: m.search("x", 0), InvalidInput),
+        (lambda m: m.search("x", mode="magic"), InvalidInput),
+        (lambda m: m.search("x", scope="planet:9"), UnknownScope),
+        (lambda m: m.search("x", scope="user:"), UnknownScope),
+        (lambda m: m.write(""), InvalidInput),
+        (lambda m: m.write("x" * (MOST_TEXT + 1)), TextTooLong),
+        (lambda m: m.write("nul \0"), InvalidInput),
+        (lambda m: m.write("x", scope="tenant:x"), UnknownScope),
+        (lambda m: m.write("x", kind=""), InvalidInput),
+        (lambda m: m.list(limit=0), InvalidInput),
+        (lambda m: m.list(cursor="x"), InvalidInput),
     ],
 )
-async def test_bad_input_is_refused_and_nothing_is_written(store: Store, call: Any) -> None:
+async def test_bad_input_is_refused_and_nothing_is_written(store: Store, call: Any, error: type[PerdureError]) -> None:
     client = Client(store)
-    with pytest.raises(InvalidInput) as raised:
+    with pytest.raises(error) as raised:
         await call(client.memory)
+    assert type(raised.value) is error
     assert str(raised.value)
     assert await store.memories.memory_scopes(None) == []
 
@@ -339,7 +350,7 @@ def test_terms() -> None:
 def test_a_dimension_that_does_not_fit_is_refused() -> None:
     for matrix in (PythonMatrix(2), ScopeVectors(2).matrix):
         matrix.change([(1, packed([1, 0])), (2, packed([0, 1])), (3, None)])
-        with pytest.raises(InvalidInput, match="3 dimensions"):
+        with pytest.raises(MixedDimensions, match="3 dimensions"):
             matrix.change([(4, packed([1, 0, 0]))])
         assert matrix.nearest([1.0, 0.5], 5, None) == [(1, 1.0), (2, 0.5)]
         assert matrix.nearest([1.0, 0.5], 5, {2}) == [(2, 0.5)]

@@ -29,6 +29,12 @@ ADVICE: dict[str, str] = {
     "invalid-priority": "Give a whole number from 1 to 9.",
     "invalid-budget": "Give positive numbers, or 0 for no limit.",
     "invalid-export": "Write the file again: `perdure jobs export ID --to FILE`, without `--redact`.",
+    "empty-query": "Ask in words or in a whole sentence.",
+    "unknown-scope": "Write job:<id>, agent:<id>, user:<id>, project:<name> or tenant; in a job also job, agent or user.",
+    "text-too-long": "Write the parts as entries of their own, or what matters of it.",
+    "mixed-dimensions": "Set memory_dimensions to what the model gives, then run `perdure memory reindex`.",
+    "embedder-unavailable": "Check memory_url, memory_model and memory_key, and whether the endpoint answers. Entries are "
+    "written meanwhile, and searches by words find them; their vectors follow.",
     "negative-delay": "Leave the delay out to run now.",
     "unsupported-transaction": "Pass the connection, cursor or session on which your transaction runs: one of psycopg 3, "
     "asyncpg, sqlite3 or aiosqlite, or a connection or session of SQLAlchemy 2 over one of them. An engine or a pool has no "

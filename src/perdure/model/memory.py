@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import InvalidInput, UnknownScope
 
 MOST_TEXT = 20_000
 """Characters of an entry."""
@@ -141,7 +141,7 @@ class NewMemory(NamedTuple):
 
 
 class MemoryIndex(NamedTuple):
-    """What searches find an entry by: see `NewMemory`. The entry is found again, if it was not."""
+    """What searches find an entry by: see `NewMemory`. restore: an archived entry is found again; False: it stays as it is."""
 
     id: UUID
     terms: str
@@ -149,6 +149,7 @@ class MemoryIndex(NamedTuple):
     tokeniser: str
     embedder: str | None
     vector: bytes | None
+    restore: bool = True
 
 
 class MemoryLeave(NamedTuple):
@@ -205,7 +206,7 @@ def scope_of(kind: ScopeKind, name: str | None) -> str:
 
 
 def parse_scope(text: str) -> str:
-    """A scope as a caller writes it, `user:ann` or `tenant`. Raises InvalidInput for an unknown one."""
+    """A scope as a caller writes it, `user:ann` or `tenant`. Raises UnknownScope, InvalidInput."""
     kind, _, name = text.partition(":")
     if kind == ScopeKind.TENANT and not name and text == kind:
         return text
@@ -216,9 +217,9 @@ def parse_scope(text: str) -> str:
     raise unknown_scope(text)
 
 
-def unknown_scope(text: str) -> InvalidInput:
+def unknown_scope(text: str) -> UnknownScope:
     """No such scope."""
-    return InvalidInput(
+    return UnknownScope(
         f"unknown scope of memory {text!r:.120}",
         hint="one of job:<id>, agent:<id>, user:<id>, project:<name>, tenant",
     )

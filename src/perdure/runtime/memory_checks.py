@@ -9,7 +9,7 @@ from uuid import UUID
 
 from perdure.memory.embedding import HASH_V1, hash_v1, packed
 from perdure.memory.tokens import TOKENISER, terms_of
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import EmptyQuery, InvalidInput, TextTooLong
 from perdure.model.ids import uuid7
 from perdure.model.memory import (
     DEFAULT_KIND,
@@ -27,11 +27,11 @@ MOST_TAGS = 50
 
 
 def check_memory_text(text: object) -> str:
-    """The text of an entry. Raises InvalidInput, NotJson."""
+    """The text of an entry. Raises TextTooLong, InvalidInput, NotJson."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput("the text of an entry of memory is empty", hint="write down a sentence or a few")
     if len(text) > MOST_TEXT:
-        raise InvalidInput(
+        raise TextTooLong(
             f"the text of an entry of memory has {len(text):,} characters; the limit is {MOST_TEXT:,}",
             hint="write its parts as entries of their own, or what matters of it",
         )
@@ -41,13 +41,13 @@ def check_memory_text(text: object) -> str:
 
 
 def check_query(query: object) -> str:
-    """A query. Raises InvalidInput, NotJson."""
+    """A query. Raises EmptyQuery, TextTooLong, NotJson."""
     if not isinstance(query, str) or not query.strip():
-        raise InvalidInput(
+        raise EmptyQuery(
             "the query is empty", hint="ask in words: perdure memory search 'how was the log problem solved?'"
         )
     if len(query) > MOST_QUERY:
-        raise InvalidInput(
+        raise TextTooLong(
             f"the query has {len(query):,} characters; the limit is {MOST_QUERY:,}", hint="ask for what matters"
         )
     checked = check_text(query, "the query", MOST_QUERY)
@@ -107,8 +107,8 @@ def new_memory(
     )
 
 
-def index_of(id: UUID, text: str) -> MemoryIndex:
-    """What an entry of this text is found by."""
+def index_of(id: UUID, text: str, *, restore: bool = True) -> MemoryIndex:
+    """What an entry of this text is found by. restore: see `MemoryIndex`."""
     terms = terms_of(text)
     return MemoryIndex(
         id,
@@ -117,6 +117,7 @@ def index_of(id: UUID, text: str) -> MemoryIndex:
         TOKENISER,
         HASH_V1,
         packed(hash_v1(text)),
+        restore,
     )
 
 

@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from perdure.memory.embedding import HASH_V1, LEXICAL_WEIGHT, hash_v1
+import structlog
+
 from perdure.memory.fusion import CANDIDATES, PINNED, best, idf, ranks, recency, reciprocal
 from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, SAMPLE, estimated, portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
+from perdure.model.errors import EmbedderUnavailable
 from perdure.model.memory import ANY, MemoryFilter, MemoryHit, Posting, Ranked, ScopeHead, SearchMode
+from perdure.runtime.embedders import Embedder
 from perdure.store.protocol import Store
+
+log = structlog.get_logger("perdure.memory")
 
 EXPANDED = 0.5
 """A word that only begins like one of the query weighs so much of what it would weigh."""
@@ -19,6 +24,7 @@ EXPANDED = 0.5
 
 async def search(
     store: Store,
+    embedder: Embedder,
     scopes: Sequence[str] | None,
     query: str,
     *,
@@ -26,15 +32,17 @@ async def search(
     mode: SearchMode = SearchMode.HYBRID,
     only: MemoryFilter = ANY,
 ) -> list[MemoryHit]:
-    """The k entries of these scopes (None: all of the tenant) that fit the query best, the best first."""
+    """The k entries of these scopes (None: all of the tenant) that fit the query best, the best first. Where the embedder gives
+    no vector, words alone decide; with mode=VECTOR that raises EmbedderUnavailable. Raises MixedDimensions."""
     heads = [head for head in await store.memories.memory_scopes(scopes) if head.entries]
     if not heads:
         return []
     wanted = max(CANDIDATES, k)
     (weights, text), vector = await asyncio.gather(
-        _by_words(store, heads, query, wanted, only, mode), _by_vectors(store, heads, query, wanted, only, mode)
+        _by_words(store, heads, query, wanted, only, mode),
+        _by_vectors(store, embedder, heads, query, wanted, only, mode),
     )
-    return await _hits(store, weights, text, vector, k)
+    return await _hits(store, weights, text, vector, k, embedder.weight if text else 1.0)
 
 
 async def _weights(
@@ -87,30 +95,46 @@ async def _by_words(
 
 
 async def _by_vectors(
-    store: Store, heads: Sequence[ScopeHead], query: str, wanted: int, only: MemoryFilter, mode: SearchMode
+    store: Store,
+    embedder: Embedder,
+    heads: Sequence[ScopeHead],
+    query: str,
+    wanted: int,
+    only: MemoryFilter,
+    mode: SearchMode,
 ) -> list[Ranked]:
+    """The entries that fit best by their vectors."""
     if mode is SearchMode.TEXT:
         return []
-    # the words that say nothing are left out of the vector as well
-    meant = hash_v1(" ".join(query_terms(query)))
-    return await store.memories.rank_memory_vectors(heads, HASH_V1, meant, limit=wanted, only=only)
+    try:
+        meant = await embedder.of_query(query)
+    except EmbedderUnavailable as error:
+        if mode is SearchMode.VECTOR:
+            raise
+        log.warning("memory was searched by words alone", reason=str(error))
+        return []
+    return await store.memories.rank_memory_vectors(heads, embedder.id, meant, limit=wanted, only=only)
 
 
 async def _hits(
-    store: Store, weights: Mapping[str, float], text: Sequence[Ranked], vector: Sequence[Ranked], k: int
+    store: Store,
+    weights: Mapping[str, float],
+    text: Sequence[Ranked],
+    vector: Sequence[Ranked],
+    k: int,
+    vector_weight: float,
 ) -> list[MemoryHit]:
     by_text, by_vector = dict(text), dict(vector)
     places = ranks(list(by_text), list(by_vector))
     standing = await store.memories.memory_standing(list(places))
     now = await store.now()
-    weight = LEXICAL_WEIGHT if by_text else 1.0
     factors: dict[int, tuple[float, float]] = {}
     scores: dict[int, float] = {}
     for no, (created_at, pinned) in standing.items():
         new = round(recency((now - created_at).total_seconds()), 6)
         pin = PINNED if pinned else 1.0
         factors[no] = new, pin
-        scores[no] = round(reciprocal(places[no], weight) * new * pin, 9)
+        scores[no] = round(reciprocal(places[no], vector_weight) * new * pin, 9)
     chosen = best(scores, k)
     entries = await store.memories.memories_by_no(chosen)
     hits = []

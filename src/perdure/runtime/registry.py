@@ -28,6 +28,7 @@ from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import TaskSpec
 from perdure.runtime import codec
 from perdure.runtime.chores import Chore
+from perdure.runtime.embedders import HASH, Embedder
 from perdure.store.protocol.leases import KindLimit
 
 I_contra = TypeVar("I_contra", contravariant=True)  # the handler's input: one that may be left out is none too
@@ -142,6 +143,8 @@ class Registry:
         """Refuses a task that no adapter can run; None where adapters are not known."""
         self.approval_context: ApprovalContext | None = None
         """Which tools of all these handlers need approval."""
+        self.choose_embedder: Callable[[], Embedder] = lambda: HASH
+        """What makes the vectors of long-term memory."""
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._kinds: dict[str, int] = {}
         self._limits: dict[str, KindLimit] = {}

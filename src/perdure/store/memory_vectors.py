@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import MixedDimensions
 from perdure.model.memory import Ranked, ScopeHead
 
 np: Any
@@ -257,9 +257,9 @@ class VectorCache:
 
 
 def check_dimensions(vector: bytes, dimensions: int) -> None:
-    """Raise InvalidInput unless a stored vector has so many."""
+    """Raise MixedDimensions unless a stored vector has so many."""
     if len(vector) != dimensions * 4:
-        raise InvalidInput(
+        raise MixedDimensions(
             f"a stored vector has {len(vector) // 4} dimensions and the query's has {dimensions}",
             hint="vectors of different embedders cannot be compared: perdure memory reindex makes them again",
         )

@@ -20,6 +20,10 @@ PerdureError
 │   ├── InvalidPriority          invalid-priority
 │   ├── InvalidBudget            invalid-budget
 │   ├── InvalidExport            invalid-export
+│   ├── EmptyQuery               empty-query
+│   ├── UnknownScope             unknown-scope
+│   ├── TextTooLong              text-too-long
+│   ├── MixedDimensions          mixed-dimensions
 │   ├── NegativeDelay            negative-delay
 │   ├── UnsupportedTransaction   unsupported-transaction
 │   ├── NoTransaction            no-transaction
@@ -77,6 +81,7 @@ PerdureError
 │   ├── NotifyFailed             notify-failed
 │   ├── TooManyHung              too-many-hung
 │   └── LeaseLost                lease-lost
+├── EmbedderUnavailable          embedder-unavailable
 ├── ContentDamaged               content-damaged
 ├── ToolRefused                  tool-refused
 │   ├── ToolMissing              tool-missing
@@ -141,6 +146,7 @@ from perdure.model.errors.jobs import (
     UniqueConflict,
     VersionMismatch,
 )
+from perdure.model.errors.memory import EmbedderUnavailable, EmptyQuery, MixedDimensions, TextTooLong, UnknownScope
 from perdure.model.errors.results import JobCancelled, JobError, JobFailed, WaitInsideJob, WaitTimeout
 from perdure.model.errors.schema import (
     ForeignDatabase,
@@ -195,7 +201,6 @@ from perdure.model.errors.verdicts import (
 from perdure.model.errors.workers import LeaseLost, TooManyHung, WorkerNotFound
 
 __all__ = [
-    "RepositoryRefused",
     "AccountDisabled",
     "AccountExists",
     "AccountNotFound",
@@ -203,7 +208,6 @@ __all__ = [
     "AgentExists",
     "AgentNotFound",
     "AgentPaused",
-    "FileNotFound",
     "AlreadyDecided",
     "AmbiguousId",
     "ApprovalChanged",
@@ -221,9 +225,12 @@ __all__ = [
     "DangerRefused",
     "Denied",
     "DuplicateHandler",
+    "EmbedderUnavailable",
     "EmptyPrompt",
+    "EmptyQuery",
     "ExtraMissing",
     "Fail",
+    "FileNotFound",
     "FileReplaced",
     "FilesTooLarge",
     "ForeignDatabase",
@@ -247,6 +254,7 @@ __all__ = [
     "LeaseLost",
     "MalformedUrl",
     "MigrationChanged",
+    "MixedDimensions",
     "NegativeDelay",
     "NoTransaction",
     "NotAssigned",
@@ -262,6 +270,7 @@ __all__ = [
     "RecordedFailure",
     "ReplayDiverged",
     "ReplyTimeout",
+    "RepositoryRefused",
     "Retry",
     "SandboxTooWeak",
     "SchemaMissing",
@@ -269,8 +278,8 @@ __all__ = [
     "SchemaTooNew",
     "SecretByValue",
     "SecretMissing",
-    "SessionMissing",
     "SessionChanged",
+    "SessionMissing",
     "SignalConflict",
     "SignalTimeout",
     "SignalTooLate",
@@ -280,6 +289,7 @@ __all__ = [
     "StoreError",
     "StoreUnreachable",
     "Suspended",
+    "TextTooLong",
     "TooLarge",
     "TooManyHung",
     "ToolMissing",
@@ -289,6 +299,7 @@ __all__ = [
     "UniqueConflict",
     "UnknownHandler",
     "UnknownOutcome",
+    "UnknownScope",
     "UnknownTool",
     "UnsafePath",
     "UnsupportedTransaction",

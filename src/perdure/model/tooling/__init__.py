@@ -1,6 +1,6 @@
 """Coding CLIs: what a task asks for, the account it runs under, and what came of a run. Records and pure rules."""
 
-from perdure.model.tooling.account import Account, SecretReference, reference_of
+from perdure.model.tooling.account import Account, SecretReference, check_reference, reference_of
 from perdure.model.tooling.new_task import NewTask, task_of_json
 from perdure.model.tooling.paths import check_path, check_pattern, matches
 from perdure.model.tooling.run import Captured, CliRun, RunClass, RunStart, Sandbox, Usage
@@ -22,6 +22,7 @@ __all__ = [
     "check_pattern",
     "is_session",
     "matches",
+    "check_reference",
     "reference_of",
     "task_of_json",
 ]

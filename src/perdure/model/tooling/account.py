@@ -40,6 +40,17 @@ def reference_of(value: str) -> SecretReference | None:
     return SecretReference("file", name)
 
 
+def check_reference(value: object) -> str:
+    """A reference, as a setting has it. Raises ValueError without the value, which may be the secret itself."""
+    try:
+        reference = reference_of(value) if isinstance(value, str) else None
+    except InvalidAccount:
+        reference = None
+    if reference is None:
+        raise ValueError("must be env:NAME or file:/absolute/path, not the secret itself")
+    return str(value)
+
+
 def check_max_concurrency(value: object) -> None:
     """Raises InvalidAccount unless it is a number of runs at once."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_CONCURRENCY:

@@ -13,7 +13,8 @@ from perdure.model.jobs import Page
 from perdure.model.memory import MemoryEntry, MemoryFilter, MemoryHit, parse_scope, parse_scopes
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.memory_transfer import MemoryTransfer
-from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, index_of, leave_of, new_memory
+from perdure.runtime.embedders import with_vectors
+from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, leave_of, new_memory
 from perdure.runtime.memory_search import search
 from perdure.runtime.validation import check_moment, check_text
 from perdure.store.errors import id_suffix
@@ -43,11 +44,12 @@ class Memories(MemoryTransfer):
 
         text: 1 to 20,000 characters. tags: searches can be narrowed by them. source: where it is from. kind: a word of yours,
         default `note`. scope: default `user:<tenant>`, which is also the default of jobs without a user of their own.
-        Raises InvalidInput, NotJson.
+        Raises UnknownScope, TextTooLong, InvalidInput, NotJson, MixedDimensions.
         """
         store = await self._store()
         whose = f"user:{store.tenant_id}" if scope is None else parse_scope(scope)
         new = new_memory(text, scope=whose, created_by=self._scope.actor, tags=tags, source=source, kind=kind)
+        [new] = await with_vectors(self._embedder, [new], [new.text])
         await store.memories.change_memories(new=[new])
         return await store.memories.get_memory(new.id)
 
@@ -66,12 +68,19 @@ class Memories(MemoryTransfer):
 
         query: words or a whole sentence, 1 to 4,000 characters. k: 1 to 100. mode: "hybrid", "text" (words alone) or "vector".
         scope: one or several; by default all of the tenant. tags: only entries that have all of these. since: only entries
-        written then (timezone-aware) or later. Raises InvalidInput, NotJson.
+        written then (timezone-aware) or later. Raises EmptyQuery, UnknownScope, TextTooLong, InvalidInput, NotJson; with
+        mode="vector" EmbedderUnavailable.
         """
         only = MemoryFilter(check_tags(tags), check_moment(since, "since"), check_text(kind, "kind", 100))
         scopes = None if scope is None else parse_scopes(scope)
         return await search(
-            await self._store(), scopes, check_query(query), k=check_k(k), mode=check_mode(mode), only=only
+            await self._store(),
+            self._embedder,
+            scopes,
+            check_query(query),
+            k=check_k(k),
+            mode=check_mode(mode),
+            only=only,
         )
 
     async def get(self, id: MemoryId) -> MemoryEntry:
@@ -116,6 +125,7 @@ class Memories(MemoryTransfer):
             source=source,
             kind=old.kind,
         )
+        [new] = await with_vectors(self._embedder, [new], [new.text])
         await store.memories.change_memories(new=[new], leave=[leave_of(old.id, old.text, new.id)])
         return await store.memories.get_memory(new.id)
 
@@ -131,7 +141,7 @@ class Memories(MemoryTransfer):
         store = await self._store()
         entry = await store.memories.get_memory(await self._entry_id(id))
         if not entry.live:
-            await store.memories.change_memories(enter=[index_of(entry.id, entry.text)])
+            await store.memories.change_memories(enter=await self._indexes([entry]))
         return await store.memories.get_memory(entry.id)
 
     async def pin(self, id: MemoryId, *, pinned: bool = True) -> MemoryEntry:
@@ -153,7 +163,7 @@ class Memories(MemoryTransfer):
         replaced = await store.memories.superseded_memories(ids)
         await store.memories.change_memories(
             leave=[leave_of(entry.id, entry.text) for _, entry in found],
-            enter=[index_of(entry.id, entry.text) for entry in replaced],
+            enter=await self._indexes(replaced),
         )
         return [await store.memories.get_memory(id) for id in ids]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from perdure.memory.embedding import HASH_V1
 from perdure.memory.tokens import TOKENISER
-from perdure.model.memory import MemoryImport, parse_scopes
+from perdure.model.memory import MemoryEntry, MemoryImport, MemoryIndex, parse_scopes
 from perdure.runtime.client.base import ClientPart
+from perdure.runtime.embedders import Embedder, with_vectors
 from perdure.runtime.memory_checks import index_of
 from perdure.runtime.memory_file import Writer, read_export
 
@@ -17,6 +17,16 @@ PAGE = 200
 
 class MemoryTransfer(ClientPart):
     """See `memories.Memories`."""
+
+    @property
+    def _embedder(self) -> Embedder:
+        return self._scope.registry.choose_embedder()
+
+    async def _indexes(
+        self, entries: Sequence[MemoryEntry], *, wait: bool = False, restore: bool = True
+    ) -> list[MemoryIndex]:
+        indexes = [index_of(entry.id, entry.text, restore=restore) for entry in entries]
+        return await with_vectors(self._embedder, indexes, [entry.text for entry in entries], wait=wait)
 
     async def export(self, *, scope: str | Sequence[str] | None = None) -> AsyncIterator[str]:
         """All entries of these scopes (default: of the tenant), also archived ones, as lines of JSON without line ends, oldest
@@ -40,19 +50,23 @@ class MemoryTransfer(ClientPart):
             some = found[start : start + PAGE]
             known = await store.memories.known_memories([entry.new.id for entry in some])
             fresh = [entry for entry in some if entry.new.id not in known]
+            new = [entry.new for entry in fresh]
             await store.memories.change_memories(
-                new=[entry.new for entry in fresh], leave=[entry.leave for entry in fresh if entry.leave is not None]
+                new=await with_vectors(self._embedder, new, [one.text for one in new]),
+                leave=[entry.leave for entry in fresh if entry.leave is not None],
             )
             written += len(fresh)
         return MemoryImport(read=len(found), written=written)
 
     async def reindex(self, *, scope: str | Sequence[str] | None = None, every: bool = False) -> int:
-        """Make the search terms and the vectors again of entries whose terms are of another version or that have no vector, or of
-        every one. Searches and writes go on meanwhile. Returns how many. Raises InvalidInput."""
+        """Make the search terms and the vectors again of entries whose terms are of another version or that have no
+        vector of the embedder of the settings, or of every one. Searches and writes go on meanwhile. Returns how many. Raises
+        InvalidInput, EmbedderUnavailable, MixedDimensions; what was made until then stays."""
         scopes = None if scope is None else parse_scopes(scope)
         store, after, done = await self._store(), 0, 0
-        only = None if every else (TOKENISER, HASH_V1)
+        only = None if every else (TOKENISER, self._embedder.id)
         while page := await store.memories.memories_after(after, scopes=scopes, limit=PAGE, without=only, live=True):
-            await store.memories.change_memories(enter=[index_of(entry.id, entry.text) for _, entry in page])
+            entries = [entry for _, entry in page]
+            await store.memories.change_memories(enter=await self._indexes(entries, wait=True, restore=False))
             after, done = page[-1][0], done + len(page)
         return done

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -214,7 +214,11 @@ class Caller:
             self.tool_stack.remove(opened)
 
     async def commit(
-        self, options: CallOptions, name: str, args: tuple[Any, ...], make: Callable[[], tuple[Any, Sequence[Effect]]]
+        self,
+        options: CallOptions,
+        name: str,
+        args: tuple[Any, ...],
+        make: Callable[[], Awaitable[tuple[Any, Sequence[Effect]]]],
     ) -> Any:
         """A step that does nothing but write: what `make` returns is its result (JSON), and effects that commit together with
         its record. args: what its digest is made of."""
@@ -230,7 +234,7 @@ class Caller:
                 return answer.value
         with run.busy():
             started = time.monotonic()
-            value, effects = make()
+            value, effects = await make()
             result = codec.encode(value, f"the result of step '{key}'")
             ms = int((time.monotonic() - started) * 1000)
             await run.record_busy([STEP.returned(call, result, 1, ms)], *effects)

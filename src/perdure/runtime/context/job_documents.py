@@ -24,7 +24,7 @@ async def change_in_step(
     changes nothing. Returns `result` (JSON), or what was recorded. Raises NotJson, TooLarge."""
     tenant = ctx._run.store.tenant_id
 
-    def make() -> tuple[Any, Sequence[Effect]]:
+    async def make() -> tuple[Any, Sequence[Effect]]:
         removed = [remove_range(tenant, within) for within in remove]
         return result, [*removed, *(add_document(tenant, new) for new in add)]
 

@@ -14,6 +14,7 @@ from perdure.model.memory import MemoryEntry, MemoryFilter, MemoryHit, ScopeKind
 from perdure.runtime.context.call_kinds import STEP
 from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.options import CallOptions
+from perdure.runtime.embedders import HASH, Embedder, with_vectors
 from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, entry_id_of, new_memory
 from perdure.runtime.memory_search import search
 from perdure.runtime.run import Run
@@ -58,10 +59,10 @@ class JobMemory:
             kind=kind,
             id_of=partial(entry_id_of, self._run.lease.job_id),
         )
-        effects = write_memory(self._run.store.tenant_id, new)
 
-        def make() -> tuple[str, Sequence[Effect]]:
-            return str(new.id), effects
+        async def make() -> tuple[str, Sequence[Effect]]:
+            [written] = await with_vectors(self._embedder, [new], [new.text])
+            return str(new.id), write_memory(self._run.store.tenant_id, written)
 
         id = await self._caller.commit(
             self._options, "memory_write", (new.text, new.scope, new.tags, new.source, new.kind), make
@@ -85,10 +86,10 @@ class JobMemory:
         wanted = self._scopes(scope)
         only = MemoryFilter(check_tags(tags), check_moment(since, "since"), check_text(kind, "kind", 100))
         checked = check_query(query), check_k(k), check_mode(mode)
-        store = self._run.store
+        store, embedder = self._run.store, self._embedder
 
         async def memory_search(query: str, k: int, mode: str, *_: Any) -> list[MemoryHit]:
-            return await search(store, wanted, query, k=k, mode=check_mode(mode), only=only)
+            return await search(store, embedder, wanted, query, k=k, mode=check_mode(mode), only=only)
 
         args = (*checked, wanted, only.tags, only.since, only.kind)
         found: list[MemoryHit] = await self._caller.call(STEP, self._options, "memory_search", memory_search, args, {})
@@ -119,6 +120,10 @@ class JobMemory:
             return "\n".join(lines) or "nothing is remembered about that"
 
         return [memory_write, memory_search]
+
+    @property
+    def _embedder(self) -> Embedder:
+        return HASH if self._run.registry is None else self._run.registry.choose_embedder()
 
     def _own(self) -> str:
         agent = self._name(ScopeKind.AGENT)

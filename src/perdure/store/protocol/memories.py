@@ -29,8 +29,8 @@ class MemoryStore(Protocol):
         """Write entries with their terms and vectors, let others no longer be found, and index others again; in one transaction.
 
         new: one whose id is there is not written. leave: one that is not found already stays as it is. enter: it is found
-        (again), by these terms and this vector. Raises NotFound, and changes nothing, for an id of `leave` or `enter` that is not
-        there.
+        (again), by these terms and this vector; without `restore` an archived one stays archived. Raises NotFound, and changes
+        nothing, for an id of `leave` or `enter` that is not there.
         """
         ...
 
@@ -61,11 +61,11 @@ class MemoryStore(Protocol):
         *,
         scopes: Sequence[str] | None,
         limit: int,
-        without: tuple[str, str] | None = None,
+        without: tuple[str, str | None] | None = None,
         live: bool | None = None,
     ) -> list[tuple[int, MemoryEntry]]:
         """Entries with their numbers, oldest first, above a number. without: only those without terms of this version, or without
-        a vector of this embedder. The rest as in `list_memories`."""
+        a vector of this embedder (None: of any). The rest as in `list_memories`."""
         ...
 
     async def known_memories(self, ids: Sequence[UUID]) -> set[UUID]:

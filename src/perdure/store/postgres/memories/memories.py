@@ -74,6 +74,8 @@ class PostgresMemories:
     async def _enter(self, tx: Transaction, enter: MemoryIndex) -> None:
         row = await self._found(tx, enter.id)
         archived = row["archived_at"] is not None
+        if archived and not enter.restore:
+            return
         if not archived and row["tokeniser"] != enter.tokeniser:
             await tx.rows("drop_memory_terms", scope_no=row["scope_no"], no=row["no"], terms=None)
         added = enter.tokens if archived else enter.tokens - row["tokens"]
@@ -133,7 +135,7 @@ class PostgresMemories:
         *,
         scopes: Sequence[str] | None,
         limit: int,
-        without: tuple[str, str] | None = None,
+        without: tuple[str, str | None] | None = None,
         live: bool | None = None,
     ) -> list[tuple[int, MemoryEntry]]:
         """See `protocol.MemoryStore.memories_after`."""

@@ -139,12 +139,12 @@ select e.*, s.scope from perdure.memory_entries e join perdure.memory_scopes s o
 where e.tenant_id = :tenant_id and e.superseded_by = any (:ids::uuid[]) order by e.no
 
 -- name: memories_after
--- without_tokeniser, without_embedder: null for all.
+-- tokeniser: null for all. embedder: null for any.
 select e.*, s.scope from perdure.memory_entries e join perdure.memory_scopes s on s.no = e.scope_no
 where e.tenant_id = :tenant_id and e.no > :after and (:scopes::text[] is null or s.scope = any (:scopes::text[]))
   and (:live::bool is null or (e.archived_at is null) = :live)
   and (:tokeniser::text is null or e.tokeniser <> :tokeniser
-    or not exists (select from perdure.memory_vectors v where v.entry_no = e.no and v.embedder = :embedder::text))
+    or not exists (select from perdure.memory_vectors v where v.entry_no = e.no and (:embedder::text is null or v.embedder = :embedder)))
 order by e.no limit :limit
 
 -- name: known_memories

@@ -79,6 +79,8 @@ class SqliteMemories:
     def _enter(self, conn: sqlite3.Connection, enter: MemoryIndex) -> None:
         row = self._found(conn, enter.id)
         archived = row["archived_at"] is not None
+        if archived and not enter.restore:
+            return
         if not archived and row["tokeniser"] != enter.tokeniser:
             conn.execute(SQL["drop_memory_terms"], {"scope_no": row["scope_no"], "no": row["no"], "terms": None})
         added = enter.tokens if archived else enter.tokens - row["tokens"]
@@ -139,7 +141,7 @@ class SqliteMemories:
         *,
         scopes: Sequence[str] | None,
         limit: int,
-        without: tuple[str, str] | None = None,
+        without: tuple[str, str | None] | None = None,
         live: bool | None = None,
     ) -> list[tuple[int, MemoryEntry]]:
         """See `protocol.MemoryStore.memories_after`."""

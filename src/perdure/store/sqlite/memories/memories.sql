@@ -138,12 +138,12 @@ select e.*, s.scope from memory_entries e join memory_scopes s on s.no = e.scope
 where e.tenant_id = :tenant_id and e.superseded_by in (select value from json_each(:ids)) order by e.no
 
 -- name: memories_after
--- without_tokeniser, without_embedder: null for all.
+-- tokeniser: null for all. embedder: null for any.
 select e.*, s.scope from memory_entries e cross join memory_scopes s on s.no = e.scope_no
 where e.tenant_id = :tenant_id and e.no > :after and (:scopes is null or s.scope in (select value from json_each(:scopes)))
   and (:live is null or (e.archived_at is null) = :live)
   and (:tokeniser is null or e.tokeniser <> :tokeniser
-    or not exists (select 1 from memory_vectors v where v.entry_no = e.no and v.embedder = :embedder))
+    or not exists (select 1 from memory_vectors v where v.entry_no = e.no and (:embedder is null or v.embedder = :embedder)))
 order by e.no limit :limit
 
 -- name: known_memories
