@@ -280,6 +280,7 @@ def make_app(url: str | None = None, release: int = 1) -> App:
     app.job(max_retries=0)(innocent)
     add_agents(app)
     add_families(app)
+    add_talker(app)
     releases.register(app, release)
     return app
 
@@ -321,6 +322,24 @@ def add_families(app: App) -> None:
     @app.job(max_retries=100, backoff=AT_ONCE)
     async def callback(ctx: JobContext) -> int:
         return (await ctx.batch()).completed
+
+
+def add_talker(app: App) -> None:
+    """A job that keeps its conversation, variables and actions."""
+
+    @app.job(max_retries=100, backoff=AT_ONCE)
+    async def talker(ctx: JobContext) -> list[dict[str, Any]]:
+        async def ask(messages: list[dict[str, Any]]) -> str:
+            await ctx.messages.append("assistant", f"{len(messages)}")
+            return "asked"
+
+        await ctx.messages.append("user", "hello")
+        for _ in range(2):
+            await ctx.step("ask", ask, ctx.messages.list())
+            await ctx.vars.set("turns", ctx.vars.get("turns", 0) + 1)
+            await ctx.options(on_unknown="retry").tool("post", str, ctx.vars["turns"])
+        await ctx.messages.append("user", "thanks")
+        return ctx.messages.list()
 
 
 # --- processes -----------------------------------------------------------------------------------------------------------

@@ -557,3 +557,19 @@ async def test_only_a_handler_of_the_app_can_be_tried(t: TestApp) -> None:
     for what in (function, other_app):
         with pytest.raises(InvalidInput, match="is not a handler of this app"):
             await t.crash_after_each_step(what)  # type: ignore[arg-type]
+
+
+async def test_a_conversation_survives_a_crash_at_each_of_its_writes(t: TestApp) -> None:
+    @t.job
+    async def talker(ctx: JobContext) -> list[Any]:
+        async def ask(messages: list[Any]) -> None:
+            await ctx.messages.append("assistant", f"{len(messages)}")
+
+        await ctx.messages.append("user", "hello")
+        for _ in range(2):
+            await ctx.step("ask", ask, ctx.messages.list())
+            await ctx.vars.set("turns", ctx.vars.get("turns", 0) + 1)
+        return [ctx.messages.list(), ctx.vars.all()]
+
+    report = await t.crash_after_each_step(talker)
+    assert {"message_appended", "variable_set"} <= {boundary.type for boundary in report.boundaries}

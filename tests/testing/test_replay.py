@@ -158,3 +158,39 @@ async def test_what_is_no_whole_export_is_refused(tmp_path: Path) -> None:
         read_recordings(file)
     with pytest.raises(InvalidExport):
         read_recordings(tmp_path / "missing.jsonl")
+
+
+def talker_of(app: App, calls: list[str], *, more: bool = False) -> Any:
+    @app.job(name="talker")
+    async def talker(ctx: JobContext) -> list[Any]:
+        async def ask(messages: list[Any]) -> int:
+            calls.append("ask")
+            await ctx.messages.append("assistant", f"{len(messages)}")
+            return len(messages)
+
+        await ctx.messages.append("user", "hello")
+        for _ in range(2):
+            await ctx.step("ask", ask, ctx.messages.list())
+            await ctx.vars.set("turns", ctx.vars.get("turns", 0) + 1)
+        if more:
+            await ctx.messages.append("user", "more")
+        return [ctx.messages.list(), ctx.vars.all()]
+
+    return talker
+
+
+async def test_a_conversation_replays() -> None:
+    async with TestApp() as app:
+        handle = await app.enqueue(talker_of(app, []))
+        await app.run_until_idle()
+        [recording] = recordings_of([record async for record in app.jobs.export(handle.id)], "it")
+        result = await handle.result()
+    calls: list[str] = []
+    same, other = App("memory:"), App("memory:")
+    talker_of(same, calls)
+    talker_of(other, calls, more=True)
+    done = await replay(same, recording)
+    assert (done.status, done.result, calls) == ("COMPLETED", result, [])
+    assert len(result[0]) == 3
+    with pytest.raises(ReplayDiverged, match="message of the conversation 'message#2'"):
+        await replay(other, recording)

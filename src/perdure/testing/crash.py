@@ -39,6 +39,8 @@ _NAMES = {
     "approval_notified": "the message about approval '{key}'",
     "checkpoint_saved": "a checkpoint",
     "usage_recorded": "a record of usage",
+    "message_appended": "a message of the conversation",
+    "variable_set": "a new value of variable '{key}'",
     "returned": "its end, before that was recorded",
 }
 

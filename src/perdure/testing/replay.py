@@ -47,6 +47,8 @@ _NOUNS = {
     "child_spawned": "child",
     "usage_recorded": "usage",
     "message_sent": "message",
+    "message_appended": "message of the conversation",
+    "variable_set": "variable",
     "wait_started": "wait",
     "wait_completed": "wait",
     "approval_requested": "approval",
