@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from perdure import App, InvalidInput, JobContext, NotFound, Retry
+from perdure import App, InvalidInput, JobContext, JobFailed, NotFound, Retry
 from perdure.model.steps import steps_of
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.testing import ManualClock, TestApp
@@ -122,6 +122,22 @@ async def test_a_job_reaches_its_own_scopes_alone(app: App) -> None:
     async with working(app):
         job = await app.enqueue(work)
         assert await job.result(timeout=PATIENCE) == ["a secret of this job", "the shop deploys on Monday"]
+
+
+async def test_the_user_of_a_job_is_the_one_that_it_was_enqueued_with(app: App) -> None:
+    @app.job
+    async def learn(ctx: JobContext, text: str) -> list[str]:
+        await ctx.memory.write(text)
+        return [f"{hit.entry.scope} {hit.entry.text}" for hit in await ctx.memory.search("which colour is liked?")]
+
+    async with working(app):
+        ann = await app.enqueue(learn, "the colour red is liked", user_id="ann")
+        assert await ann.result(PATIENCE) == ["user:ann the colour red is liked"]
+        bob = await app.enqueue(learn, "the colour blue is liked", user_id="bob")
+        assert await bob.result(PATIENCE) == ["user:bob the colour blue is liked"]
+        long = await app.enqueue(learn, "x", user_id="x" * 201, max_retries=0)
+        with pytest.raises(JobFailed, match="unknown scope"):
+            await long.result(PATIENCE)
 
 
 async def test_the_same_text_is_written_once_by_a_job(app: App) -> None:

@@ -164,7 +164,9 @@ class JobMemory:
             case ScopeKind.AGENT:
                 return None if run.of_agent is None else run.of_agent.agent_id
             case ScopeKind.USER:
-                return run.store.tenant_id
+                user_id = run.history.fields.user_id or run.store.tenant_id
+                parse_scope(scope_of(ScopeKind.USER, user_id))  # as long and as printable as a scope may be
+                return user_id
             case _:
                 raise unknown_scope(kind)
 
