@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.app import App
     from perdure.model.actions import Action
     from perdure.model.agents import AgentInstance, AgentStatus
+    from perdure.model.approval_rules import ApprovalRule
     from perdure.model.approvals import Approval, ApprovalStatus
     from perdure.model.batches import Batch, BatchJob
     from perdure.model.budgets import Budget
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         ApprovalChanged,
         ApprovalExpired,
         ApprovalNotFound,
+        ApprovalRuleNotFound,
         BlobDirUnusable,
         BudgetExceeded,
         ChildCancelled,
@@ -191,6 +193,8 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalNotFound",
     "ApprovalRequest",
+    "ApprovalRule",
+    "ApprovalRuleNotFound",
     "ApprovalStatus",
     "Backoff",
     "Batch",
@@ -350,13 +354,15 @@ _HOMES = {
     "perdure.app": "App",
     "perdure.model.agents": "AgentInstance AgentStatus",
     "perdure.model.batches": "Batch BatchJob",
+    "perdure.model.approval_rules": "ApprovalRule",
     "perdure.model.approvals": "Approval ApprovalStatus",
     "perdure.model.fsck_faults": "Finding",
     "perdure.model.budgets": "Budget",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
         "AccountDisabled AccountExists AccountNotFound AgentBusy AgentExists AgentNotFound AgentPaused AlreadyDecided "
-        "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound BlobDirUnusable BudgetExceeded ChildCancelled "
+        "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound ApprovalRuleNotFound "
+        "BlobDirUnusable BudgetExceeded ChildCancelled "
         "ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing DangerRefused Denied DuplicateHandler "
         "EmbedderUnavailable EmptyPrompt EmptyQuery ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
         "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidBudget InvalidExport "

@@ -123,6 +123,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.ReplyTimeout: 1,
     errors.BudgetExceeded: 1,
     errors.ToolNotAllowed: 1,
+    errors.ApprovalRuleNotFound: 3,
     errors.ReplayDiverged: 1,
     errors.InvalidExport: 2,
     errors.ChildError: 1,

@@ -75,6 +75,9 @@ VERBS: dict[str, str] = {
     "approvals approve WAITING": "approvals.approve",
     "approvals deny WAITING": "approvals.deny",
     "approvals token WAITING": "approvals.new_token",
+    "approvals rules": "approvals.rules",
+    "approvals add-rule deploy allow --scope user:ann --for 8h": "approvals.add_rule",
+    "approvals revoke-rule RULE": "approvals.revoke_rule",
     "limits ls": "limits.list",
     "limits get customer:7": "limits.get",
     "limits set customer:7 --max 3": "limits.set",
@@ -212,6 +215,7 @@ def ids(perdure: Perdure) -> dict[str, str]:
         "FAILED": perdure.ran("fails"),
         "RETRYING": perdure.ran("breaks"),
         "MEMORY": perdure("memory", "write", "the pool was exhausted", "-o", "id").out.strip(),
+        "RULE": perdure("approvals", "add-rule", "deploy", "deny", "--scope", "tenant", "-o", "id").out.strip(),
         "TASK": perdure("enqueue", "--tool", "codex", "--prompt", "hello", "-o", "id").out.strip(),
     }
 

@@ -283,3 +283,84 @@ def test_a_wrong_context_is_refused(wrong: dict[str, Any]) -> None:
 async def test_only_a_context_is_taken(app: App) -> None:
     with pytest.raises(InvalidInput, match="ApprovalContext"):
         await app.enqueue("echo", approval_context={"deploy": "always"}, elsewhere=True)  # type: ignore[call-overload]  # that is the mistake
+
+
+async def test_a_decision_that_is_remembered_decides_later_calls_until_it_is_revoked(app: App) -> None:
+    called: list[int] = []
+
+    @app.job
+    async def release(ctx: JobContext, n: int) -> None:
+        await ctx.tool("deploy", called.append, n)
+
+    context = ApprovalContext()
+    async with working(app, linger=0.0):
+        first = await app.enqueue(release, 1, approval_context=context, user_id="ann")
+        await app.approve(
+            (await pending(app, first)).id, by="bo", remember="user", remember_for="1h", comment="all day"
+        )
+        await first.result(PATIENCE)
+        second = await app.enqueue(release, 2, approval_context=context, user_id="ann")
+        await second.result(PATIENCE)
+        [rule] = (await app.approvals.rules(tool="deploy")).items
+        assert (rule.scope, rule.verdict, rule.created_by, rule.reason) == ("user:ann", "allow", "bo", "all day")
+        assert rule.expires_at is not None
+        assert rule.approval_id is not None
+        [use] = [e.payload for e in await second.events() if e.type == "tool_called"]
+        assert use["rule"] == str(rule.id)
+        other = await app.enqueue(release, 3, approval_context=context, user_id="bob")
+        await app.deny((await pending(app, other)).id)
+        always = await app.enqueue(release, 4, approval_context=ALWAYS, user_id="ann")
+        await app.deny((await pending(app, always)).id)
+        revoked = await app.approvals.revoke_rule(rule.short_id, "enough")
+        assert (revoked.revoked_reason, (await app.approvals.rules()).items) == ("enough", ())
+        third = await app.enqueue(release, 5, approval_context=context, user_id="ann")
+        await app.deny((await pending(app, third)).id)
+        await ended(app, third)
+    assert called == [1, 2]
+
+
+async def test_a_rule_that_denies_comes_first_and_is_raised_in_the_handler(app: App) -> None:
+    @app.job
+    async def release(ctx: JobContext) -> str:
+        try:
+            await ctx.tool("deploy", lambda: None)
+        except ToolNotAllowed as error:
+            return error.message
+        return "deployed"
+
+    allowed = await app.approvals.add_rule("deploy", "allow", scope="tenant")
+    denied = await app.approvals.add_rule("deploy", "deny", scope="tenant", by="ann", reason="incident 12")
+    async with working(app, linger=0.0):
+        for context in (ApprovalContext(), ALWAYS, ApprovalContext({"deploy": "always"}, autonomous=["deploy"])):
+            handle = await app.enqueue(release, approval_context=context)
+            assert await handle.result(PATIENCE) == f"rule …{denied.short_id} of ann denies tool 'deploy': incident 12"
+        await app.approvals.revoke_rule(denied.id)
+        handle = await app.enqueue(release, approval_context=ApprovalContext())
+        assert await handle.result(PATIENCE) == "deployed"
+    assert [rule.id for rule in (await app.approvals.rules(ended=True)).items] == [denied.id, allowed.id]
+
+
+async def test_only_a_decision_about_a_tool_makes_a_rule(app: App) -> None:
+    @app.job
+    async def asks(ctx: JobContext) -> None:
+        await ctx.approve("go", title="Go?")
+
+    @app.job(approval_context=ApprovalContext())
+    async def release(ctx: JobContext) -> None:
+        await ctx.tool("deploy", lambda: None)
+
+    one, other = await app.enqueue(asks), await app.enqueue(release)
+    async with working(app, linger=0.0):
+        with pytest.raises(InvalidInput, match="not about a tool"):
+            await app.approve((await pending(app, one)).id, remember="job")
+        approval = await pending(app, other)
+        with pytest.raises(InvalidInput, match="no agent"):
+            await app.approve(approval.id, remember="agent")
+        with pytest.raises(InvalidInput, match="by id"):
+            await app.approve(token="x", remember="job")
+        with pytest.raises(InvalidInput, match="goes with"):
+            await app.approve(approval.id, remember_for="1h")
+        assert (await app.approvals.rules()).items == ()
+        await app.approve(approval.id, remember="job")
+        await other.result(PATIENCE)
+    assert [rule.scope for rule in (await app.approvals.rules()).items] == [f"job:{other.id}"]

@@ -55,6 +55,7 @@ ADVICE: dict[str, str] = {
     "not-found": "Check the id and the database.",
     "job-not-found": "`perdure jobs ls` shows the ids; `perdure config ls` shows which database was asked.",
     "approval-not-found": "`perdure approvals ls` shows those that are pending.",
+    "approval-rule-not-found": "`perdure approvals rules --ended` shows them all, also those that are revoked or expired.",
     "account-not-found": "`perdure accounts ls` shows the ids and group names.",
     "account-exists": "Give another id or group name, or `perdure accounts rm` the other one first.",
     "account-disabled": "`perdure accounts enable ID` lets tasks run under it; or name another account, or none.",

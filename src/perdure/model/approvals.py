@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID
 
+from perdure.model.approval_rules import NewRule
 from perdure.model.ids import short_id
 
 OnExpiry = Literal["fail", "deny", "continue"]
@@ -110,6 +111,8 @@ class Decide:
     comment: str | None = None
     edited_payload: str | None = None  # JSON text
     expected_digest: str | None = None
+    rule: NewRule | None = None
+    """Stored together with the decision."""
 
 
 _IDS = ("id", "job_id")

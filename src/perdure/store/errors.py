@@ -21,6 +21,7 @@ from perdure.model.errors import (
     ApprovalChanged,
     ApprovalExpired,
     ApprovalNotFound,
+    ApprovalRuleNotFound,
     ForeignDatabase,
     IdempotencyConflict,
     IllegalTransition,
@@ -92,6 +93,11 @@ def account_exists(account: Account) -> AccountExists:
         f"there is an account with the id or group name '{account.id}' or '{account.group_name}' already",
         hint=f"perdure accounts get {account.id}",
     )
+
+
+def rule_not_found(text: object) -> ApprovalRuleNotFound:
+    """No such rule."""
+    return ApprovalRuleNotFound(f"no rule about a tool has the id '{text}'", hint="perdure approvals rules shows them")
 
 
 def ambiguous_id(text: str) -> AmbiguousId:

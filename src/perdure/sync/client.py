@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from perdure.app import App
+from perdure.model.approval_rules import RuleScope
 from perdure.model.approvals import Approval
 from perdure.model.signals import Signal
+from perdure.model.timing import Duration
 from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.client import Client as AsyncClient
@@ -126,10 +128,19 @@ class Client:
         comment: str | None = None,
         edited: Any = ...,
         expected_digest: str | None = None,
+        remember: RuleScope | None = None,
+        remember_for: Duration | None = None,
     ) -> Approval:
         """See `Approvals.approve`."""
         return self.approvals.approve(
-            approval_id, token=token, by=by, comment=comment, edited=edited, expected_digest=expected_digest
+            approval_id,
+            token=token,
+            by=by,
+            comment=comment,
+            edited=edited,
+            expected_digest=expected_digest,
+            remember=remember,
+            remember_for=remember_for,
         )
 
     def deny(
@@ -139,9 +150,13 @@ class Client:
         token: str | None = None,
         by: str | None = None,
         comment: str | None = None,
+        remember: RuleScope | None = None,
+        remember_for: Duration | None = None,
     ) -> Approval:
         """See `Approvals.deny`."""
-        return self.approvals.deny(approval_id, token=token, by=by, comment=comment)
+        return self.approvals.deny(
+            approval_id, token=token, by=by, comment=comment, remember=remember, remember_for=remember_for
+        )
 
     def close(self) -> None:
         """Close the store and stop the background thread; calls that still wait in other threads raise StoreUnreachable.

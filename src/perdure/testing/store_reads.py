@@ -19,7 +19,7 @@ READS: dict[str, frozenset[str]] = {
         }
     ),
     "leases": frozenset({"next_due", "waiting_queues", "cancel_requests", "read_wait"}),
-    "approvals": frozenset({"get_approval", "find_approval", "list_approvals"}),
+    "approvals": frozenset({"get_approval", "find_approval", "list_approvals", "find_rule", "list_rules", "rule_for"}),
     "signals": frozenset({"bound_signal", "list_agent_signals", "list_signals"}),
     "children": frozenset(
         {"read_children", "list_children", "waiters", "tree", "cancelled_parents", "children_to_cancel"}

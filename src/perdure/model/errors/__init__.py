@@ -42,6 +42,7 @@ PerdureError
 ├── NotFound (LookupError)
 │   ├── JobNotFound              job-not-found
 │   ├── ApprovalNotFound         approval-not-found
+│   ├── ApprovalRuleNotFound     approval-rule-not-found
 │   ├── WorkerNotFound           worker-not-found
 │   ├── AccountNotFound          account-not-found
 │   ├── AgentNotFound            agent-not-found
@@ -120,6 +121,7 @@ from perdure.model.errors.approvals import (
     ApprovalChanged,
     ApprovalExpired,
     ApprovalNotFound,
+    ApprovalRuleNotFound,
     NotAssigned,
     NotifyFailed,
     WrongToken,
@@ -213,6 +215,7 @@ __all__ = [
     "ApprovalChanged",
     "ApprovalExpired",
     "ApprovalNotFound",
+    "ApprovalRuleNotFound",
     "BlobDirUnusable",
     "BudgetExceeded",
     "ChildCancelled",

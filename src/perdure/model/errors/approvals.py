@@ -11,6 +11,12 @@ class ApprovalNotFound(NotFound):
     code = "approval-not-found"
 
 
+class ApprovalRuleNotFound(NotFound):
+    """No rule about a tool has this id."""
+
+    code = "approval-rule-not-found"
+
+
 class AlreadyDecided(Conflict):
     """The approval was already decided; the first decision counts."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar, Unpack, overload
 
+from perdure.model.approval_rules import RuleScope
 from perdure.model.approvals import Approval
 from perdure.model.signals import Signal
+from perdure.model.timing import Duration
 from perdure.runtime.client.accounts import Accounts
 from perdure.runtime.client.agents import Agents
 from perdure.runtime.client.approvals import Approvals
@@ -89,10 +91,19 @@ class Shortcuts:
         comment: str | None = None,
         edited: Any = ...,
         expected_digest: str | None = None,
+        remember: RuleScope | None = None,
+        remember_for: Duration | None = None,
     ) -> Approval:
         """See `Approvals.approve`."""
         return await self.approvals.approve(
-            approval_id, token=token, by=by, comment=comment, edited=edited, expected_digest=expected_digest
+            approval_id,
+            token=token,
+            by=by,
+            comment=comment,
+            edited=edited,
+            expected_digest=expected_digest,
+            remember=remember,
+            remember_for=remember_for,
         )
 
     async def deny(
@@ -102,6 +113,10 @@ class Shortcuts:
         token: str | None = None,
         by: str | None = None,
         comment: str | None = None,
+        remember: RuleScope | None = None,
+        remember_for: Duration | None = None,
     ) -> Approval:
         """See `Approvals.deny`."""
-        return await self.approvals.deny(approval_id, token=token, by=by, comment=comment)
+        return await self.approvals.deny(
+            approval_id, token=token, by=by, comment=comment, remember=remember, remember_for=remember_for
+        )

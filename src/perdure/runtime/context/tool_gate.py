@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from perdure.model.approval_rules import ApprovalRule
 from perdure.model.errors import ToolNotAllowed
 from perdure.model.events import NewEvent
 from perdure.model.tool_approvals import MARK, ApprovalContext, context_of, merged
@@ -59,9 +60,24 @@ async def admit(run: Run, context: ApprovalContext | None, call: Asked, assignee
             f"tool '{call.name}' needs the approval of a person, and this job runs without one",
             hint="name it in ApprovalContext(autonomous=[...])",
         )
+    rule = None
+    if context is not None and context.need(call.name) != "never" and not asked_before:
+        rule = await _rule_for(run, call.name)
+    if rule is not None and rule.verdict == "deny":
+        why = f": {rule.reason}" if rule.reason else ""
+        raise ToolNotAllowed(f"rule …{rule.short_id} of {rule.created_by} denies tool '{call.name}'{why}")
+    if rule is not None and answer == "ask":
+        return f'"rule":"{rule.id}",'
     if answer == "run" and not asked_before:
         return ""
     return await _ask(run, context or ApprovalContext(), call, assignees, must=answer != "run")
+
+
+async def _rule_for(run: Run, tool: str) -> ApprovalRule | None:
+    """The rule that decides a call of this job's."""
+    user = run.history.fields.user_id or run.store.tenant_id
+    with run.busy():
+        return await run.store.approvals.rule_for(tool, run.claimed.id, user)
 
 
 async def _ask(run: Run, context: ApprovalContext, call: Asked, assignees: tuple[str, ...], *, must: bool) -> str:

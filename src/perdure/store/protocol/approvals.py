@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from perdure.model.approval_rules import ApprovalRule, NewRule
 from perdure.model.approvals import Approval, ApprovalStatus, Decide, NewApproval
 from perdure.model.jobs import Lease, Page
 
 
 class ApprovalStore(Protocol):
-    """Approvals and questions to people."""
+    """Approvals and questions to people, and rules about tools."""
 
     async def request_approval(self, lease: Lease, approval: NewApproval) -> Approval:
         """Store the approval, its wait and its `approval_requested` event, if the lease is live. If the job already has an
@@ -57,5 +58,35 @@ class ApprovalStore(Protocol):
           a token.
         - Denied with on_deny `fail` on a job suspended without a lease: FAILED (`denied`) in the same transaction. A job
           suspended on it otherwise gets a queue row that is due now and shows as WAITING_FOR_APPROVAL until claimed.
+        - A rule that the decision makes is stored in the same transaction.
         """
+        ...
+
+    async def add_rule(self, rule: NewRule) -> ApprovalRule:
+        """Store a rule about a tool. One with this id stays as it is."""
+        ...
+
+    async def find_rule(self, text: str) -> UUID:
+        """The id of a rule from itself, or from its last 6 or more hex digits. Raises `ApprovalRuleNotFound`, `AmbiguousId`."""
+        ...
+
+    async def rule_for(self, tool: str, job_id: UUID, user_id: str) -> ApprovalRule | None:
+        """The rule that decides a call of this tool by this job of this user: of those that are neither revoked nor expired one
+        that denies, else the newest. None if there is none."""
+        ...
+
+    async def list_rules(
+        self,
+        *,
+        tool: str | None = None,
+        scope: str | None = None,
+        only_live: bool = True,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ApprovalRule]:
+        """Rules, newest first. only_live: without those that are revoked or expired."""
+        ...
+
+    async def revoke_rule(self, rule_id: UUID, *, by: str, via: str, reason: str | None = None) -> ApprovalRule:
+        """From now on it decides no call. One that is revoked already stays as it is. Raises `ApprovalRuleNotFound`."""
         ...

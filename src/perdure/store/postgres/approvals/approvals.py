@@ -12,13 +12,14 @@ from perdure.store.errors import check_pending, id_suffix, parse_cursor
 from perdure.store.postgres.approvals.decide import decide, lock_approval
 from perdure.store.postgres.approvals.read import read_approval
 from perdure.store.postgres.approvals.request import request
+from perdure.store.postgres.approvals.rules import PostgresRules
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.rows import approval_of
 
 
-class PostgresApprovals:
+class PostgresApprovals(PostgresRules):
     """See `protocol.ApprovalStore`."""
 
     def __init__(self, engine: Engine, tenant_id: str) -> None:

@@ -13,6 +13,7 @@ from perdure.model.states import Status
 from perdure.store.approval_notes import decision_note
 from perdure.store.errors import approval_not_found, check_decision, wrong_token
 from perdure.store.postgres.approvals.read import read_approval
+from perdure.store.postgres.approvals.rules import insert_rule
 from perdure.store.postgres.engine.database import Database, Transaction
 from perdure.store.postgres.engine.locked_job import LockedJob, lock_job
 from perdure.store.rows import Row
@@ -69,6 +70,8 @@ async def decide(database: Database, tenant_id: str, asked: Decide) -> Approval:
             failure=("denied", denied_text(row["key"], asked.by, asked.comment)) if fails else None,
         )
         await settle(tx, job, row, decision)
+        if asked.rule is not None:
+            await insert_rule(tx, tenant_id, asked.rule)
         return await read_approval(tx, approval_id, tenant_id)
 
     return await database.transact(work)

@@ -12,12 +12,13 @@ from perdure.store.rows import approval_of
 from perdure.store.sqlite.approvals.decide import decide
 from perdure.store.sqlite.approvals.read import find_approval, get_approval
 from perdure.store.sqlite.approvals.request import replace_token, request_approval
+from perdure.store.sqlite.approvals.rules import SqliteRules
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC, json_list
 from perdure.store.sqlite.engine.engine import Engine
 
 
-class SqliteApprovals:
+class SqliteApprovals(SqliteRules):
     """See `protocol.ApprovalStore`."""
 
     def __init__(self, engine: Engine, tenant_id: str) -> None:

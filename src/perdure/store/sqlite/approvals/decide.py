@@ -12,6 +12,7 @@ from perdure.model.states import Status
 from perdure.store.approval_notes import decision_note
 from perdure.store.errors import approval_not_found, check_decision, wrong_token
 from perdure.store.sqlite.approvals.read import get_approval
+from perdure.store.sqlite.approvals.rules import insert_rule
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL
@@ -63,6 +64,8 @@ def decide(conn: sqlite3.Connection, now: int, tenant_id: str, decision: Decide)
     must_fail = denied and row["on_deny"] == "fail"
     note = decision_note(decision, id, row["key"])
     _settle(conn, now, row, tenant_id, values, note, failure if must_fail else None)
+    if decision.rule is not None:
+        insert_rule(conn, now, tenant_id, decision.rule)
     return get_approval(conn, id, tenant_id)
 
 

@@ -31,6 +31,7 @@ union all select 'agent_states' as name, (select count(*) from (select 1 from ag
 union all select 'agent_signals' as name, (select count(*) from (select 1 from agent_signals limit :bound)) as rows
 union all select 'job_tags' as name, (select count(*) from (select 1 from job_tags limit :bound)) as rows
 union all select 'queue_pauses' as name, (select count(*) from (select 1 from queue_pauses limit :bound)) as rows
+union all select 'approval_rules' as name, (select count(*) from (select 1 from approval_rules limit :bound)) as rows
 union all select 'unique_keys' as name, (select count(*) from (select 1 from unique_keys limit :bound)) as rows
 union all select 'schedules' as name, (select count(*) from (select 1 from schedules limit :bound)) as rows
 union all select 'memory_scopes' as name, (select count(*) from (select 1 from memory_scopes limit :bound)) as rows
