@@ -294,6 +294,63 @@ OF_THE_SIGNALS = [
     Harm({"wait-answer heard"}, "update job_waits set answered_at = null where job_id = {heard}"),
     Harm({"wait-answer listening"}, "update job_waits set answered_at = {ago} where job_id = {listening}"),
 ]
+OF_AGENTS = [
+    Harm(
+        {"orphan ?", "message-twice answered"},
+        "update agent_messages set consumed_by_job_id = {missing} where consumed_by_job_id = {answered}",
+        fixed=False,
+    ),
+    Harm(
+        {"message-unbound answered"},
+        "update agent_messages set consumed_by_job_id = null, consumed_at = null where consumed_by_job_id = {answered}",
+    ),
+    Harm(
+        {"message-twice answered"},
+        "update agent_messages set consumed_by_job_id = {running} where consumed_by_job_id = {answered}",
+        fixed=False,
+    ),
+    Harm({"message-missing answered"}, "delete from agent_messages where consumed_by_job_id = {answered}", fixed=False),
+    Harm(
+        {"message-unknown expecting", "wait-answer expecting", "message-missing received", "queue-missing expecting"},
+        "update agent_messages set consumed_by_job_id = {expecting} where consumed_by_job_id = {received}",
+        left=frozenset({"message-unknown expecting", "message-missing received"}),
+    ),
+    Harm({"wait-answer received"}, "update job_waits set answered_at = null where job_id = {received}"),
+    Harm({"wait-answer expecting"}, "update job_waits set answered_at = {ago} where job_id = {expecting}"),
+    Harm(
+        {"message-differs answered"},
+        "update agent_messages set tenant_id = 'x' where consumed_by_job_id = {answered}",
+        fixed=False,
+    ),
+    Harm({"message-undelivered"}, "delete from agent_deliveries"),
+    Harm(
+        {"agent-busy"},
+        "insert into agent_jobs (tenant_id, agent_id, job_id) values ('default', 'ann', {answered});"
+        "insert into agent_jobs (tenant_id, agent_id, job_id) values ('default', 'ann', {missing})",
+    ),
+    Harm({"agent-unlisted expecting"}, "delete from agent_jobs where job_id = {expecting}"),
+    Harm({"session-differs"}, "update agent_states set version = 7", fixed=False),
+    Harm({"wait-missing expecting", "queue-missing expecting"}, "delete from job_waits where job_id = {expecting}"),
+]
+OF_CHILDREN = [
+    Harm({"wait-answer parent", "queue-missing parent"}, "delete from awaited_jobs where job_id = {parent}"),
+    Harm({"wait-answer joined"}, "update job_waits set answered_at = null where job_id = {joined}"),
+    Harm({"wait-answer callback", "queue-differs callback"}, "delete from awaited_jobs where job_id = {callback}"),
+]
+OF_LISTS = [
+    Harm({"tag-missing parked"}, "delete from job_tags"),
+    Harm(
+        {"tag-stale"},
+        "insert into job_tags (tenant_id, tag, job_id) values ('default', 'slow', {running});"
+        "insert into job_tags (tenant_id, tag, job_id) values ('default', 'slow', {missing})",
+    ),
+    Harm(
+        {"key-stale"},
+        "insert into unique_keys (tenant_id, kind, key, job_id) values ('default', 'x', 'k', {completed});"
+        "insert into unique_keys (tenant_id, kind, key, job_id) values ('default', 'y', 'k', {missing})",
+    ),
+    Harm({"pause-differs"}, "update queue_pauses set resumed_at = {ago}", fixed=False),
+]
 OF_THE_FILES = [
     Harm(
         {"content-lost coded"},
@@ -312,7 +369,8 @@ OF_THE_FILES = [
 OF_THE_QUEUE = [
     Harm(
         each("queue-missing", "pending", "fork", "delayed", "retrying", "snoozing", "taken", "parked", "decided")
-        | each("queue-missing", "held", "keyed", "task", "heard"),
+        | each("queue-missing", "held", "keyed", "task", "heard")
+        | each("queue-missing", "received", "joined", "child", "part"),
         "delete from job_queue",
     ),
     Harm(
@@ -349,7 +407,7 @@ OF_THE_QUEUE = [
     ),
 ]
 OF_THE_REST = [
-    Harm(each("failure-missing", "failed", "dead", "late", "gone", "never"), "delete from job_failures"),
+    Harm(each("failure-missing", "failed", "dead", "late", "gone", "never", "ended"), "delete from job_failures"),
     Harm({"failure-stale completed"}, listed("completed")),
     Harm({"failure-differs dead"}, "update job_failures set status = 'FAILED' where job_id = {dead}"),
     Harm(
@@ -396,6 +454,9 @@ HARMS = [
     *OF_THE_WAITS,
     *OF_THE_APPROVALS,
     *OF_THE_SIGNALS,
+    *OF_AGENTS,
+    *OF_CHILDREN,
+    *OF_LISTS,
     *OF_THE_FILES,
     *OF_THE_QUEUE,
     *OF_THE_REST,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from perdure import App, Backoff, Fail, JobContext, Snooze, Status
+from perdure import App, Backoff, Fail, JobContext, Message, Request, Snooze, Status
 from perdure.model.account_choice import TaskKind
 from perdure.model.effects import add_tool_run, open_wait, patch_state
 from perdure.model.events import NewEvent
@@ -54,6 +54,15 @@ S_OF = {
     "task": S.PENDING,
     "coding": S.RUNNING,
     "coded": S.COMPLETED,
+    "answered": S.COMPLETED,
+    "expecting": S.PARKED,
+    "received": S.PARKED,
+    "parent": S.PARKED,
+    "child": S.PENDING,
+    "joined": S.PARKED,
+    "ended": S.CANCELLED,
+    "callback": S.PENDING,
+    "part": S.PENDING,
 }
 """Every job of a healthy database by its name, and the state it is in."""
 
@@ -106,6 +115,20 @@ def make_app(url: str) -> App:
         return [await ctx.wait_signal("paid", int) for _ in range(2)]
 
     @app.job
+    async def expecting(ctx: JobContext) -> None:
+        await ctx.receive("news")
+
+    @app.job
+    async def parent(ctx: JobContext) -> None:
+        await ctx.wait_for(await ctx.spawn("parked", queue="elsewhere"))
+
+    @app.agent("ann")
+    async def answered(ctx: JobContext, message: Message) -> str:
+        await ctx.session.get()
+        await ctx.session.save({"n": 1})
+        return "yes"
+
+    @app.job
     async def failed(ctx: JobContext) -> None:
         raise Fail("no")
 
@@ -127,9 +150,8 @@ def make_app(url: str) -> App:
 async def fill(url: str) -> dict[str, UUID]:
     """Make the jobs, most of them by a worker that runs them, and return their ids by name."""
     async with make_app(url) as app:
-        handles = {
-            name: await app.enqueue(name) for name in ("completed", "rerun", "asked", "parked", "asking", "failed")
-        }
+        handles = {name: await app.enqueue(name) for name in ("completed", "rerun", "asked", "asking", "failed")}
+        handles["parked"] = await app.enqueue("parked", tags=["slow"])
         handles |= {name: await app.enqueue(name) for name in ("dead", "retrying", "snoozing")}
         handles["pruned"] = await app.enqueue("completed")
         handles |= {name: await app.enqueue("asking") for name in ("gone", "decided")}
@@ -137,6 +159,11 @@ async def fill(url: str) -> dict[str, UUID]:
         for payload in ("none", 1, "none", 2, 3):  # two are refused, the last is pending
             await handles["paid"].signal("paid", payload)
         await handles["listening"].signal("other", 1)
+        for name in ("expecting", "received"):
+            await app.agents.create(name, kind=name)
+            handles[name] = await app.enqueue("expecting", agent=name)
+        handles |= {name: await app.enqueue("parent") for name in ("parent", "joined")}
+        handles["answered"] = await app.agents.message("ann", "may I?", session="s")
         worker = await app.worker(linger=0.2, lease=60)
         task = asyncio.create_task(worker.run())
         suspended = {"asked": S.WAITING_FOR_APPROVAL, "gone": S.WAITING_FOR_APPROVAL}
@@ -152,6 +179,17 @@ async def fill(url: str) -> dict[str, UUID]:
         await app.jobs.cancel(handles["gone"].id, "no need")
         await app.approve((await app.approvals.list(job_id=handles["decided"].id)).items[0].id)
         await handles["heard"].signal("paid", 1)
+        await app.agents.send("received", "hello", channel="news")
+        await app.agents.send("ann", "later", delay=HOUR)
+        for of, name in (("parent", "child"), ("joined", "ended")):
+            handles[name] = app.jobs.handle((await app.jobs.tree(handles[of].id))[1].id)
+        await app.jobs.cancel(handles["ended"].id, "no need")
+        handles["callback"] = await app.jobs.enqueue_batch(
+            [Request("parked", None, {"queue": "elsewhere"})], Request("parked")
+        )
+        handles["part"] = app.jobs.handle((await app.jobs.tree(handles["callback"].id))[1].id)
+        await app.queues.pause("idle")
+        await app.queues.resume("idle")
         store = await app.open()
         assert await store.retention.prune([handles["pruned"].id], keep_logs=True) == 1
         ids = {name: handle.id for name, handle in handles.items()} | await _by_hand(store)

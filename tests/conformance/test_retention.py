@@ -7,10 +7,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from perdure.model.effects import patch_state
+from perdure.model.agents import NewAgent
+from perdure.model.effects import patch_state, send_message
 from perdure.model.errors import JobNotFound
+from perdure.model.events import NewEvent
 from perdure.model.ids import first_id_of, uuid7
 from perdure.model.jobs import JobFilter
+from perdure.model.messages import NewMessage, reply_channel_of
 from perdure.model.retention import ENDS, PruneFilter
 from perdure.model.states import Status
 from perdure.model.workers import WorkerInfo, WorkerState
@@ -18,6 +21,7 @@ from perdure.store.postgres.retention import retention as postgres_retention
 from perdure.store.protocol import Store
 from perdure.store.sqlite.figures import figures as sqlite_figures
 from perdure.store.sqlite.retention import retention as sqlite_retention
+from tests.conformance.healthy_jobs import fsck
 from tests.conformance.sql_shell import Refused, Shell
 from tests.conformance.support import (
     HOUR,
@@ -25,11 +29,13 @@ from tests.conformance.support import (
     WORKER,
     case,
     checked_log,
+    claim,
     enqueue,
     event,
     near,
     new_approval,
     outcome,
+    own_queue,
     passed,
     run_out,
     run_to,
@@ -344,3 +350,32 @@ async def test_the_memory_of_a_pruned_job_stays_and_other_jobs_leave_nothing(sto
     assert await store.retention.list_pruned_memory(talked, types=["tool_called"]) == before[1:2]
     assert [await store.retention.list_pruned_memory(id, types=types) for id in (silent, deleted)] == [[], []]
     assert await store.tenant("other").retention.list_pruned_memory(talked, types=types) == []
+
+
+async def test_messages_go_with_the_job_that_got_them_and_no_others(store: Store) -> None:
+    await store.agents.create_agent(NewAgent("ann", "echo", queue=own_queue()))
+    sent = [NewMessage(uuid7(), "ann", '"hello"'), NewMessage(uuid7(), "ann", '"later"', delay=HOUR)]
+    job_id = (await store.agents.send(sent[0])).job_id
+    await store.agents.send(sent[1])
+    assert job_id is not None
+    await store.leases.finish((await claim(store, job_id)).lease, outcome(S.COMPLETED))
+    assert await store.retention.prune([job_id]) == 1
+    assert [m.id for m in (await store.agents.list_messages("ann", "inbox")).items] == [sent[1].id]
+    assert await fsck(store) == []
+
+
+async def test_what_got_a_question_stays_while_its_sender_waits_for_the_reply(store: Store) -> None:
+    await store.agents.create_agent(NewAgent("ann", "echo", queue=own_queue()))
+    asking, question = await started(store), uuid7()
+    ask = NewMessage(question, "ann", '"why?"', reply_channel=reply_channel_of(question))
+    await store.leases.record(asking, [NewEvent("asked")], effects=[send_message(ask)])
+    await store.agents.deliver("ann")
+    got = (await store.agents.list_messages("ann", "inbox")).items[0].consumed_by_job_id
+    assert got is not None
+    await store.leases.finish((await claim(store, got)).lease, outcome(S.COMPLETED))
+    old = PruneFilter(0)
+    assert (await store.retention.list_prunable(old)).jobs == ()
+    assert await store.retention.prune([got]) == 0
+    await store.leases.finish(asking, outcome(S.COMPLETED))
+    assert {job.id for job in (await store.retention.list_prunable(old)).jobs} == {asking.job_id, got}
+    assert await store.retention.prune([got]) == 1

@@ -85,8 +85,10 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "event-twice": FaultKind("the log has one event twice", advice=_TWICE),
         "job-missing": FaultKind("a log without a job", advice=_EVIDENCE),
         "orphan": FaultKind(
-            "a claim, wait, signal, queue, state, failure, run, approval or file row of a job that does not exist",
-            "it is deleted; run rows, runs of coding CLIs and approvals, and all rows of a log that is still there, are kept",
+            "a claim, wait, signal, queue, state, failure, run, approval or file row of a job that does not exist, or a "
+            "message that such a job has got",
+            "it is deleted; run rows, runs of coding CLIs, approvals and messages, and all rows of a log that is still "
+            "there, are kept",
             _EVIDENCE,
         ),
         "lane-differs": FaultKind(
@@ -110,8 +112,8 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "wait-unknown": FaultKind("a wait that is not in the log", "the wait is deleted, and the job resumes and opens it again"),
         "wait-differs": FaultKind("a wait for another time or subject than the log says", "the wait follows the log"),
         "wait-answer": FaultKind(
-            "a wait is answered and its approval or signal is not, or its children have not ended; or the reverse",
-            "the wait follows the approval, the signal or the children",
+            "a wait is answered and its approval, signal or message is not there, or its children have not ended; or the reverse",
+            "the wait follows the approval, the signal, the messages or the children",
         ),
         "approval-stale": FaultKind("a PENDING approval of a job that has ended", "the approval is closed as CANCELLED"),
         "approval-missing": FaultKind(
@@ -134,6 +136,45 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "a signal is of another tenant than its job", advice="No client sees it. Find out what wrote it."
         ),
         "signal-unbound": FaultKind("a wait for a signal is open while such a signal is pending", "the wait takes the signal"),
+        "message-missing": FaultKind(
+            "a job was started for a message that does not exist, or its log says that a wait has taken one that it has not",
+            advice="One that was started for it has it in its payload. Else `perdure jobs cancel ID`, and send it again.",
+        ),
+        "message-unbound": FaultKind(
+            "a job was started for a message that is still pending: another job would get it as well",
+            "the job has got the message",
+        ),
+        "message-twice": FaultKind(
+            "a job was started for a message that another job has got, or that was refused",
+            advice="Compare what both jobs did: the effects of the message may have happened twice.",
+        ),
+        "message-unknown": FaultKind(
+            "a message is bound to a wait of a job, and the job's log does not say so",
+            advice="Send the message again if its work was not done.",
+        ),
+        "message-differs": FaultKind(
+            "a message is of another tenant than the job that has got it", advice="No client sees it. Find out what wrote it."
+        ),
+        "message-undelivered": FaultKind(
+            "messages are pending for an agent that is free, and nothing would look at its mailbox", "the mailbox is looked at"
+        ),
+        "agent-busy": FaultKind(
+            "a job counts as one of its agent, and has ended or does not exist: messages would wait for it", "it no longer counts"
+        ),
+        "agent-unlisted": FaultKind("a job that has not ended is not counted as one of its agent", "it is counted"),
+        "session-differs": FaultKind(
+            "the state of a session is not one that the log of its job has saved",
+            advice="The next job of the session goes on with it. Find out what wrote it.",
+        ),
+        "tag-missing": FaultKind("a job has a tag by which no list finds it", "lists find it"),
+        "tag-stale": FaultKind("a tag is kept of a job that does not have it, or does not exist", "it is deleted"),
+        "key-stale": FaultKind(
+            "a job that has ended, or does not exist, holds a unique key: no other job of the key could be enqueued",
+            "the key is free",
+        ),
+        "pause-differs": FaultKind(
+            "the pause of a queue ended before it began", advice="It stops no claim. `perdure queues ls` shows the queue."
+        ),
         "queue-missing": FaultKind("the job is due at some time and not in the queue: it would never start", "it is put there"),
         "queue-differs": FaultKind(
             "another lane, kind, priority, deadline, time, status, concurrency key or account in the queue than on the job",

@@ -11,7 +11,7 @@ from perdure.model.explanation import Move, Situation, Why
 from perdure.model.jobs import Wait
 from perdure.model.messages import REPLY_PREFIX, Message, recorded_message, wanted
 from perdure.model.timing import when
-from perdure.model.waits.base import WaitKind, WaitLine
+from perdure.model.waits.base import Facts, WaitFault, WaitKind, WaitLine
 
 
 class _Agents(Protocol):
@@ -73,6 +73,16 @@ class MessageWait(WaitKind[HasAgents, list[Message]]):
         if wait.answered_at is None:
             return None
         return f"A message for '{wait.key}' came {when(wait.answered_at, seen.now)}, "
+
+    def fault(self, wait: Wait, facts: Facts) -> WaitFault | None:
+        """See `WaitKind.fault`."""
+        bound = next((row for row in facts.rows("messages") if row["consumed_key"] == wait.key), None)
+        if bound is not None and wait.answered_at is None:
+            text = f"'{wait.key}' has taken a message, and is not answered"
+            return WaitFault(text, facts.time(bound, "consumed_at") or facts.now)
+        if bound is None and wait.answered_at is not None:
+            return WaitFault(f"its wait for '{wait.key}' is answered, and no message was taken", None)
+        return None
 
 
 def _mailbox(wait: Wait) -> str | None:

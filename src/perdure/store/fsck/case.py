@@ -37,6 +37,8 @@ PARTS = (
     "awaited",
     "approvals",
     "signals",
+    "messages",
+    "begun_for",
     "state",
     "failures",
     "runs",
@@ -47,7 +49,7 @@ PARTS = (
 """What surrounds a job, each read by the statement `check_<part>`."""
 
 
-_WITH_TENANT = ("claims", "approvals", "signals", "files", "tool_runs")
+_WITH_TENANT = ("claims", "approvals", "signals", "messages", "files", "tool_runs")
 
 
 class Case:

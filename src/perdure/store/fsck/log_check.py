@@ -25,6 +25,7 @@ _KEY = re.compile(r'\s*\{\s*"key"\s*:\s*("(?:[^"\\]|\\.)*")(?:\s*,\s*"digest"\s*
 _BATCH = re.compile(r'\s*\{\s*"key"\s*:\s*"batch"\s*,\s*"kind"\s*:\s*"child"\s*,\s*"subject"\s*:\s*"batch ')
 """What the callback of a batch waits for from its birth on."""
 _SIGNAL = re.compile(r'"signal"\s*:\s*"([^"]+)"')
+_MESSAGE = re.compile(r'"message"\s*:\s*"([^"]+)"')
 _APPROVAL = re.compile(r'"approval"\s*:\s*"([0-9a-fA-F-]{36})"')
 _DECISION = re.compile(r'"decision"\s*:\s*"(\w+)"')
 _RETRIES = re.compile(r'"retry_count"\s*:\s*(\d+)')
@@ -64,6 +65,8 @@ class Log:
         """The decisions that the log has."""
         self.signals: set[UUID] = set()
         """The signals that came."""
+        self.messages: set[tuple[str, UUID]] = set()
+        """The messages that its waits have taken, with the keys of the waits."""
         self.tokens = 0
         self.cost = ZERO
         self.checkpoint: int | None = None
@@ -167,7 +170,14 @@ class Log:
                 inherited and type != "signal_received"
             ):  # of a fork that no worker has claimed: it was sent to the fork
                 pass
-            case "wait_started" | "wait_completed" | "approval_requested" | "approval_decided" | "signal_received":
+            case (
+                "wait_started"
+                | "wait_completed"
+                | "approval_requested"
+                | "approval_decided"
+                | "signal_received"
+                | "agent_message"
+            ):
                 try:
                     self._coordinate(type, head)
                 except (ValueError, TypeError, KeyError, AttributeError):
@@ -214,6 +224,9 @@ class Log:
             return
         if type == "signal_received":
             self.signals.add(UUID(_found(_SIGNAL, head)))
+            return
+        if type == "agent_message":
+            self.messages.add((json.loads(_found(_KEY, head)), UUID(_found(_MESSAGE, head))))
             return
         if type == "wait_completed":
             self.waits.pop((_field("kind", head) or TIMER.name, json.loads(_found(_KEY, head))), None)

@@ -18,6 +18,7 @@ from perdure.model.waits import CODE, WaitFault, kind_of
 from perdure.store.fsck.case import Case, Fault, Repair
 from perdure.store.fsck.files import faults_of_files
 from perdure.store.fsck.log_check import status_of
+from perdure.store.fsck.messages import faults_of_messages
 from perdure.store.fsck.signals import faults_of_signals
 from perdure.store.rows import Row
 
@@ -46,6 +47,9 @@ def faults_of(case: Case) -> list[Fault]:
         _of_the_waits,
         _of_the_approvals,
         faults_of_signals,
+        faults_of_messages,
+        _of_the_agent,
+        _of_the_tags,
         _of_the_queue,
         _of_the_failure,
         _of_the_state,
@@ -64,6 +68,7 @@ def _without_a_job(case: Case) -> Iterator[Fault]:
         ("a claim", "claims", "drop_claim"),
         ("a wait", "waits", "drop_waits"),
         ("a signal", "signals", "drop_signals"),
+        ("a message", "messages", None),
         ("a queue row", "queue", "drop_queue"),
         ("a failure row", "failures", "drop_failure"),
         ("a state row", "state", "drop_state"),
@@ -260,6 +265,20 @@ def _of_the_approvals(case: Case, job: Row, status: Status) -> Iterator[Fault]:
         if status.terminal and row["status"] == ApprovalStatus.PENDING:
             closed = Repair("close_approval", {"approval_id": row["id"]})
             yield Fault("approval-stale", f"approval '{row['key']}' is open, and it is {status}", closed)
+
+
+def _of_the_agent(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """An agent counts its jobs that have not ended: so that messages find them."""
+    if job["unlisted"]:
+        counted = Repair("put_agent_job", {"job_id": case.key})
+        yield Fault("agent-unlisted", f"it is {status}, and its agent does not count it", counted)
+
+
+def _of_the_tags(case: Case, job: Row, status: Status) -> Iterator[Fault]:
+    """Each of its tags has a row, by which lists find it."""
+    del status
+    if job["untagged"]:
+        yield Fault("tag-missing", "lists by one of its tags do not show it", Repair("put_tags", {"job_id": case.key}))
 
 
 def _of_the_queue(case: Case, job: Row, status: Status) -> Iterator[Fault]:

@@ -16,6 +16,7 @@ from perdure.store.blobs.contents import Contents
 from perdure.store.fsck.case import Case, Fault, Repair
 from perdure.store.fsck.contents import CheckedFile, faults_of_contents
 from perdure.store.fsck.rules import faults_of
+from perdure.store.rows import Row
 
 SECOND_CHECK_AFTER = 0.05
 """Seconds between the two examinations of a job that seems damaged."""
@@ -88,8 +89,8 @@ class FsckRunner(ABC):
         again, and return the fault that is gone. Raises RepairFailed; other errors mean that the database is out of reach."""
 
     @abstractmethod
-    async def _repair_schema(self) -> None:
-        """Remove marks of a pruning that is not under way."""
+    async def _repair_whole(self, repairs: Sequence[Repair]) -> None:
+        """Make these repairs, which are of no single job, in one transaction."""
 
     @abstractmethod
     def _key_of(self, id: UUID) -> Any:
@@ -124,7 +125,7 @@ class FsckRunner(ABC):
             before = [fault for fault in await self._schema_faults() if fault.repair]
             if not before:
                 return []
-            await self._repair_schema()
+            await self._repair_whole([fault.repair for fault in before if fault.repair])
             left = await self._schema_faults()
             return [_finding(None, fault, fixed=fault not in left) for fault in before]
         key = self._key_of(job_id)
@@ -183,3 +184,20 @@ def prune_left(jobs: int) -> Fault:
     """Marks that no pruning will remove: it would have done so in its own transaction."""
     text = f"{jobs} jobs are marked for deletion, and no pruning is under way"
     return Fault("prune-left", text, Repair("drop_prune_marks", {}))
+
+
+def agent_faults(counts: Row, tenant_id: str) -> list[Fault]:
+    """What is wrong with agents, tags, unique keys and pauses, from the counts of `check_agents`."""
+    tenant = {"tenant_id": tenant_id}
+    return [
+        Fault(code, f"{counts[name]} {text}", None if statement is None else Repair(statement, tenant))
+        for name, code, text, statement in (
+            ("ended", "agent-busy", "jobs count as jobs of an agent, and have ended", "drop_agent_jobs"),
+            ("undelivered", "message-undelivered", "messages are pending, and no delivery is due", "put_deliveries"),
+            ("sessions", "session-differs", "states of sessions are not in the log of the job that saved them", None),
+            ("tags", "tag-stale", "rows of tags are of no job that has the tag", "drop_tags"),
+            ("unique_keys", "key-stale", "unique keys are held by jobs that have ended", "drop_unique_keys"),
+            ("pauses", "pause-differs", "pauses of queues ended before they began", None),
+        )
+        if counts[name]
+    ]

@@ -8,13 +8,14 @@ from uuid import UUID
 from perdure.model.errors import PerdureError
 from perdure.store.blobs.contents import Contents
 from perdure.store.errors import parse_cursor
-from perdure.store.fsck.case import PARTS, Case, Fault
+from perdure.store.fsck.case import PARTS, Case, Fault, Repair
 from perdure.store.fsck.contents import CheckedFile, checked_file
 from perdure.store.fsck.runner import (
     Examined,
     FsckRunner,
     IdPage,
     RepairFailed,
+    agent_faults,
     examine,
     first_repair,
     memory_faults,
@@ -60,12 +61,20 @@ class PostgresChecks(FsckRunner):
                 memory = await tx.row("check_memory", tenant_id=self._tenant_id)
                 assert memory is not None
                 found += memory_faults(memory["unindexed"], memory["sums"])
+                counts = await tx.row("check_agents", tenant_id=self._tenant_id)
+                assert counts is not None
+                found += agent_faults(counts, self._tenant_id)
             return found
 
         return await self._database.transact(work, isolation="repeatable_read", readonly=True)
 
-    async def _repair_schema(self) -> None:
-        await self._database.rows("drop_prune_marks")
+    async def _repair_whole(self, repairs: Sequence[Repair]) -> None:
+        async def work(tx: Transaction) -> None:
+            for repair in repairs:
+                await tx.rows(repair.statement, **repair.values)
+
+        await self._database.transact(work)
+        self._notifier.notify(self._tenant_id, "work", "news")
 
     def _key_of(self, id: UUID) -> UUID:
         return id

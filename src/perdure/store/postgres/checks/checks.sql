@@ -32,6 +32,10 @@ select distinct job_id from (
   (select distinct job_id from perdure.tool_runs where :after::uuid is null or job_id > :after order by job_id limit :limit)
   union all
   (select distinct job_id from perdure.tool_output where :after::uuid is null or job_id > :after order by job_id limit :limit)
+  union all
+  (select distinct consumed_by_job_id from perdure.agent_messages
+    where consumed_by_job_id is not null and (:after::uuid is null or consumed_by_job_id > :after)
+    order by consumed_by_job_id limit :limit)
 ) kept order by job_id limit :limit
 
 -- name: check_jobs
@@ -41,7 +45,11 @@ select id as job_id, tenant_id, status::text, version, attempt, retry_count, max
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
   error_message is not null as has_error, result is not null as has_result,
-  pruned_at is null and coalesce(payload_hash <> encode(sha256(convert_to(payload::text, 'UTF8')), 'hex'), false) as another_payload
+  pruned_at is null and coalesce(payload_hash <> encode(sha256(convert_to(payload::text, 'UTF8')), 'hex'), false) as another_payload,
+  case when tags is not null then exists (select from json_array_elements_text(j.tags) e(tag) where not exists (select from perdure.job_tags t
+    where t.tenant_id = j.tenant_id and t.tag = e.tag and t.job_id = j.id)) end as untagged,
+  agent_id is not null and finished_at is null and not exists (select from perdure.agent_jobs a
+    where a.tenant_id = j.tenant_id and a.agent_id = j.agent_id and a.job_id = j.id) as unlisted
 from (select *, least(run_at, next_retry_at, deadline, created_at, finished_at, pruned_at) < '0002-01-01 UTC'
     or greatest(run_at, next_retry_at, deadline, created_at, finished_at, pruned_at) > '9999-01-01 UTC' as odd
   from perdure.jobs where id = any (:ids::uuid[])) j
@@ -95,6 +103,21 @@ from perdure.approvals where job_id = any (:ids::uuid[]) order by job_id, id
 select job_id, id, tenant_id, key, wait_key, consumed_at is null as pending,
   case when consumed_at between '0002-01-01 UTC' and '9999-01-01 UTC' then consumed_at end as consumed_at
 from perdure.signals where job_id = any (:ids::uuid[]) order by job_id, created_at, id
+
+-- name: check_messages
+-- What each job has got.
+select consumed_by_job_id as job_id, id, tenant_id, consumed_key,
+  case when consumed_at between '0002-01-01 UTC' and '9999-01-01 UTC' then consumed_at end as consumed_at
+from perdure.agent_messages where consumed_by_job_id = any (:ids::uuid[]) order by consumed_by_job_id, due_at, id
+
+-- name: check_begun_for
+-- The message for which an agent started the job, as the job's first event names it, and what became of that message.
+select b.job_id, b.message_id as id, m.id is null as gone, m.consumed_by_job_id, m.refused
+from (select e.job_id, substring(e.payload::text from '"via": "message", "message": "([0-9a-f-]{36})"')::uuid as message_id
+    from perdure.jobs j join perdure.job_events e on e.job_id = j.id and e.version = 1
+    where j.id = any (:ids::uuid[]) and j.agent_id is not null and e.payload::text like '%"via": "message", "message": "%') b
+  left join perdure.agent_messages m on m.id = b.message_id
+where b.message_id is not null order by b.job_id
 
 -- name: check_state
 -- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is spelled in another way there.
@@ -156,3 +179,23 @@ select (select count(*) from perdure.memory_entries e where e.tenant_id = :tenan
     left join (select scope_no, count(*) as entries from perdure.memory_entries where archived_at is null group by scope_no) n
       on n.scope_no = s.no
     where s.tenant_id = :tenant_id and (s.tokens <> coalesce(t.tokens, 0) or s.entries <> coalesce(n.entries, 0))) as sums
+
+-- name: check_agents
+-- What belongs to no single job, of all jobs and agents of this tenant, counted. One statement, so that all of it is of one moment.
+-- ended: agents count jobs that have ended. undelivered: nothing would look at the mailbox when these messages are due.
+select (select count(*) from perdure.agent_jobs a where a.tenant_id = :tenant_id
+    and not exists (select 1 from perdure.jobs j where j.id = a.job_id and j.finished_at is null)) as ended,
+  (select count(*) from perdure.agent_messages m join perdure.agent_instances i on i.tenant_id = m.tenant_id and i.id = m.to_agent_id
+    where m.tenant_id = :tenant_id and m.consumed_by_job_id is null and m.refused is null and m.channel not like 'reply:%'
+      and i.paused_at is null and (m.due_at > perdure.db_now() or not exists (select 1 from perdure.agent_jobs a
+        join perdure.jobs j on j.id = a.job_id where a.tenant_id = i.tenant_id and a.agent_id = i.id and j.finished_at is null))
+      and not exists (select 1 from perdure.agent_deliveries d where d.tenant_id = i.tenant_id and d.agent_id = i.id
+        and (d.at >= m.due_at or m.due_at <= perdure.db_now()))) as undelivered,
+  (select count(*) from perdure.agent_states s join perdure.jobs j on j.id = s.job_id where s.tenant_id = :tenant_id
+    and not exists (select 1 from perdure.job_events e where e.job_id = s.job_id and e.type = 'session_saved'
+      and e.payload::text like '%"version": ' || s.version || ',%')) as sessions,
+  (select count(*) from perdure.job_tags t where t.tenant_id = :tenant_id and not exists (select 1 from perdure.jobs j, json_array_elements_text(coalesce(j.tags, '[]')) e(tag)
+    where j.id = t.job_id and j.tenant_id = t.tenant_id and e.tag = t.tag)) as tags,
+  (select count(*) from perdure.unique_keys k where k.tenant_id = :tenant_id and k.until is null and not exists (select 1 from perdure.jobs j
+    where j.id = k.job_id and j.finished_at is null and j.kind = k.kind and j.unique_key = k.key)) as unique_keys,
+  (select count(*) from perdure.queue_pauses where tenant_id = :tenant_id and resumed_at < paused_at) as pauses

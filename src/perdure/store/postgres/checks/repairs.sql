@@ -107,3 +107,38 @@ update perdure.jobs set run_at = least(greatest(run_at, '0002-01-01 UTC'), '9998
   finished_at = case when finished_at is not null then least(greatest(finished_at, '0002-01-01 UTC'), '9998-12-31 UTC') end,
   pruned_at = case when pruned_at is not null then least(greatest(pruned_at, '0002-01-01 UTC'), '9998-12-31 UTC') end
 where id = :job_id
+
+-- name: take_message
+-- For which the job was started.
+update perdure.agent_messages set consumed_by_job_id = :job_id, consumed_at = perdure.db_now() where id = :id
+  and consumed_by_job_id is null and refused is null
+
+-- name: put_tags
+insert into perdure.job_tags (tenant_id, tag, job_id) select j.tenant_id, e.tag, j.id from perdure.jobs j, json_array_elements_text(coalesce(j.tags, '[]')) e(tag)
+where j.id = :job_id on conflict do nothing
+
+-- name: put_agent_job
+insert into perdure.agent_jobs (tenant_id, agent_id, job_id) select tenant_id, agent_id, id from perdure.jobs
+where id = :job_id and finished_at is null on conflict do nothing
+
+-- name: drop_agent_jobs
+delete from perdure.agent_jobs a where a.tenant_id = :tenant_id
+  and not exists (select 1 from perdure.jobs j where j.id = a.job_id and j.finished_at is null)
+
+-- name: put_deliveries
+-- As in check_agents.
+insert into perdure.agent_deliveries (tenant_id, agent_id, at)
+select distinct m.tenant_id, m.to_agent_id, m.due_at
+from perdure.agent_messages m join perdure.agent_instances i on i.tenant_id = m.tenant_id and i.id = m.to_agent_id
+where m.tenant_id = :tenant_id and m.consumed_by_job_id is null and m.refused is null and m.channel not like 'reply:%'
+  and i.paused_at is null and not exists (select 1 from perdure.agent_deliveries d where d.tenant_id = i.tenant_id and d.agent_id = i.id
+    and (d.at >= m.due_at or m.due_at <= perdure.db_now()))
+on conflict do nothing
+
+-- name: drop_tags
+delete from perdure.job_tags t where t.tenant_id = :tenant_id and not exists (select 1 from perdure.jobs j, json_array_elements_text(coalesce(j.tags, '[]')) e(tag)
+  where j.id = t.job_id and j.tenant_id = t.tenant_id and e.tag = t.tag)
+
+-- name: drop_unique_keys
+delete from perdure.unique_keys k where k.tenant_id = :tenant_id and k.until is null and not exists (select 1 from perdure.jobs j
+  where j.id = k.job_id and j.finished_at is null and j.kind = k.kind and j.unique_key = k.key)

@@ -20,6 +20,7 @@ _PARTS = (
     "state",
     "approvals",
     "signals",
+    "messages",
     "failures",
     "files",
     "tool_runs",

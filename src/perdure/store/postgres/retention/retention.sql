@@ -14,14 +14,19 @@ where (:after::uuid is null or id > :after) and (:up_to::uuid is null or id <= :
   and (:kinds::text[] is null or kind = any (:kinds)) and (:queues::text[] is null or queue = any (:queues))
   and (not :heavy::bool or pruned_at is null)
   and (parent_id is null or not exists (select from perdure.jobs p where p.id = jobs.parent_id and p.finished_at is null offset 0))
+  and (agent_id is null or not exists (select from perdure.agent_messages m join perdure.jobs p on p.id = m.job_id
+    where m.consumed_by_job_id = jobs.id and m.reply_channel is not null and p.finished_at is null offset 0))
 order by id limit :limit
 
 -- name: prune_pick
--- What another prune has locked is left to it. The children of a live job stay: it reads their results when it replays.
+-- What another prune has locked is left to it. The children of a live job stay: it reads their results when it replays. So does what
+-- has got a question whose sender waits for the reply: the wait is found by it.
 insert into perdure.prune_batch (job_id)
 select id from perdure.jobs where tenant_id = :tenant_id and id = any (:ids::uuid[])
   and status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
   and (parent_id is null or not exists (select from perdure.jobs p where p.id = jobs.parent_id and p.finished_at is null offset 0))
+  and (agent_id is null or not exists (select from perdure.agent_messages m join perdure.jobs p on p.id = m.job_id
+    where m.consumed_by_job_id = jobs.id and m.reply_channel is not null and p.finished_at is null offset 0))
 order by id for update skip locked
 on conflict (job_id) do update set transaction_id = pg_current_xact_id() returning job_id
 
@@ -55,6 +60,10 @@ delete from perdure.approvals where job_id = any (:ids::uuid[])
 
 -- name: prune_signals
 delete from perdure.signals where job_id = any (:ids::uuid[])
+
+-- name: prune_messages
+-- What these jobs have got.
+delete from perdure.agent_messages where consumed_by_job_id = any (:ids::uuid[])
 
 -- name: prune_failures
 delete from perdure.job_failures where job_id = any (:ids::uuid[])

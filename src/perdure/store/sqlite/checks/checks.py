@@ -10,20 +10,21 @@ from uuid import UUID
 
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.store.blobs.contents import Contents
-from perdure.store.fsck.case import PARTS, Case, Fault
+from perdure.store.fsck.case import PARTS, Case, Fault, Repair
 from perdure.store.fsck.contents import CheckedFile, checked_file
 from perdure.store.fsck.runner import (
     Examined,
     FsckRunner,
     IdPage,
     RepairFailed,
+    agent_faults,
     examine,
     first_repair,
     memory_faults,
     prune_left,
 )
 from perdure.store.rows import Row
-from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
+from perdure.store.sqlite.engine.batch import NEWS, WORK
 from perdure.store.sqlite.engine.codec import CODEC, stored
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.file_lock import held_by
@@ -58,12 +59,18 @@ class SqliteChecks(FsckRunner):
             if not any(fault.code == "schema-lost" for fault in found):
                 memory = conn.execute(SQL["check_memory"], {"tenant_id": self._tenant_id}).fetchone()
                 found += memory_faults(memory["unindexed"], memory["sums"])
+                counts = conn.execute(SQL["check_agents"], {"tenant_id": self._tenant_id}).fetchone()
+                found += agent_faults(counts, self._tenant_id)
             return found
 
         return await self._engine.read(read)
 
-    async def _repair_schema(self) -> None:
-        await self._engine.write(lambda conn, _: conn.execute(SQL["drop_prune_marks"]), NOTHING)
+    async def _repair_whole(self, repairs: Sequence[Repair]) -> None:
+        def make(conn: sqlite3.Connection, _: int) -> None:
+            for repair in repairs:
+                conn.execute(SQL[repair.statement], dict(repair.values))
+
+        await self._engine.write(make, WORK | NEWS)
 
     def _key_of(self, id: UUID) -> str:
         return str(id)

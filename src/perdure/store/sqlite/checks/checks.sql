@@ -32,6 +32,9 @@ select job_id from (
   select * from (select distinct job_id from tool_runs where job_id > :after order by job_id limit :limit)
   union
   select * from (select distinct job_id from tool_output where job_id > :after order by job_id limit :limit)
+  union
+  select * from (select distinct consumed_by_job_id from agent_messages where consumed_by_job_id > :after
+    order by consumed_by_job_id limit :limit)
 ) order by job_id limit :limit
 
 -- name: check_jobs
@@ -41,12 +44,16 @@ select id as job_id, tenant_id, status, version, attempt, retry_count, max_retri
   case when not odd then deadline end as deadline, case when not odd then created_at end as created_at,
   case when not odd then finished_at end as finished_at, case when not odd then pruned_at end as pruned_at,
   error_message is not null as has_error, result is not null as has_result,
-  pruned_at is null and coalesce(payload_hash <> sha256(cast(payload as blob)), false) as another_payload
+  pruned_at is null and coalesce(payload_hash <> sha256(cast(payload as blob)), false) as another_payload,
+  tags is not null and exists (select 1 from json_each(j.tags) e where not exists (select 1 from job_tags t
+    where t.tenant_id = j.tenant_id and t.tag = e.value and t.job_id = j.id)) as untagged,
+  agent_id is not null and finished_at is null and not exists (select 1 from agent_jobs a
+    where a.tenant_id = j.tenant_id and a.agent_id = j.agent_id and a.job_id = j.id) as unlisted
 from (select *, min(run_at, created_at, coalesce(next_retry_at, run_at), coalesce(deadline, run_at),
       coalesce(finished_at, run_at), coalesce(pruned_at, run_at)) < -62104060800000000
     or max(run_at, created_at, coalesce(next_retry_at, run_at), coalesce(deadline, run_at),
       coalesce(finished_at, run_at), coalesce(pruned_at, run_at)) > 253370764800000000 as odd
-  from jobs where id = :job_id)
+  from jobs where id = :job_id) j
 
 -- name: check_queue
 -- `another_account`: it is a task and stands among those for another account, or the reverse; which account a session has may have
@@ -99,6 +106,20 @@ from approvals where job_id = :job_id order by id
 select job_id, id, tenant_id, key, wait_key, consumed_at is null as pending,
   case when consumed_at between -62104060800000000 and 253370764800000000 then consumed_at end as consumed_at
 from signals where job_id = :job_id order by created_at, id
+
+-- name: check_messages
+-- What the job has got.
+select consumed_by_job_id as job_id, id, tenant_id, consumed_key,
+  case when consumed_at between -62104060800000000 and 253370764800000000 then consumed_at end as consumed_at
+from agent_messages where consumed_by_job_id = :job_id order by due_at, id
+
+-- name: check_begun_for
+-- The message for which an agent started the job, as the job's first event names it, and what became of that message.
+select e.job_id, substr(e.payload, instr(e.payload, '"via": "message", "message": "') + 30, 36) as id, m.id is null as gone,
+  m.consumed_by_job_id, m.refused
+from jobs j join job_events e on e.job_id = j.id and e.version = 1
+  left join agent_messages m on m.id = substr(e.payload, instr(e.payload, '"via": "message", "message": "') + 30, 36)
+where j.id = :job_id and j.agent_id is not null and e.payload like '%"via": "message", "message": "%'
 
 -- name: check_state
 -- `another_checkpoint`: it is not the text that its last event holds. What a fork inherited is written in another way there.
@@ -157,3 +178,23 @@ select (select count(*) from memory_entries e where e.tenant_id = :tenant_id and
     left join (select scope_no, count(*) as entries from memory_entries where archived_at is null group by scope_no) n
       on n.scope_no = s.no
     where s.tenant_id = :tenant_id and (s.tokens <> coalesce(t.tokens, 0) or s.entries <> coalesce(n.entries, 0))) as sums
+
+-- name: check_agents
+-- What belongs to no single job, of all jobs and agents of this tenant, counted. One statement, so that all of it is of one moment.
+-- ended: agents count jobs that have ended. undelivered: nothing would look at the mailbox when these messages are due.
+select (select count(*) from agent_jobs a where a.tenant_id = :tenant_id
+    and not exists (select 1 from jobs j where j.id = a.job_id and j.finished_at is null)) as ended,
+  (select count(*) from agent_messages m join agent_instances i on i.tenant_id = m.tenant_id and i.id = m.to_agent_id
+    where m.tenant_id = :tenant_id and m.consumed_by_job_id is null and m.refused is null and m.channel not like 'reply:%'
+      and i.paused_at is null and (m.due_at > (select now from clock) or not exists (select 1 from agent_jobs a
+        join jobs j on j.id = a.job_id where a.tenant_id = i.tenant_id and a.agent_id = i.id and j.finished_at is null))
+      and not exists (select 1 from agent_deliveries d where d.tenant_id = i.tenant_id and d.agent_id = i.id
+        and (d.at >= m.due_at or m.due_at <= (select now from clock)))) as undelivered,
+  (select count(*) from agent_states s join jobs j on j.id = s.job_id where s.tenant_id = :tenant_id
+    and not exists (select 1 from job_events e where e.job_id = s.job_id and e.type = 'session_saved'
+      and e.payload like '%"version": ' || s.version || ',%')) as sessions,
+  (select count(*) from job_tags t where t.tenant_id = :tenant_id and not exists (select 1 from jobs j, json_each(coalesce(j.tags, '[]')) e
+    where j.id = t.job_id and j.tenant_id = t.tenant_id and e.value = t.tag)) as tags,
+  (select count(*) from unique_keys k where k.tenant_id = :tenant_id and k.until is null and not exists (select 1 from jobs j
+    where j.id = k.job_id and j.finished_at is null and j.kind = k.kind and j.unique_key = k.key)) as unique_keys,
+  (select count(*) from queue_pauses where tenant_id = :tenant_id and resumed_at < paused_at) as pauses

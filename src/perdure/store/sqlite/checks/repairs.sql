@@ -105,3 +105,38 @@ update jobs set run_at = min(max(run_at, -62104060800000000), 253370678400000000
   finished_at = min(max(finished_at, -62104060800000000), 253370678400000000),
   pruned_at = min(max(pruned_at, -62104060800000000), 253370678400000000)
 where id = :job_id
+
+-- name: take_message
+-- For which the job was started.
+update agent_messages set consumed_by_job_id = :job_id, consumed_at = (select now from clock) where id = :id
+  and consumed_by_job_id is null and refused is null
+
+-- name: put_tags
+insert into job_tags (tenant_id, tag, job_id) select j.tenant_id, e.value, j.id from jobs j, json_each(coalesce(j.tags, '[]')) e
+where j.id = :job_id on conflict do nothing
+
+-- name: put_agent_job
+insert into agent_jobs (tenant_id, agent_id, job_id) select tenant_id, agent_id, id from jobs
+where id = :job_id and finished_at is null on conflict do nothing
+
+-- name: drop_agent_jobs
+delete from agent_jobs as a where a.tenant_id = :tenant_id
+  and not exists (select 1 from jobs j where j.id = a.job_id and j.finished_at is null)
+
+-- name: put_deliveries
+-- As in check_agents.
+insert into agent_deliveries (tenant_id, agent_id, at)
+select distinct m.tenant_id, m.to_agent_id, m.due_at
+from agent_messages m join agent_instances i on i.tenant_id = m.tenant_id and i.id = m.to_agent_id
+where m.tenant_id = :tenant_id and m.consumed_by_job_id is null and m.refused is null and m.channel not like 'reply:%'
+  and i.paused_at is null and not exists (select 1 from agent_deliveries d where d.tenant_id = i.tenant_id and d.agent_id = i.id
+    and (d.at >= m.due_at or m.due_at <= (select now from clock)))
+on conflict do nothing
+
+-- name: drop_tags
+delete from job_tags as t where t.tenant_id = :tenant_id and not exists (select 1 from jobs j, json_each(coalesce(j.tags, '[]')) e
+  where j.id = t.job_id and j.tenant_id = t.tenant_id and e.value = t.tag)
+
+-- name: drop_unique_keys
+delete from unique_keys as k where k.tenant_id = :tenant_id and k.until is null and not exists (select 1 from jobs j
+  where j.id = k.job_id and j.finished_at is null and j.kind = k.kind and j.unique_key = k.key)

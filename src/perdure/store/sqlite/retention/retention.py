@@ -27,6 +27,7 @@ _PARTS = (
     "state",
     "approvals",
     "signals",
+    "messages",
     "failures",
     "files",
     "tool_runs",

@@ -15,14 +15,19 @@ where id > coalesce(:after, '') and id <= coalesce(:up_to, 'g') and id < coalesc
   and (:queues is null or queue in (select value from json_each(:queues)))
   and (not :heavy or pruned_at is null)
   and (parent_id is null or not exists (select 1 from jobs p where p.id = jobs.parent_id and p.finished_at is null))
+  and (agent_id is null or not exists (select 1 from agent_messages m join jobs p on p.id = m.job_id
+    where m.consumed_by_job_id = jobs.id and m.reply_channel is not null and p.finished_at is null))
 order by id limit :limit
 
 -- name: prune_pick
--- ids: JSON array. The children of a live job stay: it reads their results when it replays.
+-- ids: JSON array. The children of a live job stay: it reads their results when it replays. So does what has got a question whose
+-- sender waits for the reply: the wait is found by it.
 insert into prune_batch (job_id)
 select j.id from json_each(:ids) e join jobs j on j.id = e.value
 where j.tenant_id = :tenant_id and j.status in ('COMPLETED', 'FAILED', 'CANCELLED', 'DEADLETTER')
   and (j.parent_id is null or not exists (select 1 from jobs p where p.id = j.parent_id and p.finished_at is null))
+  and (j.agent_id is null or not exists (select 1 from agent_messages m join jobs p on p.id = m.job_id
+    where m.consumed_by_job_id = j.id and m.reply_channel is not null and p.finished_at is null))
 on conflict (job_id) do nothing
 
 -- name: prune_memory
@@ -56,6 +61,10 @@ delete from approvals where job_id in (select job_id from prune_batch)
 
 -- name: prune_signals
 delete from signals where job_id in (select job_id from prune_batch)
+
+-- name: prune_messages
+-- What these jobs have got.
+delete from agent_messages where consumed_by_job_id in (select job_id from prune_batch)
 
 -- name: prune_failures
 delete from job_failures where job_id in (select job_id from prune_batch)
