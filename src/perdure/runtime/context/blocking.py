@@ -14,26 +14,22 @@ from uuid import UUID
 import typing_extensions  # comes with pydantic
 
 from perdure.model.actions import Action
-from perdure.model.agents import AgentInstance
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.batches import Batch
 from perdure.model.errors import ChildError, InvalidInput, Suspended
-from perdure.model.job_fields import JobFields
 from perdure.model.messages import DEFAULT_CHANNEL, Message
-from perdure.model.schedules import ScheduledFor
-from perdure.model.signals import ReceivedSignal
 from perdure.model.task_records import TaskOutcome
 from perdure.model.timing import Backoff, Duration
-from perdure.model.tool_approvals import ApprovalContext
 from perdure.model.tooling import TaskSpec
 from perdure.runtime.context.approvals import ApprovalRequest, Decision
+from perdure.runtime.context.blocking_facts import BlockingFacts
 from perdure.runtime.context.children import ChildHandle, SpawnOptions
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.job_memory import BlockingMemory
 from perdure.runtime.context.lost_answers import ErrorClasses
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.runtime.context.session import BlockingSession
-from perdure.runtime.context.tool_stash import BlockingStash, ToolCall
+from perdure.runtime.context.tool_stash import BlockingStash
 from perdure.runtime.context.wait_any import Awaited, First
 from perdure.runtime.context.working_memory import BlockingMessages, BlockingVariables
 from perdure.runtime.handle import Handle
@@ -47,81 +43,16 @@ O = TypeVar("O")  # noqa: E741  the child's output
 T = typing_extensions.TypeVar("T", default=None)
 
 
-class BlockingContext:
+class BlockingContext(BlockingFacts):
     """The context of a plain (sync) handler: the same calls, blocking. Used from the handler's own thread only."""
 
     def __init__(self, ctx: JobContext, loop: asyncio.AbstractEventLoop) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self._loop = loop
-
-    @property
-    def job_id(self) -> UUID:
-        """See `JobContext.job_id`."""
-        return self._ctx.job_id
-
-    @property
-    def kind(self) -> str:
-        """See `JobContext.kind`."""
-        return self._ctx.kind
-
-    @property
-    def goal(self) -> str | None:
-        """See `JobContext.goal`."""
-        return self._ctx.goal
-
-    @property
-    def attempt(self) -> int:
-        """See `JobContext.attempt`."""
-        return self._ctx.attempt
-
-    @property
-    def retry_count(self) -> int:
-        """See `JobContext.retry_count`."""
-        return self._ctx.retry_count
-
-    @property
-    def scheduled_for(self) -> ScheduledFor | None:
-        """See `JobContext.scheduled_for`."""
-        return self._ctx.scheduled_for
-
-    @property
-    def worker_id(self) -> str:
-        """See `JobContext.worker_id`."""
-        return self._ctx.worker_id
-
-    @property
-    def last_checkpoint(self) -> Any:
-        """See `JobContext.last_checkpoint`."""
-        return self._ctx.last_checkpoint
-
-    @property
-    def fields(self) -> JobFields:
-        """See `JobContext.fields`."""
-        return self._ctx.fields
 
     def snapshot(self) -> dict[str, Any]:
         """See `JobContext.snapshot`."""
         return self._wait(self._ctx.snapshot())
-
-    @property
-    def budget_left(self) -> Mapping[str, Any] | None:
-        """See `JobContext.budget_left`."""
-        return self._ctx.budget_left
-
-    @property
-    def approval_context(self) -> ApprovalContext | None:
-        """See `JobContext.approval_context`."""
-        return self._ctx.approval_context
-
-    @property
-    def nudges(self) -> int:
-        """See `JobContext.nudges`."""
-        return self._ctx.nudges
-
-    @property
-    def tool_stack(self) -> tuple[ToolCall, ...]:
-        """See `JobContext.tool_stack`."""
-        return self._ctx.tool_stack
 
     @property
     def tool_output_stash(self) -> BlockingStash:
@@ -129,39 +60,9 @@ class BlockingContext:
         return BlockingStash(self._ctx.tool_output_stash, self._wait)
 
     @property
-    def agent(self) -> AgentInstance | None:
-        """See `JobContext.agent`."""
-        return self._ctx.agent
-
-    @property
-    def agent_id(self) -> str | None:
-        """See `JobContext.agent_id`."""
-        return self._ctx.agent_id
-
-    @property
-    def session_id(self) -> str | None:
-        """See `JobContext.session_id`."""
-        return self._ctx.session_id
-
-    @property
     def session(self) -> BlockingSession:
         """See `JobContext.session`."""
         return BlockingSession(self._ctx.session, self._wait)
-
-    @property
-    def agent_messages(self) -> tuple[Message, ...]:
-        """See `JobContext.agent_messages`."""
-        return self._ctx.agent_messages
-
-    @property
-    def signals(self) -> tuple[ReceivedSignal, ...]:
-        """See `JobContext.signals`."""
-        return self._ctx.signals
-
-    @property
-    def message(self) -> Message | None:
-        """See `JobContext.message`."""
-        return self._ctx.message
 
     @property
     def messages(self) -> BlockingMessages:
