@@ -130,8 +130,6 @@ class Run:
         """Calls made from threads."""
         return set()
 
-    # Most attempts neither wait nor report progress: what that takes is made when it is first asked for.
-
     @property
     def waits(self) -> Waits:
         """The open waits of this attempt."""
