@@ -49,8 +49,13 @@ SECRET_NAMES = frozenset(
     }
     | {"signature", "token", "x_amz_security_token", "x_amz_signature", "x_api_key", "x_auth_token", "x_goog_api_key"}
 )
-"""Names of headers, query keys and keys of JSON bodies whose values are not recorded; case, `-` and `_` do not matter."""
+"""Names of headers, and of keys of queries, forms and JSON bodies, whose values are not recorded; case, `-` and `_` do not
+matter."""
 
+_NOT_IN_JSON = frozenset({"code", "key", "session"})
+"""Of these: there they name errors, projects and conversations, by which a handler goes on."""
+
+_FORM = "application/x-www-form-urlencoded"
 _UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 _OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are no longer true of a body that was read."""
@@ -74,7 +79,7 @@ class Recorder:
 
     def request(self, request: httpx.Request) -> dict[str, Any]:
         """A request as it is recorded, without secrets; another one under the same name is another call. Headers are left out."""
-        return {"method": request.method, "url": self.url(str(request.url)), "body": self._body(request.content)}
+        return {"method": request.method, "url": self.url(str(request.url)), "body": self._body(request)}
 
     def response(self, response: httpx.Response) -> dict[str, Any]:
         """A response as it is recorded, its body read."""
@@ -83,42 +88,50 @@ class Recorder:
             for name, value in response.headers.multi_items()
             if name.lower() not in _OF_THE_BODY
         ]
-        return {"status": response.status_code, "headers": headers, **self._body(response.content)}
+        return {"status": response.status_code, "headers": headers, **self._body(response)}
 
     def url(self, url: str) -> str:
         """An address without its user and without secret values in its query."""
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
-        pairs = parse_qsl(parts.query, keep_blank_values=True)
-        query = urlencode([(name, HIDDEN if self._secret(name) else value) for name, value in pairs])
-        return urlunsplit((parts.scheme, host, parts.path, query, ""))
+        return urlunsplit((parts.scheme, host, parts.path, self._pairs(parts.query), ""))
 
-    def _body(self, content: bytes) -> dict[str, Any]:
+    def _pairs(self, text: str) -> str:
+        pairs = parse_qsl(text, keep_blank_values=True)
+        return urlencode([(name, HIDDEN if self._secret(name) else value) for name, value in pairs])
+
+    def _body(self, of: httpx.Request | httpx.Response) -> dict[str, Any]:
+        content = of.content
         if not content:
             return {}
         try:
             text = content.decode()
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(content).decode()}
+        if of.headers.get("content-type", "").lower().startswith(_FORM):
+            return {"text": self._pairs(text)}
         try:
-            return {"json": self._masked(json.loads(text))}
-        except (ValueError, RecursionError):
+            value = self._masked(json.loads(text))
+            json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):  # also what no store holds: NaN, half a surrogate pair
             return {"text": text}
+        return {"json": value}
 
     def _masked(self, value: Any) -> Any:
         match value:
             case dict():
                 return {
-                    k: HIDDEN if self._secret(k) and isinstance(v, str) else self._masked(v) for k, v in value.items()
+                    k: HIDDEN if isinstance(v, str) and self._secret(k, _NOT_IN_JSON) else self._masked(v)
+                    for k, v in value.items()
                 }
             case list():
                 return [self._masked(v) for v in value]
             case _:
                 return value
 
-    def _secret(self, name: str) -> bool:
+    def _secret(self, name: str, besides: frozenset[str] = frozenset()) -> bool:
         plain = name.lower().replace("-", "_")
-        return plain in SECRET_NAMES or plain in {h.lower().replace("-", "_") for h in self.hidden}
+        return plain in SECRET_NAMES - besides or plain in {h.lower().replace("-", "_") for h in self.hidden}
 
     def name(self, request: httpx.Request) -> str:
         """The name of its step: `POST api.openai.com/v1/responses`."""

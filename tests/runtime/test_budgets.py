@@ -99,7 +99,9 @@ async def test_parallel_calls_never_use_more_than_there_is_if_they_say_what_they
             await ctx.options(tokens=30, key=str(n)).step("ask", ask)
 
         done = await asyncio.gather(*(one(n) for n in range(8)), return_exceptions=True)
-        assert sum(isinstance(error, BudgetExceeded) for error in done) == 5
+        refused = [str(error) for error in done if isinstance(error, BudgetExceeded)]
+        assert {*refused} == {"the budget of 100 tokens is too small for a call that needs 30 tokens: 90 tokens spent"}
+        assert len(refused) == 5
 
     handle = await app.enqueue(agent, budget=Budget(tokens=100, on_breach="fail"))
     async with working(app):

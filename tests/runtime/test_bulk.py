@@ -111,6 +111,10 @@ async def test_what_makes_no_sense_is_refused(app: App) -> None:
     for call in (
         app.jobs.cancel_many(),
         app.jobs.cancel_many(status=()),
+        app.jobs.cancel_many(status="pending", kind=[]),  # a list that happens to be empty does not mean all jobs
+        app.jobs.delete_many(kind="echo", tags=()),
+        app.jobs.cancel_many(kind="echo", search=""),
+        app.jobs.count(by="tag"),  # type: ignore[arg-type]  # nothing to group by
         app.jobs.delete_many(status="running"),
         app.jobs.retry_many(status="failed"),
         app.jobs.rerun_many(status="pending"),

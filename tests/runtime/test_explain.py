@@ -629,7 +629,7 @@ async def test_a_job_of_a_paused_queue_names_the_pause(app: App) -> None:
     await app.acting(actor="ann").queues.pause("default", "the provider is down")
     found = await app.jobs.explain(job.id)
     assert found.code is Why.PAUSED
-    assert ", but queue 'default' is paused by ann since " in found.sentence
+    assert ", but queue 'default' is paused by ann since 20" in found.sentence
     assert found.sentence.endswith(": the provider is down.")
     assert [move.command for move in found.moves] == ["perdure queues resume default"]
     later = await app.enqueue("echo", elsewhere=True, delay=60)

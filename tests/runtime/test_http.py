@@ -51,6 +51,45 @@ async def test_an_exchange_happens_once_and_is_stored_without_secrets(app: App) 
     assert "geheim" not in str([e.payload for e in events])
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": NaN}',
+        b'{"a": 1e999}',
+        b'{"a": "\\ud800"}',
+        b"\x00\x01",
+        b'{"code": "late", "key": "A-1", "session": "s"}',
+    ],
+    ids=["nan", "infinity", "surrogate", "nul", "words that are secret elsewhere"],
+)
+async def test_a_handler_gets_any_response_again(app: App, body: bytes) -> None:
+    """What is no JSON that a store holds does not lose the answer of a request that was sent; nor does a word such as `code`."""
+    sent: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, content=body)
+
+    @app.job(backoff=NOW)
+    async def agent(ctx: JobContext) -> str:
+        async with perdure.http.client(ctx, transport=httpx.MockTransport(answer)) as http:
+            got = await http.post(
+                "https://api.example/token?code=geheim",
+                data={"client_secret": "geheim", "code": "geheim", "grant": "x"},
+            )
+        if ctx.attempt == 1:
+            raise OSError("once more")
+        return repr(got.content)
+
+    handle = await app.enqueue(agent)
+    async with working(app):
+        assert await handle.result(PATIENCE) == repr(body)
+    assert len(sent) == 1
+    log = str([event.payload for event in await handle.events()])
+    assert "geheim" not in log
+    assert "grant=x" in log
+
+
 async def test_a_job_with_requests_replays_without_a_network() -> None:
     seen: list[httpx.Request] = []
     transports: list[httpx.AsyncBaseTransport] = [server(seen)]

@@ -19,7 +19,7 @@ from perdure import (
     Status,
 )
 from perdure.testing import TestApp
-from tests.runtime.support import PATIENCE, types, until, working
+from tests.runtime.support import PATIENCE, reached, types, until, working
 
 
 @dataclass
@@ -214,6 +214,8 @@ async def test_bad_input() -> None:
                 await ctx.receive(timeout=-1)
             with pytest.raises(InvalidInput, match="for replies"):
                 await ctx.receive("reply:1")
+            with pytest.raises(InvalidInput, match="for replies"):
+                await ctx.receive("Reply:1")
             with pytest.raises(AgentNotFound):
                 await ctx.ask("bob", "hi")
             with pytest.raises(AgentPaused):
@@ -228,6 +230,20 @@ async def test_bad_input() -> None:
         await t.run_until_idle()
         for job in jobs:
             await job.result()
+
+
+async def test_the_name_of_a_channel_may_look_like_that_of_a_reply(file_app: App) -> None:
+    @file_app.job
+    async def talk(ctx: JobContext, channel: str) -> list[Any]:
+        return said(await ctx.receive(channel))
+
+    async with working(file_app):
+        await file_app.agents.create("ann", kind="talk", intake="inbox")
+        for channel in ("1:reply:a", "mail:reply:7"):
+            handle = await file_app.enqueue(talk, channel, agent="ann")
+            await reached(handle, Status.PARKED)
+            await file_app.agents.send("ann", "hello", channel=channel)
+            assert await handle.result(PATIENCE) == ["hello"]
 
 
 async def test_explain_names_what_is_waited_for() -> None:

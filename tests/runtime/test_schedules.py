@@ -217,6 +217,14 @@ async def test_backfill_starts_each_time_once(app: App) -> None:
         await app.schedules.backfill("daily", last, first)
 
 
+async def test_a_backfill_starts_what_is_missing_after_the_input_has_changed(app: App) -> None:
+    await app.schedules.add("daily", "elsewhere", 1, cron="0 6 * * *")
+    await app.schedules.backfill("daily", utc(2026, 1, 1), utc(2026, 1, 3))
+    await app.schedules.add("daily", "elsewhere", 2, cron="0 6 * * *")
+    await app.schedules.backfill("daily", utc(2026, 1, 1), utc(2026, 1, 4))
+    assert [job.payload for job in (await app.jobs.list()).items] == [2, 1, 1]
+
+
 async def test_pause_resume_next_and_trigger(app: App) -> None:
     app.job(name="work")(_nothing)
     added = await app.schedules.add("hourly", "work", cron="0 * * * *")

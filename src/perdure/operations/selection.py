@@ -27,8 +27,9 @@ class JobSelection:
         return any(self.arguments().values())
 
     def arguments(self) -> dict[str, Any]:
-        """As the keyword arguments of `Jobs.list`."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """As the keyword arguments of `Jobs.list`; what was not given is left out."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if value is not None and value != ()}
 
 
 ALL_JOBS = JobSelection()

@@ -42,7 +42,7 @@ def check_channel(value: object) -> str:
     """Raise InvalidInput unless it is 1 to 100 printable characters, and not a channel for replies."""
     if not isinstance(value, str) or not 1 <= len(value) <= 100 or not value.isprintable():
         raise InvalidInput(f"channel is text of 1 to 100 printable characters, got {value!r:.120}")
-    if value.startswith(REPLY_PREFIX):
+    if value.lower().startswith(REPLY_PREFIX):  # as LIKE in SQLite, which ignores case
         raise InvalidInput(f"channels that begin with '{REPLY_PREFIX}' are for replies", hint="choose another name")
     return value
 

@@ -211,6 +211,11 @@ def _wanted(
         raise InvalidInput(
             f"unknown filters: {', '.join(sorted(unknown))}", hint=f"known: {', '.join(Which.__annotations__)}"
         )
+    if empty := [name for name, value in which.items() if value is not None and not value]:
+        raise InvalidInput(
+            f"the filter {empty[0]} is empty, which would mean all jobs",
+            hint="leave it out, or give at least one value",
+        )
     if not any(which.values()):
         raise InvalidInput("many jobs at once need a filter", hint="for example a status, a kind or a queue")
     everything: dict[str, Any] = {"status": (), "kind": (), "queue": ()}

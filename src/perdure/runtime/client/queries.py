@@ -30,7 +30,7 @@ from perdure.runtime.client.base import ClientPart, JobId
 from perdure.runtime.client.wait import finished_already, is_of
 from perdure.runtime.explain.explain import explain
 from perdure.runtime.job_log import events_of, pruned_events_of
-from perdure.runtime.validation import check_moment, check_seconds
+from perdure.runtime.validation import check_moment, check_seconds, check_word
 from perdure.store.follow import follow
 
 _PAGE = 1000
@@ -99,6 +99,7 @@ class JobQueries(ClientPart):
         tags: str | Sequence[str] = (),
     ) -> dict[str, int]:
         """How many jobs, grouped; filters as in `list`. Raises InvalidInput."""
+        check_word(by, "by", Literal["status", "kind", "queue"])
         wanted = job_filter(status, kind, queue, since, until, search, idempotency_key, tags)
         return await (await self._store()).jobs.count_jobs(wanted, by=by)
 

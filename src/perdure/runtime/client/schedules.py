@@ -7,8 +7,9 @@ import itertools
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
-from perdure.model.errors import InvalidInput
+from perdure.model.errors import IdempotencyConflict, InvalidInput
 from perdure.model.ids import uuid7
+from perdure.model.jobs import JobFilter, NewJob
 from perdure.model.schedules import DEFAULT_CATCH_UP, MOST_BACKFILLED, NewSchedule, Overlap, Schedule
 from perdure.model.timing import Duration
 from perdure.runtime.client.base import ClientPart, Scope
@@ -161,8 +162,23 @@ class Schedules(ClientPart):
         if not dry_run and times:
             note = self._scope.note(None, schedule=id)
             now = await store.now()
-            await store.jobs.enqueue_many([job_of(schedule, at)._replace(run_at=now, note=note) for at in times])
+            await self._store_missing([job_of(schedule, at)._replace(run_at=now, note=note) for at in times])
         return times
+
+    async def _store_missing(self, jobs: builtins.list[NewJob]) -> None:
+        """Store these jobs but those whose keys exist, also where these have another input: the schedule has changed since."""
+        jobs_store = (await self._store()).jobs
+        try:
+            await jobs_store.enqueue_many(jobs)
+        except IdempotencyConflict:
+            missing = [
+                job
+                for job in jobs
+                if not await jobs_store.count_jobs(
+                    JobFilter(kinds=(job.kind,), idempotency_key=job.idempotency_key), by="kind"
+                )
+            ]
+            await jobs_store.enqueue_many(missing)
 
     async def remove(self, id: str) -> None:
         """Delete it; its jobs stay. Raises NotFound."""

@@ -282,7 +282,7 @@ class Ledger:
     async def _ask(self, thing: str, need: Amounts) -> None:
         """Ask a person for more of this thing. Raises BudgetExceeded where none is given, or the budget says to fail."""
         if self.budget.on_breach == "fail":
-            raise BudgetExceeded(self._text(thing), thing=thing)
+            raise BudgetExceeded(self._text(thing, need), thing=thing)
         async with self._asking:
             if self._lacking(need) != thing:  # a parallel call has asked
                 return
@@ -292,7 +292,7 @@ class Ledger:
         run, use = self._run, self._use
         key = _KEY.format(use.asked + 1)
         self._meet(key)
-        text = self._text(thing)
+        text = self._text(thing, need)
         more = max(getattr(need, thing), self.budget.limits[thing])
         question = Question(
             key=key,
@@ -319,12 +319,16 @@ class Ledger:
         use.asked += 1
         use.warned.clear()
 
-    def _text(self, thing: str) -> str:
+    def _text(self, thing: str, need: Amounts) -> str:
         use = self._use
         total = self.budget.limits[thing] + getattr(use.extended, thing)
         spent = getattr(use.spent, thing) + (self._running_seconds() if thing == "wall_time" else 0)
-        text = f"the budget of {shown(thing, total)} is used up: {shown(thing, spent)} spent"
-        reserved = getattr(use.reserved, thing)
+        reserved, needed = getattr(use.reserved, thing), getattr(need, thing)
+        if needed and spent + reserved < total:
+            what = f"is too small for a call that needs {shown(thing, needed)}"
+        else:
+            what = "is used up"
+        text = f"the budget of {shown(thing, total)} {what}: {shown(thing, spent)} spent"
         return text + (f", {shown(thing, reserved)} set aside" if reserved else "")
 
     def _meet(self, key: str) -> None:

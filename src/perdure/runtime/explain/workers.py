@@ -74,7 +74,8 @@ def able_workers(seen: Situation) -> Reason:
 
 def paused(seen: Situation, pause: QueuePause) -> Reason:
     """Its queue is paused: by whom, since when and why."""
-    sentence = f"but queue '{pause.queue}' is paused by {pause.paused_by} since {when(pause.paused_at, seen.now)}"
+    since = when(pause.paused_at, seen.now).removeprefix("at ")
+    sentence = f"but queue '{pause.queue}' is paused by {pause.paused_by} since {since}"
     sentence += f": {pause.reason}." if pause.reason else "."
     facts = {"paused_by": pause.paused_by, "paused_at": pause.paused_at, "reason": pause.reason}
     move = Move("let its jobs start again", f"perdure queues resume {shlex.quote(pause.queue)}")

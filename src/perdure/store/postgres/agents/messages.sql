@@ -41,7 +41,7 @@ order by due_at, id limit :limit
 select w.job_id, w.key, w.subject_id, j.session_id from perdure.agent_jobs a
 join perdure.jobs j on j.id = a.job_id
 join perdure.job_waits w on w.job_id = a.job_id and w.kind = 'message' and w.answered_at is null
-  and w.subject_id not like '%:reply:%'
+  and w.subject_id not like '1:reply:%'
 where a.tenant_id = :tenant_id and a.agent_id = :agent_id
 order by w.opened_at, w.job_id, length(w.key), w.key
 
