@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from perdure import App, InvalidInput, JobContext, JobFailed, NotFound, Retry
+from perdure import App, InvalidInput, JobContext, JobFailed, MemoryEntry, NotFound, Retry
 from perdure.model.steps import steps_of
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.testing import ManualClock, TestApp
@@ -138,6 +138,35 @@ async def test_the_user_of_a_job_is_the_one_that_it_was_enqueued_with(app: App) 
         long = await app.enqueue(learn, "x", user_id="x" * 201, max_retries=0)
         with pytest.raises(JobFailed, match="unknown scope"):
             await long.result(PATIENCE)
+
+
+async def test_a_job_consolidates_what_it_wrote(app: App) -> None:
+    calls: list[int] = []
+    kept = await app.memory.write("the shop closes at 8", scope="project:shop")
+
+    async def summarise(entries: list[MemoryEntry]) -> list[str]:
+        calls.append(len(entries))
+        return ["in short: " + ", ".join(entry.text for entry in entries)]
+
+    @app.job(max_retries=1)
+    async def work(ctx: JobContext) -> list[str]:
+        for text in ("red sells", "blue does not"):
+            await ctx.memory.write(text, scope="project:shop")
+        [id] = await ctx.memory.consolidate(summarise, scope="project:shop", tags=["colours"])
+        if ctx.attempt == 1:
+            raise Retry(after=0)
+        assert await ctx.memory.consolidate(summarise, scope="job") == []
+        return [str(id)]
+
+    async with working(app):
+        job = await app.enqueue(work)
+        [id] = await job.result(PATIENCE)
+    assert calls == [2], "once, as it is a step, and not without entries"
+    found = await app.memory.list(scope="project:shop")
+    assert {entry.text for entry in found.items} == {"in short: red sells, blue does not", kept.text}
+    new = await app.memory.get(id)
+    assert (new.kind, new.tags, new.job_id) == ("summary", ("colours",), job.id)
+    assert len((await app.memory.list(scope="project:shop", live=False)).items) == 2
 
 
 async def test_the_same_text_is_written_once_by_a_job(app: App) -> None:

@@ -36,6 +36,7 @@ CUT_OFF = {
     "schedules": {"due_schedules"},
     "tool_runs": {"append_output"},
     "documents": {"change_documents"},
+    "memories": {"change_memories"},
 }
 """Writes of a worker: a killed one makes none."""
 
@@ -58,7 +59,7 @@ REFUSED = {
     "accounts": {"add_account", "change_account", "remove_account"},
     "files": {"add_inputs", "drop_inputs", "forget_contents"},
     "limits": {"set_limit", "unset_limit"},
-    "memories": {"change_memories", "pin_memory"},
+    "memories": {"pin_memory"},
     "signals": {"send_signal"},
     "schedules": {"fire", "miss", "pause_schedule", "put_schedule", "remove_schedule", "resume_schedule", "trigger"},
     "queues": {"pause_queue", "resume_queue"},

@@ -65,7 +65,7 @@ class KillableStore:
         self.signals = _Reads("signals", store)
         self.schedules = _KillableSchedules(store)
         self.queues = _Reads("queues", store)
-        self.memories = _Reads("memories", store)
+        self.memories = _KillableMemories(switch, store)
         self.documents = _KillableDocuments(switch, store)
         self.retention = _Reads("retention", store)
         self.figures = _Reads("figures", store)
@@ -331,6 +331,19 @@ class _KillableDocuments(_Reads):
             return 0 if self._switch.killed else await self._documents.change_documents(put=put, remove=remove)
         async with self._switch.writing(lease):
             return await self._documents.change_documents(put=put, remove=remove, lease=lease)
+
+
+class _KillableMemories(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("memories", store)
+        self._switch = switch
+        self._memories = store.memories
+
+    async def change_memories(self, **changes: Any) -> None:
+        """See `protocol.MemoryStore.change_memories`."""
+        if self._switch.killed:
+            raise StoreUnreachable("this worker was killed")
+        await self._memories.change_memories(**changes)
 
 
 class _KillableAccounts(_Reads):

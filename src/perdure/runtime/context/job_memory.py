@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import partial, wraps
 from typing import Any
@@ -15,11 +15,24 @@ from perdure.runtime.context.call_kinds import STEP
 from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.embedders import HASH, Embedder, with_vectors
-from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, entry_id_of, new_memory
+from perdure.runtime.memory_checks import (
+    check_k,
+    check_memory_text,
+    check_mode,
+    check_query,
+    check_tags,
+    entry_id_of,
+    leave_of,
+    new_memory,
+)
 from perdure.runtime.memory_search import search
 from perdure.runtime.run import Run
 from perdure.runtime.validation import check_moment, check_text
 from perdure.store.errors import memory_not_found
+
+MOST_CONSOLIDATED = 1_000
+Summarise = Callable[[list[MemoryEntry]], str | Iterable[str] | Awaitable[str | Iterable[str]]]
+"""Makes of entries of memory the texts that replace them."""
 
 
 class JobMemory:
@@ -94,6 +107,38 @@ class JobMemory:
         args = (*checked, wanted, only.tags, only.since, only.kind)
         found: list[MemoryHit] = await self._caller.call(STEP, self._options, "memory_search", memory_search, args, {})
         return found
+
+    async def consolidate(
+        self, fn: Summarise, *, scope: str | None = None, kind: str = "summary", tags: Sequence[str] = ()
+    ) -> list[UUID]:
+        """Replace what this job has written in a scope by what a function of yours makes of it, and return the ids of the new
+        entries. fn: gets the entries (at most 1,000, oldest first) and returns a text or several; it may be async, and is
+        called in
+        a step named `memory_consolidate`. The new entries are written, then the others are archived. Without entries fn is not
+        called. scope: as in `write`. Call it where a part of the job ends, or at its end.
+
+        Raises what fn raises; InvalidInput, NotJson, StepChanged.
+        """
+        whose = self._scope(scope) if scope is not None else self._own()
+        store, job_id = self._run.store, self._run.lease.job_id
+
+        async def memory_consolidate(*_: Any) -> dict[str, list[str]]:
+            found = await store.memories.list_memories(
+                scopes=[whose], live=True, limit=MOST_CONSOLIDATED, job_id=job_id
+            )
+            entries = [entry for _, entry in reversed(found)]
+            made = await self._run.call(fn, (entries,), {}, self._run.threads) if entries else []
+            texts = [made] if isinstance(made, str) else list(made)
+            return {"texts": [check_memory_text(text) for text in texts], "of": [str(entry.id) for entry in entries]}
+
+        done = await self._caller.call(
+            STEP, self._options, "memory_consolidate", memory_consolidate, (whose, kind, check_tags(tags)), {}
+        )
+        ids = [await self.write(text, tags=tags, kind=kind, scope=whose) for text in done["texts"]]
+        with self._run.busy():  # again after a crash: what is archived stays so
+            old = [await store.memories.get_memory(UUID(id)) for id in done["of"] if UUID(id) not in ids]
+            await store.memories.change_memories(leave=[leave_of(entry.id, entry.text) for entry in old])
+        return ids
 
     async def get(self, id: UUID) -> MemoryEntry:
         """One entry, as it is now: no step. Raises NotFound, also for an entry out of the job's reach."""
@@ -207,6 +252,13 @@ class BlockingMemory:
             self._memory.search(query, k, mode=mode, scope=scope, tags=tags, since=since, kind=kind)
         )
         return found
+
+    def consolidate(
+        self, fn: Summarise, *, scope: str | None = None, kind: str = "summary", tags: Sequence[str] = ()
+    ) -> list[UUID]:
+        """See `JobMemory.consolidate`."""
+        ids: list[UUID] = self._wait(self._memory.consolidate(fn, scope=scope, kind=kind, tags=tags))
+        return ids
 
     def get(self, id: UUID) -> MemoryEntry:
         """See `JobMemory.get`."""
