@@ -38,6 +38,7 @@ async def test_it_has_what_runs_here_and_says_how_far_the_rest_is(app: App) -> N
         assert snapshot is not None
         name = snapshot["variables"]["name"]
         assert snapshot["messages"] == [{"role": "user", "content": name}]
+        assert snapshot["tool_stack"] == []
         assert (snapshot["context"]["job_id"], snapshot["context"]["state"]) == (str(first), "RUNNING")
         memory = await app.contexts.memory(first)
         assert memory is not None
@@ -68,6 +69,13 @@ async def test_a_parked_job_has_no_context_until_it_is_woken(app: App) -> None:
         snapshot = await app.contexts.snapshot(ctx.job_id)
         assert snapshot is not None
         seen.append((snapshot["messages"], app.contexts.get(ctx.job_id) is ctx))
+
+        async def look(q: str) -> list[Any]:
+            inside = await app.contexts.snapshot(ctx.job_id)
+            assert inside is not None
+            return [[call["name"], call["arguments"]] for call in inside["tool_stack"]]
+
+        assert await ctx.tool("look", look, "tea") == [["look", {"q": "tea"}]]
 
     handle = await app.enqueue(agent)
     async with working(app):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -14,6 +15,14 @@ SECRET_NAME = re.compile(
     r"session[-_]?id|signature|^auth$|^key$|^pin$|^cvv$|card[-_]?number|^iban$|^ssn$",
     re.IGNORECASE,
 )
+
+
+@functools.lru_cache(maxsize=4096)
+def names_secret(name: str) -> bool:
+    """Whether a value of this name is a secret."""
+    return SECRET_NAME.search(name) is not None
+
+
 SECRET_TEXT = re.compile(
     r"(?i:\b(bearer|basic) +\S{8,})|\b(sk|pk|rk|ghp|gho|ghs|glpat|xox[abp])[-_]\w{8,}|\bAKIA\w{12,}|"
     r"\beyJ[\w-]+\.[\w-]+\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY"
@@ -31,7 +40,7 @@ def sanitised(value: Any, level: int = 0) -> Any:
     if level > _DEEPEST:
         return "…"
     if isinstance(value, dict):
-        return {k: HIDDEN if SECRET_NAME.search(k) else sanitised(v, level + 1) for k, v in value.items()}
+        return {k: HIDDEN if names_secret(k) else sanitised(v, level + 1) for k, v in value.items()}
     if isinstance(value, list):
         return [sanitised(item, level + 1) for item in value]
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -57,12 +58,14 @@ class ContextManager:
 
     async def snapshot(self, job_id: UUID) -> dict[str, Any] | None:
         """What the job's context knows now, as JSON values: `context` with the keys of the design document (see
-        `JobContext.snapshot`), `messages` and `variables`, as they are at this line of the handler. None unless it runs here."""
+        `JobContext.snapshot`), `messages`, `variables` and `tool_stack`, as they are at this line of the handler. None unless it
+        runs here."""
         ctx = self.get(job_id)
         if ctx is None:
             return None
         context = await ctx.snapshot()
-        return {"context": context, "messages": ctx.messages.list(), "variables": ctx.vars.all()}
+        working = {"messages": ctx.messages.list(), "variables": ctx.vars.all()}
+        return {"context": context, **working, "tool_stack": [asdict(call) for call in ctx.tool_stack]}
 
     async def memory(self, job_id: UUID) -> Memory | None:
         """The working memory of a job that runs here, as its log has it; None of any other. See `Jobs.messages` for those."""

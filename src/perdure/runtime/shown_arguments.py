@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from types import CodeType, FunctionType
 from typing import Any
 
 from perdure.model.errors import InvalidInput
-from perdure.model.shown import HIDDEN, SECRET_NAME, SECRET_TEXT
+from perdure.model.shown import HIDDEN, SECRET_TEXT, names_secret
 from perdure.model.urls import masked
 from perdure.runtime import codec
 
@@ -21,6 +22,8 @@ DEEPEST = 4
 MOST_BYTES = 4096
 """Of all arguments together, as JSON."""
 
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """By the names of the function's parameters, or by their position where it has none.
@@ -29,19 +32,27 @@ def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     lists and objects; what is no JSON is shown as its type.
     """
     named = _named(fn, args, kwargs)
-    shown = {name: HIDDEN if SECRET_NAME.search(name) else _shown(_plain(value), 1) for name, value in named.items()}
-    if len(json.dumps(shown).encode()) > MOST_BYTES:
+    shown = {name: HIDDEN if names_secret(name) else _shown(_plain(value), 1) for name, value in named.items()}
+    if len(json.dumps(shown)) > MOST_BYTES:
         return {name: _brief(value) for name, value in list(shown.items())[:MOST_ITEMS]}
     return shown
+
+
+def shown_text(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """`shown_arguments` as JSON text."""
+    return _dumps(shown_arguments(fn, args, kwargs))
 
 
 def whole_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """As `shown_arguments`, and nothing is cut: for a person who approves them."""
     named = _named(fn, args, kwargs)
-    return {name: HIDDEN if SECRET_NAME.search(name) else _uncut(_plain(value)) for name, value in named.items()}
+    return {name: HIDDEN if names_secret(name) else _uncut(_plain(value)) for name, value in named.items()}
 
 
 def _named(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    code = getattr(fn, "__code__", None)
+    if isinstance(fn, FunctionType) and isinstance(code, CodeType) and len(args) <= code.co_argcount:
+        return dict(zip(code.co_varnames, args, strict=False)) | kwargs  # a signature takes longer than the rest
     try:
         return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
@@ -52,11 +63,13 @@ def _uncut(value: Any) -> Any:
     if isinstance(value, str):
         return _text(value, len(value))
     if isinstance(value, dict):
-        return {key: HIDDEN if SECRET_NAME.search(key) else _uncut(item) for key, item in value.items()}
+        return {key: HIDDEN if names_secret(key) else _uncut(item) for key, item in value.items()}
     return [_uncut(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int) or (type(value) is str and value.isascii()):
+        return value
     try:
         return json.loads(codec.encode(value, "an argument"))
     except (InvalidInput, RecursionError):
@@ -70,7 +83,7 @@ def _shown(value: Any, level: int) -> Any:
         return "…"
     if isinstance(value, dict):
         items = list(value.items())
-        some = {k[:MOST_TEXT]: HIDDEN if SECRET_NAME.search(k) else _shown(v, level + 1) for k, v in items[:MOST_ITEMS]}
+        some = {k[:MOST_TEXT]: HIDDEN if names_secret(k) else _shown(v, level + 1) for k, v in items[:MOST_ITEMS]}
         return {**some, "…": f"{len(items) - MOST_ITEMS} more"} if len(items) > MOST_ITEMS else some
     if isinstance(value, list):
         more = [f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []

@@ -47,7 +47,7 @@ from perdure.runtime.history import NO_HISTORY
 from perdure.runtime.raised import rebuilt
 from perdure.runtime.registry import in_time, retry_after, returned_type
 from perdure.runtime.run import Run
-from perdure.runtime.shown_arguments import shown_arguments
+from perdure.runtime.shown_arguments import shown_arguments, shown_text
 
 
 class Caller:
@@ -290,7 +290,7 @@ class Caller:
             first: list[NewEvent] = [] if hold is None else hold.before_call(earlier + 1)
             if kind.has_side_effect:
                 own_key = idempotency_key_of(run.lease.job_id, kind.noun, call.key)
-                shown = json.dumps(shown_arguments(call.fn, call.args, call.kwargs), ensure_ascii=False)
+                shown = shown_text(call.fn, call.args, call.kwargs)
                 first.append(
                     tool_event("tool_called", call, call.granted + f'"idempotency_key":"{own_key}","input":{shown}')
                 )
