@@ -177,6 +177,7 @@ class App(Shortcuts):
         on_change: Literal["wait", "fail"] = "wait",
         concurrency_key: str | Callable[[Any], str | None] | None = None,
         max_concurrent: int | None = None,
+        max_per_minute: int | None = None,
         tags: Sequence[str] = (),
         budget: Budget | None = None,
         approval_context: ApprovalContext | None = None,
@@ -199,6 +200,7 @@ class App(Shortcuts):
         on_change: Literal["wait", "fail"] = "wait",
         concurrency_key: str | Callable[[Any], str | None] | None = None,
         max_concurrent: int | None = None,
+        max_per_minute: int | None = None,
         tags: Sequence[str] = (),
         budget: Budget | None = None,
         approval_context: ApprovalContext | None = None,
@@ -209,7 +211,8 @@ class App(Shortcuts):
 
         name: the job's kind, default the function's name. timeout: seconds or text per attempt. max_retries: 0-100 failures
         and crashes. retry_on, fatal_on: exception classes. on_change: whether a job whose code does not fit what it recorded
-        waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together.
+        waits for code that does, or fails. max_concurrent: how many of its jobs run at a time, in all workers together;
+        max_per_minute: how many start in any minute.
         concurrency_key: those with the same one are counted together; a text, or a function of the input that returns one or,
         for no limit, None; default the kind. tags: of all its jobs. budget, stuck: of a job that was enqueued without one.
         approval_context: which of its tools need approval; of what the App, the handler and the job say, the strictest counts.
@@ -230,6 +233,7 @@ class App(Shortcuts):
             if concurrency_key is None or callable(concurrency_key)
             else check_key(concurrency_key),
             max_concurrent=None if max_concurrent is None else check_maximum(max_concurrent),
+            max_per_minute=None if max_per_minute is None else check_maximum(max_per_minute, "max_per_minute"),
             tags=check_tags(tags),
             budget=check_budget(budget),
             approval_context=check_approval_context(approval_context),

@@ -324,6 +324,7 @@ async def test_every_function_sets_its_path(store: Store, owner: Connection) -> 
         "jobs_unique",
         "limit_changed",
         "prune_complete",
+        "rate_changed",
         "same_payload",
         "slot_freed",
         "unique_holder",

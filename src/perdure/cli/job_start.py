@@ -80,6 +80,9 @@ async def start(
     max_concurrent: Annotated[
         int | None, typer.Option("--max-concurrent", metavar="N", help="How many; default: the handler's")
     ] = None,
+    max_per_minute: Annotated[
+        int | None, typer.Option("--max-per-minute", metavar="N", help="How many of the key start in any minute")
+    ] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Whose job it is")] = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="The conversation of that agent; default: its own")
@@ -229,6 +232,7 @@ async def start(
                 goal=goal,
                 concurrency_key=concurrency_key,
                 max_concurrent=max_concurrent,
+                max_per_minute=max_per_minute,
                 agent=agent,
                 session=session,
                 tags=tuple(inputs.names(tags)),

@@ -11,6 +11,7 @@ from perdure.cli.context import Cli
 from perdure.cli.format import clean_text, short
 from perdure.cli.options import command, group
 from perdure.cli.output import Column
+from perdure.cli.usage_error import Usage
 from perdure.model.limits import MOST_WAITING, Limit
 from perdure.operations.limits import get_limit, list_limits, set_limit, unset_limit
 
@@ -29,6 +30,7 @@ COLUMNS: list[Column[Limit]] = [
     Column("in_use", lambda limit: str(limit.in_use), right=True),
     Column("max", lambda limit: "any" if limit.max is None else str(limit.max), right=True),
     Column("waiting", waiting, right=True),
+    Column("per_minute", lambda limit: "any" if limit.rate is None else str(limit.rate.per_minute), right=True),
     Column("set_by", lambda limit: "hand" if limit.set_by_hand else "code"),
 ]
 
@@ -50,20 +52,30 @@ async def get(cli: Cli, key: Key) -> None:
         show(cli, await get_limit(client, key))
 
 
-@command(app, "set", example="perdure limits set customer:7 --max 5\nperdure limits set customer:7 --max 0")
+@command(
+    app,
+    "set",
+    example="perdure limits set customer:7 --max 5\nperdure limits set customer:7 --max 0\n"
+    "perdure limits set mail --per-minute 30",
+)
 async def set(
     cli: Cli,
     key: Key,
-    most: Annotated[int, typer.Option("--max", metavar="N", help="How many at a time; 0: none")],
+    most: Annotated[int | None, typer.Option("--max", metavar="N", help="How many at a time; 0: none")] = None,
+    per_minute: Annotated[
+        int | None, typer.Option("--per-minute", metavar="N", help="How many may start in any minute")
+    ] = None,
 ) -> None:
-    """Let at most so many jobs of a key run, whatever code says. A lower maximum ends no job."""
+    """Let at most so many jobs of a key run, or start in a minute, whatever code says. A lower maximum ends no job."""
+    if most is None and per_minute is None:
+        raise Usage("nothing is to be set", hint="give --max, --per-minute or both")
     async with cli.client(creates=True) as client:
-        show(cli, await set_limit(client, key, most))
+        show(cli, await set_limit(client, key, most, per_minute=per_minute))
 
 
 @command(app, "unset", example="perdure limits unset customer:7")
 async def unset(cli: Cli, key: Key) -> None:
-    """Let code say again how many jobs of a key run."""
+    """Let code say again how many jobs of a key run, and start in a minute."""
     async with cli.client() as client:
         show(cli, await unset_limit(client, key))
 
@@ -75,6 +87,9 @@ def show(cli: Cli, limit: Limit) -> None:
         most = "any number" if limit.max is None else str(limit.max)
         origin = " (set by hand)" if limit.set_by_hand else ""
         by = f", by {', '.join(short(id) for id in limit.holders)}" if limit.holders else ""
-        return Text(clean_text(f"{limit.key}: {limit.in_use} of {most}{origin} in use{by}; {waiting(limit)} waiting"))
+        rate = limit.rate
+        starts = "" if rate is None else f"; {rate.started} of {rate.per_minute} started in the last minute"
+        text = f"{limit.key}: {limit.in_use} of {most}{origin} in use{by}; {waiting(limit)} waiting{starts}"
+        return Text(clean_text(text))
 
     cli.out.one(limit, line, id=limit.key)

@@ -25,9 +25,10 @@ async def get_limit(client: Client, key: str) -> Limit:
 
 
 @operation("limits.set", role=Role.OPERATOR, errors=(InvalidInput,))
-async def set_limit(client: Client, key: str, max: int) -> Limit:
-    """Let at most `max` jobs of a concurrency key run, whatever code says; 0: none. It ends no job."""
-    return await client.limits.set(key, max)
+async def set_limit(client: Client, key: str, max: int | None = None, *, per_minute: int | None = None) -> Limit:
+    """Let at most `max` jobs of a concurrency key run, whatever code says; 0: none. It ends no job. per_minute: so many may start
+    in any minute."""
+    return await client.limits.set(key, max, per_minute=per_minute)
 
 
 @operation("limits.unset", role=Role.OPERATOR, errors=(InvalidInput,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -23,13 +23,17 @@ class Looks:
     def __init__(self, store: Store, leases: LeaseManager, registry: Registry) -> None:
         self._store = store
         self._agents = [*registry.agents.values()]
+        self._rates = [*rates_of(registry)]
         self._held = HeldJobs(store, leases)
         self._deliveries = Deliveries(store, leases)
 
     async def look_if_due(self) -> None:
-        """Before a claim: what it is time for. Before the first one, the agents of its handlers are created."""
+        """Before a claim: what it is time for. Before the first one, the agents of its handlers are created, and the rates of
+        their keys are stored."""
         if self._agents:
             await self._create_agents()
+        if self._rates:
+            await self._say_rates()
         await self._held.look_if_due()
         await self._deliveries.look_if_due()
 
@@ -53,3 +57,19 @@ class Looks:
                 self._agents.pop()
         except PerdureError as error:
             log.warning("creating an agent failed", agent=self._agents[-1].id, error=str(error))
+
+    async def _say_rates(self) -> None:
+        try:
+            while self._rates:
+                await self._store.limits.say_rate(*self._rates[-1])
+                self._rates.pop()
+        except PerdureError as error:
+            log.warning("storing the rate of a key failed", key=self._rates[-1][0], error=str(error))
+
+
+def rates_of(registry: Registry) -> Iterator[tuple[str, int]]:
+    """The keys of handlers that are the same for all of their jobs, with their rates."""
+    for handler in registry:
+        limit, rate = handler.policy.limit(handler.name), handler.policy.max_per_minute
+        if limit is not None and limit.key is not None and rate is not None:
+            yield limit.key, rate

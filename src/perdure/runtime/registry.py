@@ -42,7 +42,8 @@ class Policy:
     timeout: seconds per attempt, None = no limit. retry_on: exception classes that use a retry. fatal_on: classes that
     fail the job at once, even where retry_on would match. on_change: whether a job whose code does not fit what it recorded waits
     for code that does, or fails. concurrency_key: jobs with the same one run at most max_concurrent at a time; a function makes
-    it of the input; None: the kind, where max_concurrent is given. task: where its jobs run a coding CLI.
+    it of the input; None: the kind, where max_concurrent or max_per_minute is given. max_per_minute: so many of them start in any
+    minute. task: where its jobs run a coding CLI.
     tags: of all its jobs. budget, stuck: of jobs that were enqueued without one. on_stuck: is called with a job that fails
     because it is stuck. approval_context: which of their tools need approval.
     """
@@ -57,6 +58,7 @@ class Policy:
     on_change: Literal["wait", "fail"] = "wait"
     concurrency_key: str | Callable[[Any], str | None] | None = None
     max_concurrent: int | None = None
+    max_per_minute: int | None = None
     task: TaskKind | None = None
     tags: tuple[str, ...] = ()
     budget: Budget | None = None
@@ -68,7 +70,7 @@ class Policy:
         """What a claim needs to know of its limit; None where it has none."""
         if self.task is not None:
             return KindLimit(task=self.task)
-        if self.concurrency_key is None and self.max_concurrent is None:
+        if self.concurrency_key is None and self.max_concurrent is None and self.max_per_minute is None:
             return None
         key = kind if self.concurrency_key is None else self.concurrency_key
         return KindLimit(key if isinstance(key, str) else None, self.max_concurrent)

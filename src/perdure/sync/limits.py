@@ -24,9 +24,9 @@ class Limits:
         """See `Limits.get`."""
         return self._background.run(self._limits.get(key))
 
-    def set(self, key: str, max: int) -> Limit:
+    def set(self, key: str, max: int | None = None, *, per_minute: int | None = None) -> Limit:
         """See `Limits.set`."""
-        return self._background.run(self._limits.set(key, max))
+        return self._background.run(self._limits.set(key, max, per_minute=per_minute))
 
     def unset(self, key: str) -> Limit:
         """See `Limits.unset`."""

@@ -61,7 +61,7 @@ class KillableStore:
         self.schema = _Reads("schema", store)
         self.jobs = _KillableJobs(switch, store)
         self.children = _KillableChildren(switch, store)
-        self.limits = _Reads("limits", store)
+        self.limits = _KillableLimits(switch, store)
         self.signals = _Reads("signals", store)
         self.schedules = _KillableSchedules(store)
         self.queues = _Reads("queues", store)
@@ -180,6 +180,18 @@ class _KillableSchedules(_Reads):
         """None: the kit itself fires schedules, as time passes."""
         del options
         return []
+
+
+class _KillableLimits(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("limits", store)
+        self._switch = switch
+        self._limits = store.limits
+
+    async def say_rate(self, key: str, per_minute: int) -> None:
+        """See `protocol.LimitStore.say_rate`."""
+        if not self._switch.killed:
+            await self._limits.say_rate(key, per_minute)
 
 
 class _KillableLeases(_Reads):

@@ -60,13 +60,14 @@ class EnqueueOptions(TypedDict, total=False):
     fails instead of starting or continuing. idempotency_key: unique per kind; the same key with the same payload gives the same
     job. goal: a title or message for people. concurrency_key: jobs with the same key run at most max_concurrent at a time; where
     they are not given, the key is that of the handler as this process knows it, and the maximum that of the handler as the worker
-    knows it that claims the job. agent: whose job it is; it need not have been created, but if it was, the job takes a slot of
-    it, and belongs to its default session unless one is given as session. tags: by which it is listed and counted, besides those
-    of its handler. budget: what it may use at most; stuck: when it counts as stuck; else those of its handler.
-    approval_context: which of its tools need approval, besides what its handler and the App of its worker say. user_id
-    to extra_env: see `JobContext.fields`. unique: a key that at most one job of the kind has
-    while it is active; see `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process
-    does not have the handler.
+    knows it that claims the job. max_per_minute: how many jobs of the key start in any minute, by default as the handler says;
+    of what was said of a key, the last counts. agent: whose job it is; it need not have been created, but if it was, the job
+    takes a slot of it, and belongs to its default session unless one is given as session. tags: by which it is listed and
+    counted, besides those of its handler. budget: what it may use at most; stuck: when it counts as stuck; else those of its
+    handler. approval_context: which of its tools need approval, besides what its handler and the App of its worker say. user_id
+    to extra_env: see `JobContext.fields`. unique: a key that at most one job of the kind has while it is active; see
+    `Unique` for a period, and for what is done where another job has it. elsewhere: True if this process does not have the
+    handler.
     """
 
     queue: str
@@ -79,6 +80,7 @@ class EnqueueOptions(TypedDict, total=False):
     goal: str
     concurrency_key: str
     max_concurrent: int
+    max_per_minute: int
     agent: str
     session: str
     tags: Sequence[str]
@@ -104,6 +106,8 @@ class EnqueueOptions(TypedDict, total=False):
 
 _OPTIONS = frozenset(EnqueueOptions.__annotations__)
 _NO_ID = UUID(int=0)
+_MOST_SAID = 10_000
+"""Keys whose rates a client knows that it has said."""
 _REST = NewJob._fields.index("queue")
 
 
@@ -126,6 +130,8 @@ class _Form:
     """The fields of a NewJob from `queue` on."""
     key_of: Callable[[Any], str | None] | None
     """Makes its concurrency key of its input."""
+    per_minute: int | None = None
+    """The rate of its key."""
 
     @property
     def output_type(self) -> Any:
@@ -203,6 +209,8 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         new = form.with_input(input)
         if new.agent_id is not None:
             new = of_agent(new, await self._agents_of([new.agent_id]))
+        if form.per_minute is not None:
+            await self._say_rates([(new, form.per_minute)])
         stored = await self._send(new, self._writing((await self._store()).jobs, first_events(options)))
         return Handle(self, stored.id, form.output_type, created=stored.created)
 
@@ -213,6 +221,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         store, wanted = await self._store(), list(requests)
         handles: list[Handle[Any]] = []
         agents = await self._agents_of((request.options or {}).get("agent") for request in wanted)
+        await self._say_rates_of(wanted, agents)
 
         def built() -> Iterator[NewJob]:
             for new, output in self._built(wanted, agents):
@@ -235,6 +244,7 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         in your thread. Raises as `enqueue`."""
         wanted = list(requests)
         agents = await self._agents_of((request.options or {}).get("agent") for request in wanted)
+        await self._say_rates_of(wanted, agents)
         built = list(self._built(wanted, agents))
         store = await self._store()
         with Sending(self._observer, [new for new, _ in built]) as sending:
@@ -250,6 +260,34 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
     async def enqueue_prepared(self, job: NewJob) -> Enqueued:
         """Store a job that `prepared` made. Raises IdempotencyConflict, StoreUnreachable."""
         return await self._send(job, (await self._store()).jobs.enqueue)
+
+    @cached_property
+    def _said(self) -> dict[str, int]:
+        """The rates that this client has said, by their keys."""
+        return {}
+
+    async def _say_rates(self, jobs: Iterable[tuple[NewJob, int | None]]) -> None:
+        """Store the rates of the keys of jobs that are to be stored, before they are."""
+        for job, per_minute in jobs:
+            key = job.concurrency_key
+            if key is None or per_minute is None or self._said.get(key) == per_minute:
+                continue
+            await (await self._store()).limits.say_rate(key, per_minute)
+            if len(self._said) >= _MOST_SAID:
+                self._said.clear()
+            self._said[key] = per_minute
+
+    async def _say_rates_of(self, requests: Sequence[Request], agents: Mapping[str, AgentInstance]) -> None:
+        """As `_say_rates`; most requests have none, and are looked at only for that."""
+        rated: list[tuple[NewJob, int | None]] = []
+        for request in requests:
+            options = request.options or {}
+            handler = request.job if isinstance(request.job, Handler) else self._scope.registry.find(request.job)
+            if "max_per_minute" in options or (handler is not None and handler.policy.max_per_minute is not None):
+                form = self._form(request.job, options)
+                new = form.with_input(request.input)
+                rated.append((of_agent(new, agents) if new.agent_id is not None else new, form.per_minute))
+        await self._say_rates(rated)
 
     async def _agents_of(self, ids: Iterable[object]) -> dict[str, AgentInstance]:
         """Those of these agents that were created."""
@@ -338,7 +376,14 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             raise InvalidInput("give either unique or idempotency_key, not both")
         if blank.run_at is not None and blank.delay:
             raise InvalidInput("give either delay or run_at, not both")
-        return _Form(kind, handler, blank[_REST:], key_of)
+        per_minute = policy.max_per_minute
+        if "max_per_minute" in options:
+            per_minute = check_maximum(options["max_per_minute"], "max_per_minute")
+            if key is None and key_of is None:
+                raise InvalidInput(
+                    "max_per_minute needs a concurrency_key", hint="jobs with the same key are counted together"
+                )
+        return _Form(kind, handler, blank[_REST:], key_of, per_minute)
 
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one. If that is FAILED, DEADLETTER or CANCELLED and has an idempotency

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 
+from perdure.model.errors import InvalidInput
 from perdure.model.limits import Limit
 from perdure.runtime.client.base import ClientPart
 from perdure.runtime.validation import check_key, check_maximum
@@ -20,19 +21,30 @@ class Limits(ClientPart):
         """One key, with the jobs that hold its slots. Raises InvalidInput."""
         return await (await self._store()).limits.get_limit(check_key(key, "key"))
 
-    async def set(self, key: str, max: int) -> Limit:
-        """Let at most `max` jobs of this key run from now on, whatever code says; 0: none.
+    async def set(self, key: str, max: int | None = None, *, per_minute: int | None = None) -> Limit:
+        """Let at most `max` jobs of this key run from now on, whatever code says; 0: none. per_minute: so many may start in any
+        minute. What is not given stays as it is.
 
         A lower maximum ends no job: it holds once so many have ended. Raises InvalidInput.
         """
-        store = await self._store()
-        key, max = check_key(key, "key"), check_maximum(max, "max", least=0)
-        await store.limits.set_limit(key, max, by=self._scope.actor)
+        store, key = await self._store(), check_key(key, "key")
+        if max is None and per_minute is None:
+            raise InvalidInput("give max, per_minute or both", hint="limits.set('mail', per_minute=30)")
+        most = None if max is None else check_maximum(max, "max", least=0)
+        rate = None if per_minute is None else check_maximum(per_minute, "per_minute")
+        if most is not None:
+            await store.limits.set_limit(key, most, by=self._scope.actor)
+        if rate is not None:
+            await store.limits.set_rate(key, rate, by=self._scope.actor)
         return await store.limits.get_limit(key)
 
     async def unset(self, key: str) -> Limit:
-        """Let code say again how many jobs of this key run. It does nothing if nothing was set. Raises InvalidInput."""
+        """Let code say again how many jobs of this key run, and start in a minute. It does nothing if nothing was set. Raises
+        InvalidInput."""
         store = await self._store()
         key = check_key(key, "key")
         await store.limits.unset_limit(key)
+        rate = (await store.limits.get_limit(key)).rate
+        if rate is not None and rate.set_by_hand:
+            await store.limits.set_rate(key, None, by=self._scope.actor)
         return await store.limits.get_limit(key)

@@ -7,6 +7,7 @@ import shlex
 from perdure.model.explanation import Move, Situation, Why, done_by_a_worker
 from perdure.model.ids import short_id
 from perdure.model.limits import Limit
+from perdure.model.timing import when
 from perdure.runtime.explain.workers import Reason
 
 
@@ -22,6 +23,19 @@ def held(seen: Situation, limit: Limit) -> Reason:
         "holders": [str(id) for id in limit.holders],
         "set_by_hand": limit.set_by_hand,
     }
+    if limit.rate is not None:
+        details["per_minute"] = limit.rate.per_minute
+        details["started"] = limit.rate.started
+        details["next_at"] = limit.rate.next_at
+        if limit.rate.next_at is not None and not limit.full:
+            sentence = (
+                f"It waits until it may start: {limit.rate.started} jobs of {limit.key!r} have started in the last minute, "
+                f"and at most {limit.rate.per_minute} may; the next one may start {when(limit.rate.next_at, seen.now)}."
+            )
+            faster = Move(
+                "let more of them start", f"perdure limits set {key} --per-minute {limit.rate.per_minute * 2}"
+            )
+            return Reason(Why.LIMIT, sentence, details, (faster,))
     if not limit.full:
         who, moves = done_by_a_worker(seen, "lets it go on")
         sentence = f"It waited for a slot of {limit.key!r}, and one is free: {who}."

@@ -68,6 +68,8 @@ class LeaseStore(Protocol):
         - limits: of the kinds that have one. A job with a concurrency key is taken only while fewer leases of its key exist than
           its maximum: what an operator has set for the key, else its own `max_concurrent`, else that of its kind. The lease
           then holds a slot of the key. The jobs of a key start in the order above, within their queue and kind.
+        - Of a key with a rate at most so many are taken in any 60 seconds, whatever became of those that were: the starts are
+          counted in the database. The others of the key are held until the next one may start.
         - A job whose key is full is held: no claim reads it until `release_held` lets it go on. Others are taken in its place.
         - A task (a kind with `task`) is taken only with a slot of an account of its tool: one that is enabled, not parked, served
           by this worker and has fewer live leases than its maximum, the least loaded first (`model.account_choice`). It waits
@@ -78,7 +80,8 @@ class LeaseStore(Protocol):
 
     async def release_held(self, *, limit: int = 100) -> int:
         """Let held jobs go on whose keys have free slots; return how many did. It looks at the keys of which a lease has ended
-        since, or whose limit was changed, at most `limit` of them: with nothing to do it costs a look at an empty table.
+        since, or whose limit or rate was changed, at most `limit` of them, and at those of which the next job may start by its
+        rate: with nothing to do it costs a look at an empty table and one into an empty index.
 
         Of each key, queue and kind as many as there are free slots, in the order of a claim, which then decides: more than one
         process may release jobs for the same slot.

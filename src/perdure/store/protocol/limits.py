@@ -26,3 +26,11 @@ class LimitStore(Protocol):
     async def unset_limit(self, key: str) -> bool:
         """Let code say again how many jobs of this key run; False if nothing was set."""
         ...
+
+    async def set_rate(self, key: str, per_minute: int | None, *, by: str) -> None:
+        """From now on at most so many jobs of this key start in any minute; this wins over code. None: as code says."""
+        ...
+
+    async def say_rate(self, key: str, per_minute: int) -> None:
+        """What code says of the rate of a key: what was said last counts. Nothing is written where it is the same."""
+        ...

@@ -63,6 +63,7 @@ select job_id, lane, kind, priority, status::text, odd, case when not odd then r
     when j.payload::text like '%"session"%' then coalesce(q.wanted_account, '') else perdure.wanted_account(j.id) end
     from perdure.jobs j where j.id = q.job_id) as another_account,
   q.held and not exists (select from perdure.freed_slots f where f.tenant_id = q.tenant_id and f.key = q.concurrency_key)
+    and not exists (select from perdure.rates r where r.tenant_id = q.tenant_id and r.key = q.concurrency_key and r.wake_at is not null)
     and not exists (select from perdure.job_queue e where e.tenant_id = q.tenant_id and e.concurrency_key = q.concurrency_key and e.held
       and e.lane = q.lane and e.kind = q.kind and (-e.priority, e.run_at, e.job_id) < (-q.priority, q.run_at, q.job_id))
     and coalesce((select count(*) from perdure.job_claims k where k.tenant_id = q.tenant_id and k.concurrency_key = q.concurrency_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.model.limits import MOST_WAITING, SHOWN_HOLDERS, Limit
+from perdure.model.limits import MOST_WAITING, SHOWN_HOLDERS, Limit, Rate
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 
@@ -18,7 +18,11 @@ class PostgresLimits:
     async def list_limits(self, *, limit: int = 1000) -> list[Limit]:
         """See `protocol.LimitStore.list_limits`."""
         rows = await self._database.rows("list_limits", tenant_id=self._tenant_id, limit=limit, most=MOST_WAITING)
-        return [Limit(**row) for row in rows]
+        rates = await self._database.rows("list_rates", tenant_id=self._tenant_id, limit=limit)
+        of = {row["key"]: Rate(row["per_minute"], row["started"], row["by_hand"]) for row in rates}
+        found = [Limit(**row, rate=of.pop(row["key"], None)) for row in rows]
+        found += [await self.get_limit(key) for key in [*of][: limit - len(found)]]
+        return sorted(found, key=lambda one: one.key)
 
     async def get_limit(self, key: str) -> Limit:
         """See `protocol.LimitStore.get_limit`."""
@@ -37,6 +41,15 @@ class PostgresLimits:
         self._notifier.notify(self._tenant_id, "work")
         return row is not None
 
+    async def set_rate(self, key: str, per_minute: int | None, *, by: str) -> None:
+        """See `protocol.LimitStore.set_rate`."""
+        await self._database.rows("set_rate", tenant_id=self._tenant_id, key=key, per_minute=per_minute, by=by)
+        self._notifier.notify(self._tenant_id, "work")
+
+    async def say_rate(self, key: str, per_minute: int) -> None:
+        """See `protocol.LimitStore.say_rate`."""
+        await self._database.rows("say_rate", tenant_id=self._tenant_id, key=key, per_minute=per_minute)
+
 
 async def read_limit(tx: Transaction, tenant_id: str, key: str) -> Limit:
     """One key with its holders."""
@@ -44,4 +57,6 @@ async def read_limit(tx: Transaction, tenant_id: str, key: str) -> Limit:
     row = await tx.row("get_limit", **place, most=MOST_WAITING)
     assert row is not None
     holders = await tx.rows("slot_holders", **place, limit=SHOWN_HOLDERS)
-    return Limit(key, **row, holders=tuple(holder["job_id"] for holder in holders))
+    rate = await tx.row("get_rate", **place)
+    its = None if rate is None else Rate(rate["per_minute"], rate["started"], rate["by_hand"], rate["next_at"])
+    return Limit(key, **row, holders=tuple(holder["job_id"] for holder in holders), rate=its)

@@ -25,3 +25,27 @@ on conflict (tenant_id, key) do update set max = excluded.max, set_at = excluded
 
 -- name: unset_limit
 delete from perdure.limits where tenant_id = :tenant_id and key = :key returning key
+
+-- name: get_rate
+-- No row: the key has no rate.
+select coalesce(r.by_hand, r.per_minute) as per_minute, r.by_hand is not null as by_hand,
+  coalesce((select sum(s.number) from perdure.key_starts s where s.tenant_id = :tenant_id and s.key = :key
+    and s.at > perdure.db_now() - interval '1 minute'), 0)::int as started,
+  perdure.next_start(:tenant_id, :key) as next_at
+from perdure.rates r where r.tenant_id = :tenant_id and r.key = :key and coalesce(r.by_hand, r.per_minute) is not null
+
+-- name: list_rates
+select r.key, coalesce(r.by_hand, r.per_minute) as per_minute, r.by_hand is not null as by_hand,
+  coalesce((select sum(s.number) from perdure.key_starts s where s.tenant_id = r.tenant_id and s.key = r.key
+    and s.at > perdure.db_now() - interval '1 minute'), 0)::int as started
+from perdure.rates r where r.tenant_id = :tenant_id and coalesce(r.by_hand, r.per_minute) is not null order by r.key limit :limit
+
+-- name: set_rate
+insert into perdure.rates (tenant_id, key, by_hand, set_at, set_by) values (:tenant_id, :key, :per_minute, perdure.db_now(), :by)
+on conflict (tenant_id, key) do update set by_hand = excluded.by_hand, set_at = excluded.set_at, set_by = excluded.set_by
+
+-- name: say_rate
+-- What code says. Nothing is written where it says the same as before.
+insert into perdure.rates as r (tenant_id, key, per_minute, set_at, set_by) values (:tenant_id, :key, :per_minute, perdure.db_now(), 'code')
+on conflict (tenant_id, key) do update set per_minute = excluded.per_minute
+where r.per_minute is distinct from excluded.per_minute

@@ -65,6 +65,7 @@ select job_id, lane, kind, priority, status, odd, case when not odd then run_at 
     else coalesce((select w.account from wanted_accounts w where w.job_id = j.id), '') end
     from jobs j where j.id = q.job_id) as another_account,
   q.held and not exists (select 1 from freed_slots f where f.tenant_id = q.tenant_id and f.key = q.concurrency_key)
+    and not exists (select 1 from rates r where r.tenant_id = q.tenant_id and r.key = q.concurrency_key and r.wake_at is not null)
     and not exists (select 1 from job_queue e where e.tenant_id = q.tenant_id and e.concurrency_key = q.concurrency_key and e.held = 1
       and e.lane = q.lane and e.kind = q.kind and (-e.priority, e.run_at, e.job_id) < (-q.priority, q.run_at, q.job_id))
     and coalesce((select count(*) from job_claims k where k.tenant_id = q.tenant_id and k.concurrency_key = q.concurrency_key)

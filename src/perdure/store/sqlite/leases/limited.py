@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.leases.rates import count_starts, keys_to_wake, starts_left, wake_later
 
 _ANY_NUMBER = 1000
 """Held jobs of a key without a maximum that are released at once."""
@@ -52,14 +53,16 @@ def take_or_hold(
     for key, kinds in conn.execute(SQL["keys_found"], {"ids": found}).fetchall():
         its_kinds = json.loads(kinds)
         live, by_hand = _in_use(conn, tenant_id, key)
+        starts = starts_left(conn, now, tenant_id, key)
+        most = max(room if starts is None else min(room, starts), 0)
         where = {"tenant_id": tenant_id, "key": key, "lane": lane, "now": now}
         front = [
             row
             for held in (0, 1)
-            for row in _front(conn, where, its_kinds, limits, held, max(room, 0), found if alone else None)
+            for row in _front(conn, where, its_kinds, limits, held, most, found if alone else None)
         ]
         waiting = []
-        for place, (row, top) in enumerate(sorted(front)[: max(room, 0)], 1):
+        for place, (row, top) in enumerate(sorted(front)[:most], 1):
             allowed = top if by_hand is None else by_hand
             if allowed is None or live + place <= allowed:
                 waiting.append((row[2], allowed))
@@ -69,7 +72,12 @@ def take_or_hold(
         fitting += [
             Fitting([job_id for job_id, its in waiting if its == top], key, top) for top in {top for _, top in waiting}
         ]
-        _hold(conn, where, its_kinds, limits, {job_id for job_id, _ in waiting}, live, by_hand)
+        if starts is not None:
+            count_starts(conn, now, tenant_id, key, len(waiting))
+            starts -= len(waiting)
+            if starts == 0:
+                wake_later(conn, now, tenant_id, key)
+        _hold(conn, where, its_kinds, limits, {job_id for job_id, _ in waiting}, live, by_hand, starts)
     return fitting
 
 
@@ -116,13 +124,15 @@ def _hold(
     taken: set[str],
     live: int,
     by_hand: int | None,
+    starts: int | None,
 ) -> None:
-    """Hold what is left of a full key: those that were not found as well, so that they are not found one by one."""
+    """Hold what is left of a full key, or of one whose rate is used up: those that were not found as well, so that they are not
+    found one by one."""
     rest = [row for row in _front(conn, where, kinds, limits, 0, _HELD_AT_ONCE + len(taken)) if row[0][2] not in taken]
     over: dict[int | None, list[str]] = {}
     for place, (row, top) in enumerate(sorted(rest), 1):
         allowed = top if by_hand is None else by_hand
-        if allowed is not None and live + place > allowed:
+        if (allowed is not None and live + place > allowed) or (starts is not None and place > starts):
             over.setdefault(top, []).append(row[2])
     for top, ids in over.items():
         conn.execute(SQL["hold"], {"ids": json.dumps(ids), "top": top})
@@ -131,10 +141,15 @@ def _hold(
 def release_key(conn: sqlite3.Connection, now: int, tenant_id: str, key: str) -> int:
     """Let held jobs of a key go on, as many as there are free slots; return how many."""
     live, by_hand = _in_use(conn, tenant_id, key)
+    starts = starts_left(conn, now, tenant_id, key)
+    if starts == 0:
+        wake_later(conn, now, tenant_id, key)
+        return 0
     released = 0
     for lane, kind, its_top in conn.execute(SQL["held_places"], {"tenant_id": tenant_id, "key": key}).fetchall():
         top = its_top if by_hand is None else by_hand
         room = _ANY_NUMBER if top is None else top - live
+        room = room if starts is None else min(room, starts)
         where = {"tenant_id": tenant_id, "key": key, "lane": lane, "kind": kind}
         if room > 0:
             room -= conn.execute(SQL["let_through"], {**where, "now": now, "limit": room}).fetchone()[0]
@@ -145,8 +160,9 @@ def release_key(conn: sqlite3.Connection, now: int, tenant_id: str, key: str) ->
 
 def release_held(conn: sqlite3.Connection, now: int, tenant_id: str, limit: int) -> int:
     """See `protocol.LeaseStore.release_held`."""
-    keys = conn.execute(SQL["release_held"], {"tenant_id": tenant_id, "limit": limit}).fetchall()
-    return sum(release_key(conn, now, tenant_id, key) for (key,) in keys)
+    rows = conn.execute(SQL["release_held"], {"tenant_id": tenant_id, "limit": limit}).fetchall()
+    keys = {key for (key,) in rows} | keys_to_wake(conn, now, tenant_id)
+    return sum(release_key(conn, now, tenant_id, key) for key in sorted(keys))
 
 
 def recheck_held(conn: sqlite3.Connection, tenant_id: str) -> int:

@@ -85,7 +85,8 @@ returning key
 
 -- name: any_freed
 -- only: sqlite a look that takes no lock
-select 1 as freed from freed_slots where tenant_id = :tenant_id limit 1
+select 1 as freed from freed_slots where tenant_id = :tenant_id
+union all select 1 from rates where tenant_id = :tenant_id and wake_at <= (select now from clock) limit 1
 
 -- name: recheck_held
 -- Lets release_held look at every key that has held jobs.

@@ -25,3 +25,30 @@ on conflict (tenant_id, key) do update set max = excluded.max, set_at = excluded
 
 -- name: unset_limit
 delete from limits where tenant_id = :tenant_id and key = :key returning key
+
+-- name: get_rate
+-- No row: the key has no rate.
+select coalesce(r.by_hand, r.per_minute) as per_minute, r.by_hand is not null as by_hand,
+  coalesce((select sum(s.number) from key_starts s where s.tenant_id = :tenant_id and s.key = :key
+    and s.at > (select now from clock) - 60000000), 0) as started,
+  (select max(w.at) + 60000000 from (
+    select s.at, sum(s.number) over (order by s.at desc) as since from key_starts s
+    where s.tenant_id = :tenant_id and s.key = :key and s.at > (select now from clock) - 60000000) w
+  where w.since >= coalesce(r.by_hand, r.per_minute)) as next_at
+from rates r where r.tenant_id = :tenant_id and r.key = :key and coalesce(r.by_hand, r.per_minute) is not null
+
+-- name: list_rates
+select r.key, coalesce(r.by_hand, r.per_minute) as per_minute, r.by_hand is not null as by_hand,
+  coalesce((select sum(s.number) from key_starts s where s.tenant_id = r.tenant_id and s.key = r.key
+    and s.at > (select now from clock) - 60000000), 0) as started
+from rates r where r.tenant_id = :tenant_id and coalesce(r.by_hand, r.per_minute) is not null order by r.key limit :limit
+
+-- name: set_rate
+insert into rates (tenant_id, key, by_hand, set_at, set_by) values (:tenant_id, :key, :per_minute, :now, :by)
+on conflict (tenant_id, key) do update set by_hand = excluded.by_hand, set_at = excluded.set_at, set_by = excluded.set_by
+
+-- name: say_rate
+-- What code says. Nothing is written where it says the same as before.
+insert into rates as r (tenant_id, key, per_minute, set_at, set_by) values (:tenant_id, :key, :per_minute, :now, 'code')
+on conflict (tenant_id, key) do update set per_minute = excluded.per_minute
+where r.per_minute is not excluded.per_minute

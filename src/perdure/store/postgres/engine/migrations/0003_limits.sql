@@ -104,12 +104,18 @@ create function perdure.release_key(tenant text, its_key text) returns int langu
 declare
   live constant int := (select count(*) from perdure.job_claims k where k.tenant_id = tenant and k.concurrency_key = its_key);
   by_hand constant int := (select l.max from perdure.limits l where l.tenant_id = tenant and l.key = its_key);
+  starts constant int := perdure.starts_left(tenant, its_key);  -- see 0019; null: it has no rate
   place record;
   top int;
   room int;
   changed int;
   total int := 0;
 begin
+  if starts = 0 then
+    update perdure.rates r set wake_at = coalesce(perdure.next_start(tenant, its_key), perdure.db_now())
+      where r.tenant_id = tenant and r.key = its_key;
+    return 0;
+  end if;
   for place in
     with recursive places as (
       (select q.lane, q.kind from perdure.job_queue q where q.tenant_id = tenant and q.concurrency_key = its_key and q.held
@@ -124,7 +130,7 @@ begin
     top := coalesce(by_hand, (select q.max_concurrent from perdure.job_queue q where q.tenant_id = tenant
       and q.concurrency_key = its_key and q.held and q.lane = place.lane and q.kind = place.kind
       order by q.priority desc, q.run_at, q.job_id limit 1));
-    room := coalesce(top - live, 1000);
+    room := least(coalesce(top - live, 1000), starts);
     if room <= 0 then
       continue;
     end if;
@@ -159,7 +165,14 @@ begin
     delete from perdure.freed_slots where ctid = any (array (
       select f.ctid from perdure.freed_slots f where f.tenant_id = tenant limit most for update skip locked)) returning key
   )
-  select array_agg(distinct s.key order by s.key) into names from gone s;
+  select array_agg(distinct s.key) into names from gone s;
+  with due as (
+    update perdure.rates set wake_at = null where (tenant_id, key) in (
+      select r.tenant_id, r.key from perdure.rates r where r.tenant_id = tenant and r.wake_at <= perdure.db_now()
+      limit most for update skip locked) returning key
+  )
+  select array_agg(distinct n.key order by n.key) into names from (
+    select unnest(names) as key union all select key from due) n;
   foreach name in array coalesce(names, '{}') loop
     perform perdure.lock_key(tenant, name);
     total := total + perdure.release_key(tenant, name);
@@ -183,6 +196,8 @@ declare
   name text;
   by_hand int;
   live int;
+  starts int;
+  before int;
   top int;
   its_kinds text[];
   one record;
@@ -216,6 +231,8 @@ begin
   foreach name in array names loop
     by_hand := (select l.max from perdure.limits l where l.tenant_id = tenant and l.key = name);
     live := (select count(*) from perdure.job_claims k where k.tenant_id = tenant and k.concurrency_key = name);
+    starts := perdure.starts_left(tenant, name);  -- see 0019; null: it has no rate
+    before := cardinality(taken);
     -- top: the highest maximum among those that were found; null for none
     select array_agg(distinct q.kind),
         coalesce(by_hand, case when count(*) = count(coalesce(j.max_concurrent, k.max)) then max(coalesce(j.max_concurrent, k.max)) end)
@@ -233,10 +250,10 @@ begin
               and q.run_at <= perdure.db_now() and j.tenant_id = tenant and j.kind = any (array[q.kind])
               and (not alone or q.job_id = any (picked))
             order by q.priority desc, q.run_at, q.job_id
-            limit greatest(0, least(most - cardinality(taken), top - live)) for update of q, j skip locked) x
+            limit greatest(0, least(most - cardinality(taken), top - live, starts)) for update of q, j skip locked) x
           where k.kind = any (its_kinds)) d) c
       where c.max is null or live + c.place <= c.max
-      order by c.place limit most - cardinality(taken)
+      order by c.place limit least(most - cardinality(taken), starts)
     loop
       taken := taken || one.job_id;
       slots := slots || name;  -- the key itself: what lets a job take its slot of one of several others chooses here
@@ -244,6 +261,16 @@ begin
       due := due || one.run_at;
       live := live + 1;
     end loop;
+    if starts is not null then
+      if cardinality(taken) > before then
+        insert into perdure.key_starts (tenant_id, key, number) values (tenant, name, cardinality(taken) - before);
+        delete from perdure.key_starts s where s.tenant_id = tenant and s.key = name and s.at < perdure.db_now() - interval '2 minutes';
+        starts := starts - (cardinality(taken) - before);
+      end if;
+      if starts = 0 then
+        update perdure.rates r set wake_at = perdure.next_start(tenant, name) where r.tenant_id = tenant and r.key = name;
+      end if;
+    end if;
     -- What is left of a full key is held, those that were not found as well, so that they are not found one by one.
     update perdure.job_queue q set held = true, max_concurrent = d.max from (
       select c.job_id, c.max, row_number() over (order by c.priority desc, c.run_at, c.job_id) as place from (
@@ -254,7 +281,7 @@ begin
             and q.run_at <= perdure.db_now() and not q.job_id = any (taken)
           order by q.priority desc, q.run_at, q.job_id limit 1000 for update of q skip locked) x
         where k.kind = any (its_kinds)) c) d
-    where q.job_id = d.job_id and live + d.place > coalesce(by_hand, d.max);
+    where q.job_id = d.job_id and (live + d.place > coalesce(by_hand, d.max) or d.place > starts);
   end loop;
   delete from perdure.job_queue q where q.job_id = any (taken);
   return query
