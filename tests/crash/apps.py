@@ -13,7 +13,17 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from perdure import App, ApprovalRequest, Backoff, BlockingContext, JobContext, Message, Request, Snooze
+from perdure import (
+    App,
+    ApprovalContext,
+    ApprovalRequest,
+    Backoff,
+    BlockingContext,
+    JobContext,
+    Message,
+    Request,
+    Snooze,
+)
 from perdure.event_loop import run
 from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
@@ -281,6 +291,7 @@ def make_app(url: str | None = None, release: int = 1) -> App:
     add_agents(app)
     add_families(app)
     add_talker(app)
+    add_deployer(app)
     releases.register(app, release)
     return app
 
@@ -340,6 +351,25 @@ def add_talker(app: App) -> None:
             await ctx.options(on_unknown="retry").tool("post", str, ctx.vars["turns"])
         await ctx.messages.append("user", "thanks")
         return ctx.messages.list()
+
+
+def add_deployer(app: App) -> None:
+    """A job whose tool a person approves, and another tool that is given the first one's output."""
+
+    @app.job(max_retries=100, backoff=AT_ONCE, approval_context=ApprovalContext({"deploy": "always"}, default="never"))
+    async def deployer(ctx: JobContext) -> dict[str, Any]:
+        def deploy(version: str) -> str:
+            write_mark("effects", f"{ctx.job_id} {ctx.attempt} deploy")
+            ctx.tool_output_stash.state["__version"] = version
+            return version * 30_000
+
+        def measure(text: str) -> int:
+            return len(text)
+
+        retried = ctx.options(on_unknown="retry")
+        await retried.options(tool_call_id="call_1").tool("deploy", deploy, "1.2")
+        size = await retried.tool("measure", measure, "$call_1")
+        return {"size": size, "version": ctx.tool_output_stash.state["__version"]}
 
 
 # --- processes -----------------------------------------------------------------------------------------------------------

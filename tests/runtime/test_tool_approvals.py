@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from perdure import App, ApprovalContext, Denied, InvalidInput, JobContext, Status, ToolNotAllowed
+from perdure.testing import TestApp
 from tests.runtime.support import NOW, PATIENCE, ended, pending, reached, types, working
 
 ALWAYS = ApprovalContext(tools={"deploy": "always"}, default="never")
@@ -364,3 +365,16 @@ async def test_only_a_decision_about_a_tool_makes_a_rule(app: App) -> None:
         await app.approve(approval.id, remember="job")
         await other.result(PATIENCE)
     assert [rule.scope for rule in (await app.approvals.rules()).items] == [f"job:{other.id}"]
+
+
+async def test_a_crash_after_each_record_neither_asks_again_nor_calls_again(timed_app: TestApp) -> None:
+    called: list[str] = []
+
+    @timed_app.job(approval_context=ALWAYS)
+    async def release(ctx: JobContext) -> str:
+        await ctx.options(tool_call_id="call_1").tool("deploy", called.append, "1.2")
+        return await ctx.tool("echo", str, "$call_1")
+
+    report = await timed_app.crash_after_each_step(release, effects=called, max_retries=9)
+    assert (report.status, report.effects) == (Status.COMPLETED, ["1.2"])
+    assert sum("approval" in str(boundary) or "wait" in str(boundary) for boundary in report.boundaries) == 2
