@@ -192,6 +192,10 @@ async def test_the_key_is_read_where_the_setting_says_and_never_shown(
         assert "[key]" in str(raised.value)
     with pytest.raises(EmbedderUnavailable, match="env:NO_SUCH_KEY, which cannot be read"):
         await EmbeddingEndpoint(endpoint.url, "m", reference_of("env:NO_SUCH_KEY"), None).vectors(["rain"])
+    (tmp_path / "key").write_text(f"{KEY}\n{KEY}")
+    with pytest.raises(EmbedderUnavailable, match="which is no key") as raised:
+        await EmbeddingEndpoint(endpoint.url, "m", reference_of(f"file:{tmp_path / 'key'}"), None).vectors(["rain"])
+    assert KEY not in str(raised.value)
     with pytest.raises(ConfigError) as refused:
         load_settings({"memory_key": KEY}, environ={})
     assert KEY not in f"{refused.value} {refused.value.__notes__}"

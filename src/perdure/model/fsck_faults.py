@@ -46,7 +46,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "schema-off": FaultKind("triggers are switched off (PostgreSQL only)", advice=_OFF),
         "memory-unindexed": FaultKind(
             "an entry of memory lacks its search terms or its vector: searches do not find it",
-            advice="`perdure memory reindex` makes them again.",
+            advice="`perdure memory reindex` makes them again. Vectors that an embedding endpoint did not give follow later.",
         ),
         "memory-sums": FaultKind(
             "a scope of memory does not have as many entries or terms as it says: its searches rank a little wrongly",

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class EmbeddingEndpoint:
         found: list[list[float]] = []
         for start in range(0, len(texts), BATCH):
             batch = [text[:MOST_EMBEDDED] for text in texts[start : start + BATCH]]
-            found += self._checked(await self._asked(batch, ATTEMPTS if wait else 1), len(batch))
+            found += self._checked(await self._asked(batch, wait), len(batch))
         return found
 
     async def of_query(self, query: str) -> list[float]:
@@ -77,10 +78,11 @@ class EmbeddingEndpoint:
         [vector] = await self.vectors([query])
         return vector
 
-    async def _asked(self, texts: list[str], attempts: int) -> Any:
+    async def _asked(self, texts: list[str], wait: bool) -> Any:
+        attempts = ATTEMPTS if wait else 1
         while True:
             pause = self._not_before - time.monotonic()
-            if pause > 0 and attempts == 1:
+            if pause > 0 and not wait:
                 raise EmbedderUnavailable(f"{self._why}; it is asked again in {pause:.0f} s")
             await asyncio.sleep(max(0.0, pause))
             try:
@@ -116,7 +118,7 @@ class EmbeddingEndpoint:
             message = f"{self._url} answered {error.code}: {said if key is None else said.replace(key, '[key]')}"
             after = _seconds_of(error.headers.get("retry-after"))
             raise _NoAnswer(message, after, final=error.code < 500 and error.code not in (408, 429)) from None
-        except (OSError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise _NoAnswer(f"{self._url} gave no answer: {error}") from None
 
     def _secret(self) -> str | None:
@@ -129,7 +131,10 @@ class EmbeddingEndpoint:
             raise _NoAnswer(
                 f"memory_key refers to {self._key.source}:{self._key.name}, which cannot be read", final=True
             ) from None
-        return found.strip()
+        key = found.strip()
+        if not (key and key.isascii() and key.isprintable()):  # the error of a header would show it
+            raise _NoAnswer(f"memory_key refers to {self._key.source}:{self._key.name}, which is no key", final=True)
+        return key
 
     def _checked(self, answer: Any, number: int) -> list[list[float]]:
         try:
