@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from perdure.model.partial import LastAction, PartialResult
     from perdure.model.queues import QueueInfo, QueuePause
     from perdure.model.schedules import Overlap, Schedule, ScheduledFor
+    from perdure.model.shared_budgets import SharedBudget
     from perdure.model.signals import Signal
     from perdure.model.states import TRANSITIONS, Status
     from perdure.model.stuck import Stuck, StuckJob
@@ -303,6 +304,7 @@ __all__ = [
     "Sent",
     "SessionChanged",
     "SessionMissing",
+    "SharedBudget",
     "Signal",
     "SignalConflict",
     "SignalTimeout",
@@ -382,6 +384,7 @@ _HOMES = {
     "perdure.model.explanation": "Explanation",
     "perdure.model.job_fields": "JobFields",
     "perdure.model.jobs": "Job",
+    "perdure.model.shared_budgets": "SharedBudget",
     "perdure.model.signals": "Signal",
     "perdure.model.memory": "MemoryEntry MemoryHit MemoryImport",
     "perdure.model.messages": "Message Sent",

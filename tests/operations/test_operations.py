@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Client, Fail, JobContext, Status, Unique
+from perdure import App, Budget, Client, Fail, JobContext, Status, Unique
 from perdure.model import errors
 from perdure.model.events import Event
 from perdure.model.fsck_faults import Finding
@@ -325,6 +325,8 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("memory.undo", errors.JobNotFound, lambda a, c: memory.undo_memory(c, str(uuid7()))),
     ("limits.get", errors.InvalidInput, lambda a, c: limits.get_limit(c, "")),
     ("limits.set", errors.InvalidInput, lambda a, c: limits.set_limit(c, "k", -1)),
+    ("limits.set_budget", errors.InvalidBudget, lambda a, c: limits.set_budget(c, Budget())),
+    ("limits.set_budget", errors.InvalidInput, lambda a, c: limits.set_budget(c, Budget(tokens=1), agent="")),
     ("limits.unset", errors.InvalidInput, lambda a, c: limits.unset_limit(c, "")),
     ("jobs.list", errors.InvalidInput, lambda a, c: jobs.list_jobs(c, JobSelection(status=("gone",)))),
     ("jobs.get", errors.JobNotFound, lambda a, c: jobs.get_job(c, NO_ID)),

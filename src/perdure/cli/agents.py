@@ -18,6 +18,7 @@ from perdure.model.agents import AgentInstance
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.operations import agents as operations
+from perdure.operations.limits import set_budget
 
 __all__ = ["agent_signals", "app"]
 
@@ -38,6 +39,22 @@ OnBusy = Annotated[
 ]
 MaxParallel = Annotated[int | None, typer.Option("--max-parallel", metavar="N", help="Jobs at a time; default 1")]
 MaxRetries = Annotated[int | None, typer.Option("--max-retries", metavar="N", help="Of its jobs; 0 to 100")]
+BudgetTokens = Annotated[
+    int | None, typer.Option("--budget-tokens", metavar="N", help="Tokens that all its jobs may use together")
+]
+BudgetCost = Annotated[
+    str | None, typer.Option("--budget-cost", metavar="AMOUNT", help="Money that they may use together: 1.50")
+]
+BudgetToolCalls = Annotated[
+    int | None, typer.Option("--budget-tool-calls", metavar="N", help="Tools that they may call together")
+]
+BudgetChildren = Annotated[
+    int | None, typer.Option("--budget-children", metavar="N", help="Jobs that they may spawn together")
+]
+OnBreach = Annotated[
+    str | None,
+    typer.Option("--on-breach", metavar="ask|fail", help="When the budget is used up: ask for more, or fail"),
+]
 Pending = Annotated[bool, typer.Option("--pending", help="Only those that no job has got yet")]
 
 _COLORS = {"running": "green", "waiting": "green", "parked": "yellow", "failed": "red", "idle": "dim"}
@@ -141,13 +158,31 @@ async def set(
     on_busy: OnBusy = None,
     max_parallel: MaxParallel = None,
     max_retries: MaxRetries = None,
+    budget_tokens: BudgetTokens = None,
+    budget_cost: BudgetCost = None,
+    budget_tool_calls: BudgetToolCalls = None,
+    budget_children: BudgetChildren = None,
+    on_breach: OnBreach = None,
 ) -> None:
-    """Change an agent: what is given. Jobs that are there keep what they were started with."""
+    """Change an agent: what is given. Jobs that are there keep what they were started with; a budget holds for all."""
+    budget = inputs.budget(
+        {
+            "tokens": budget_tokens,
+            "cost": budget_cost,
+            "tool_calls": budget_tool_calls,
+            "children": budget_children,
+            "on_breach": on_breach,
+        }
+    )
     changes = _fields(kind, name, meta, queue, default_session, intake, batch, on_busy, max_parallel, max_retries)
-    if not changes:
+    if not changes and budget is None:
         raise Usage("nothing is to be changed", hint="for example: perdure agents set ID --max-parallel 4")
     async with cli.client() as client:
-        _show(cli, await operations.set_agent(client, id, **changes))
+        agent = await (operations.set_agent(client, id, **changes) if changes else operations.get_agent(client, id))
+        if budget is not None:
+            set_to = await set_budget(client, budget, agent=id)
+            cli.out.note(set_to.line)
+        _show(cli, agent)
 
 
 @command(

@@ -42,6 +42,8 @@ def as_json(record: JobRecord, parts: Iterable[str]) -> dict[str, Any]:
     budget = budgets.summary(budgets.use_of(record.events))
     if budget is not None:
         value["budget"] = budget
+    if record.shared_budgets:
+        value["shared_budgets"] = [as_dict(found) | {"left": found.left} for found in record.shared_budgets]
     if record.job.status in FAILURES and record.events:
         value["partial"] = partials.partial_of(record.job, record.events)
     return value
@@ -135,6 +137,8 @@ class JobPage:
         if job.status in FAILURES and self._record.events:
             self._fact("got as far as", partials.line(partials.partial_of(job, self._record.events)))
         self._fact("budget left", budgets.line(budgets.use_of(self._record.events), self._times.now))
+        for shared in self._record.shared_budgets:
+            self._fact("budget of", shared.line)
 
     def _fact(self, name: str, value: str) -> None:
         if value:

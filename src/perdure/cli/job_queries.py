@@ -112,7 +112,9 @@ async def get(
     async with cli.client() as client:
 
         async def show_one(id: str) -> jobs.JobRecord:
-            record = await jobs.get_job(client, id, at=at, include=("events", "runs", "approvals", "signals"))
+            record = await jobs.get_job(
+                client, id, at=at, include=("events", "runs", "approvals", "signals", "budgets")
+            )
             job, out = record.job, cli.out
             if together:
                 return record

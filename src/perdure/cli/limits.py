@@ -1,4 +1,4 @@
-"""`perdure limits`: how many jobs of a concurrency key may run at a time."""
+"""`perdure limits`: how many jobs of a concurrency key may run at a time, and the budgets of agents and of the tenant."""
 
 from __future__ import annotations
 
@@ -7,15 +7,28 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from perdure.cli import inputs
 from perdure.cli.context import Cli
 from perdure.cli.format import clean_text, short
 from perdure.cli.options import command, group
-from perdure.cli.output import Column
+from perdure.cli.output import Column, as_dict
 from perdure.cli.usage_error import Usage
 from perdure.model.limits import MOST_WAITING, Limit
-from perdure.operations.limits import get_limit, list_limits, set_limit, unset_limit
+from perdure.model.shared_budgets import SharedBudget
+from perdure.operations.limits import (
+    get_limit,
+    list_budgets,
+    list_limits,
+    set_budget,
+    set_limit,
+    unset_budget,
+    unset_limit,
+)
 
-app = group("See and set how many jobs of a concurrency key run at a time.", "perdure limits ls")
+app = group(
+    "See and set how many jobs of a concurrency key run at a time, and the budgets of agents and of the tenant.",
+    "perdure limits ls",
+)
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The concurrency key, such as customer:7")]
 
@@ -93,3 +106,71 @@ def show(cli: Cli, limit: Limit) -> None:
         return Text(clean_text(text))
 
     cli.out.one(limit, line, id=limit.key)
+
+
+Agent = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Of this agent; default: of the tenant")]
+
+BUDGETS: list[Column[SharedBudget]] = [
+    Column("of", lambda budget: budget.name, least=10),
+    Column("left", lambda budget: budget.line.partition(": ")[2], flexible=True),
+    Column("on_breach", lambda budget: budget.on_breach),
+]
+
+
+@command(app, "budgets", example="perdure limits budgets")
+async def budgets(cli: Cli) -> None:
+    """List the budgets of agents and of the tenant, with what is left of them."""
+    async with cli.client() as client:
+        found = await list_budgets(client)
+    cli.out.rows(found, BUDGETS, id=lambda budget: budget.scope)
+    if not found and cli.out.for_people:
+        cli.out.note("neither an agent nor the tenant has a budget")
+
+
+@command(
+    app,
+    "set-budget",
+    example="perdure limits set-budget --tokens 5000000 --cost 250\nperdure limits set-budget --agent reviewer --cost 10",
+)
+async def set_shared_budget(
+    cli: Cli,
+    agent: Agent = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", metavar="N", help="Tokens that all jobs may use")] = None,
+    cost: Annotated[str | None, typer.Option("--cost", metavar="AMOUNT", help="Money that they may use: 1.50")] = None,
+    tool_calls: Annotated[
+        int | None, typer.Option("--tool-calls", metavar="N", help="Tools that they may call")
+    ] = None,
+    children: Annotated[int | None, typer.Option("--children", metavar="N", help="Jobs that they may spawn")] = None,
+    on_breach: Annotated[
+        str | None, typer.Option("--on-breach", metavar="ask|fail", help="When it is used up: ask for more, or fail")
+    ] = None,
+    warn_at: Annotated[
+        float | None, typer.Option("--warn-at", metavar="PART", help="Warn at this part of it; default 0.8")
+    ] = None,
+) -> None:
+    """Set what all jobs of the tenant, or of an agent, may use together. What was spent stays."""
+    given = {"tokens": tokens, "cost": cost, "tool_calls": tool_calls, "children": children, "on_breach": on_breach}
+    budget = inputs.budget(given | {"warn_at": warn_at})
+    if budget is None:
+        raise Usage("nothing is limited", hint="for example: perdure limits set-budget --tokens 100000")
+    async with cli.client(creates=True) as client:
+        show_budget(cli, await set_budget(client, budget, agent=agent))
+
+
+@command(app, "unset-budget", example="perdure limits unset-budget --agent reviewer")
+async def unset_shared_budget(cli: Cli, agent: Agent = None) -> None:
+    """Remove the budget of the tenant, or of an agent, with what was spent of it."""
+    async with cli.client() as client:
+        removed = await unset_budget(client, agent=agent)
+    if cli.out.for_programs:
+        cli.out.json({"agent": agent, "removed": removed})
+    else:
+        cli.out.note("removed" if removed else "there was none")
+
+
+def show_budget(cli: Cli, budget: SharedBudget) -> None:
+    """Print one budget."""
+    if cli.out.for_programs:
+        cli.out.json(as_dict(budget) | {"left": budget.left})
+    else:
+        cli.out.one(budget, lambda: Text(clean_text(budget.line)), id=budget.scope)

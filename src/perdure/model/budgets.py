@@ -196,6 +196,8 @@ class Use:
             self.running_since = None
 
     def _read(self, type: str, payload: dict[str, Any]) -> None:
+        if "scope" in payload and type.startswith("budget_"):
+            return  # of the budget of its agent or tenant
         match type:
             case "budget_set":
                 self.budget = budget_of(payload["budget"])

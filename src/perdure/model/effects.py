@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from perdure.model.budgets import Amounts
 from perdure.model.cost import ZERO
 from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.events import NewEvent
@@ -47,6 +48,10 @@ LOCK_ORDER = (
     "memory_vector",
     "remove_range",
     "add_document",
+    "spend_budget",
+    "raise_budget",
+    "use_hold",
+    "release_hold",
 )
 """The statements, in the order in which they run, which is that of their locks. A new effect is one more statement in
 `leases/effects.sql` of both dialects, its name here, and a function that makes it."""
@@ -243,3 +248,25 @@ def add_document(tenant_id: str, new: NewDocument) -> Effect:
 def remove_range(tenant_id: str, within: DocumentRange) -> Effect:
     """Remove the documents of a range."""
     return Effect("remove_range", {"tenant_id": tenant_id, **within._asdict()})
+
+
+def spend_budget(tenant_id: str, scope: str, used: Amounts) -> Effect:
+    """Count what was used of the budget of an agent or a tenant: tokens, cost, tool_calls."""
+    row = {"tokens": used.tokens, "cost": used.cost, "tool_calls": used.tool_calls}
+    return Effect("spend_budget", {"tenant_id": tenant_id, "key": scope, **row})
+
+
+def raise_budget(tenant_id: str, scope: str, extensions: int, more: Amounts) -> Effect:
+    """A person has given more to a budget that had so many extensions; later than that nothing changes."""
+    row = {"tokens": more.tokens, "cost": more.cost, "tool_calls": more.tool_calls, "children": more.children}
+    return Effect("raise_budget", {"tenant_id": tenant_id, "key": scope, "extensions": extensions, **row})
+
+
+def use_hold(key: str, used: Amounts) -> Effect:
+    """A call reports what it used of what it has set aside."""
+    return Effect("use_hold", {"key": key, "tokens": used.tokens, "cost": used.cost})
+
+
+def release_hold(key: str) -> Effect:
+    """A call has ended: what it has set aside and not used is free."""
+    return Effect("release_hold", {"key": key})

@@ -135,6 +135,9 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
         "budget_set": EventType(
             _R, "the job has a budget, given by its caller or its handler", ("budget",), replayed=True, forked=True
         ),
+        "budget_scopes_set": EventType(
+            _R, "the job descends from jobs of agents that have budgets", ("scopes",), replayed=True
+        ),
         "stuck_set": EventType(
             _R, "its caller says when the job counts as stuck", ("stuck",), replayed=True, forked=True
         ),

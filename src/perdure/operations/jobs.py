@@ -15,6 +15,7 @@ from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound
 from perdure.model.events import Event
 from perdure.model.explanation import Explanation
 from perdure.model.jobs import Job, RunRecord
+from perdure.model.shared_budgets import SharedBudget
 from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.steps import Step, steps_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 NO_SUCH_JOB = (JobNotFound, AmbiguousId)
 """What every operation raises that takes the id of a job: a UUID, or its last 6 or more hex digits."""
 
-Part = Literal["events", "runs", "approvals", "signals"]
+Part = Literal["events", "runs", "approvals", "signals", "budgets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class JobPage:
 class JobRecord:
     """A job and the parts of its record that were asked for; the others are empty.
 
-    runs: its finished attempts. signals: those that no wait has taken.
+    runs: its finished attempts. signals: those that no wait has taken. shared_budgets: of its agents and its tenant, of a job
+    that has not ended.
     head: the version of its log now, where the job is shown as it was at an earlier one.
     """
 
@@ -53,6 +55,7 @@ class JobRecord:
     approvals: tuple[Approval, ...] = ()
     signals: tuple[Signal, ...] = ()
     head: int | None = None
+    shared_budgets: tuple[SharedBudget, ...] = ()
 
 
 @operation("jobs.list", role=Role.VIEWER, errors=(InvalidInput,))
@@ -92,7 +95,8 @@ async def get_job(client: Client, job_id: str, *, at: int | None = None, include
         return JobRecord(job, shown, tuple(runs), head=events[-1].version)
     approvals = (await client.approvals.list(job_id=job.id)).items if "approvals" in include and job.waits else ()
     signals = await client.jobs.signals(job.id, pending=True) if "signals" in include else ()
-    return JobRecord(job, tuple(events), tuple(runs), tuple(approvals), tuple(signals))
+    shared = await client.jobs.shared_budgets(job.id) if "budgets" in include and not job.status.terminal else ()
+    return JobRecord(job, tuple(events), tuple(runs), tuple(approvals), tuple(signals), shared_budgets=tuple(shared))
 
 
 @operation("jobs.count", role=Role.VIEWER, errors=(InvalidInput,))

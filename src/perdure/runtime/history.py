@@ -78,6 +78,8 @@ class History:
     """Messages of the conversation and variables, in the order of the log."""
     use: Use = field(default_factory=Use)
     """Of the job's budget, if it has one."""
+    budget_scopes: tuple[str, ...] = ()
+    """Of the agents whose jobs this one descends from."""
     fields: JobFields = field(default_factory=JobFields)
     """What the caller said of the job."""
     approval_context: Any = None
@@ -111,6 +113,8 @@ class History:
                 self._read(event, event.payload)
 
     def _read(self, event: Event, payload: dict[str, Any]) -> None:
+        if event.type == "budget_scopes_set":
+            self.budget_scopes = tuple(payload["scopes"])
         if event.type == "fields_set":
             self.fields = checked_fields(payload["fields"])
         if event.type == "approval_context_set":

@@ -7,7 +7,7 @@ closed first, and nothing the handler still does is recorded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -84,16 +84,14 @@ class Run:
     history = NO_HISTORY
     registry: Registry | None = None
     last_checkpoint: Any = None
-    stop_reason: str | None = None
-    """Why this attempt has stopped; None while it may still write."""
+    stop_reason: str | None = None  # why this attempt has stopped; None while it may still write
     draining = began = False
     abandoned = False  # True once the attempt has ended without its handler, which did not stop
-    tracebacks: Tracebacks | None = None
-    """Of what the handler raised."""
+    tracebacks: Tracebacks | None = None  # of what the handler raised
     of_agent: OfAgent | None = None
     stuck: StuckWatch | None = None
-    context: object = None
-    """The handler's, while it runs."""
+    context: object = None  # the handler's, while it runs
+    budget_scopes: Collection[str] = ()
     _waits: Waits | None = None
     _progress: Progress | None = None
     pending: Pending | None = None

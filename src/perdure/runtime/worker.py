@@ -24,7 +24,8 @@ from perdure.model.jobs import Outcome
 from perdure.model.states import Status
 from perdure.model.workers import WorkerCommand
 from perdure.runtime.attempt_watch import AttemptWatch
-from perdure.runtime.chores import Chores, Serves
+from perdure.runtime.budget_scopes import BudgetScopes
+from perdure.runtime.chores import Chore, Chores, Serves
 from perdure.runtime.code_version import version_of
 from perdure.runtime.contexts import HeldJobs
 from perdure.runtime.ends import Ends
@@ -83,8 +84,7 @@ class Worker:
         self._registry = registry
         self.version = version or version_of(handler.fn.__module__ for handler in registry)
         """Of the code of its handlers."""
-        self._database = database
-        """What the log calls it."""
+        self._database = database  # what the log calls it
         self._observer = observer
         self._invoke = invoke
         self._leases = LeaseManager(
@@ -103,6 +103,7 @@ class Worker:
         )
         self._ends = Ends(store, self._leases, observer, self._changed.set)
         self._take = partial(store.leases.claim, worker_id=self.id, ttl=self.options.lease, version=self.version)
+        self._budget_scopes = BudgetScopes(store)
         self._looks = Looks(store, self._leases, registry)
         self._stopping, self._woken = asyncio.Event(), asyncio.Event()
         self._suspects = Suspects(
@@ -125,8 +126,7 @@ class Worker:
             stop=self.stop,
         )
         self._watchdog = Watchdog(self.id, self._slots, self._leases, self.options, opener)
-        self._until_idle = False
-        self.working = False  # True while it is registered and runs jobs
+        self._until_idle = self.working = False  # working: True while it is registered and runs jobs
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -148,8 +148,9 @@ class Worker:
         self.working = True
         self._log_life("worker started", database=self._database, queues=self.options.queues, kinds=kinds)
         serves = Serves(self.version, self.options.queues, kinds, self._woken)
-        options, more = self.options, self._registry.chores
+        options, more = self.options, (*self._registry.chores, Chore("budgets", lambda _: self._budget_scopes))
         chores = Chores(self._store, self.id, serves, every=options.chores, retention=options.retention, more=more)
+        await self._budget_scopes.read_first()
         if once:
             await chores.run_once()  # there may be no other worker to take over the jobs of one that crashed
         async with AsyncExitStack() as stack:
@@ -369,7 +370,7 @@ class Worker:
                 observer=self._observer,
                 version=self.version,
             )
-            run.registry = self._registry
+            run.registry, run.budget_scopes = self._registry, self._budget_scopes.scopes
             if self._stopping.is_set():
                 self._ends.add(leased, hand_back("worker_stopped", started=False))
                 return

@@ -18,6 +18,7 @@ from perdure.model.explanation import Explanation
 from perdure.model.job_changes import BulkResult
 from perdure.model.jobs import Job, Page, RunRecord
 from perdure.model.partial import PartialResult
+from perdure.model.shared_budgets import SharedBudget
 from perdure.model.signals import Signal
 from perdure.model.states import Status
 from perdure.model.timing import Duration
@@ -178,6 +179,10 @@ class Jobs:
     def tree(self, job_id: JobId, *, limit: int = 1000) -> builtins.list[TreeNode]:
         """See `Jobs.tree`."""
         return self._background.run(self._jobs.tree(job_id, limit=limit))
+
+    def shared_budgets(self, job_id: JobId) -> builtins.list[SharedBudget]:
+        """See `Jobs.shared_budgets`."""
+        return self._background.run(self._jobs.shared_budgets(job_id))
 
     def partial_result(self, job_id: JobId) -> PartialResult:
         """See `Jobs.partial_result`."""

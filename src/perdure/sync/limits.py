@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 
+from perdure.model.budgets import Budget
 from perdure.model.limits import Limit
+from perdure.model.shared_budgets import SharedBudget
 from perdure.runtime.background import BackgroundLoop
 from perdure.runtime.client.limits import Limits as AsyncLimits
 
@@ -31,3 +33,19 @@ class Limits:
     def unset(self, key: str) -> Limit:
         """See `Limits.unset`."""
         return self._background.run(self._limits.unset(key))
+
+    def budgets(self) -> builtins.list[SharedBudget]:
+        """See `Limits.budgets`."""
+        return self._background.run(self._limits.budgets())
+
+    def budget(self, *, agent: str | None = None) -> SharedBudget | None:
+        """See `Limits.budget`."""
+        return self._background.run(self._limits.budget(agent=agent))
+
+    def set_budget(self, budget: Budget, *, agent: str | None = None) -> SharedBudget:
+        """See `Limits.set_budget`."""
+        return self._background.run(self._limits.set_budget(budget, agent=agent))
+
+    def unset_budget(self, *, agent: str | None = None) -> bool:
+        """See `Limits.unset_budget`."""
+        return self._background.run(self._limits.unset_budget(agent=agent))

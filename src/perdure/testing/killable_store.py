@@ -12,10 +12,12 @@ from uuid import UUID
 from perdure.model.account_choice import AccountChoice
 from perdure.model.agents import NewAgent, NewState
 from perdure.model.approvals import Approval, NewApproval
+from perdure.model.budgets import Amounts
 from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped
+from perdure.model.shared_budgets import Reserved
 from perdure.model.states import Status
 from perdure.model.task_records import NewFile, OutputChunk
 from perdure.model.workers import WorkerCommand, WorkerInfo
@@ -172,6 +174,27 @@ class _KillableChildren(_Reads):
             await self._children.forget_cancelled(parent_id)
 
 
+class _KillableLimits(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("limits", store)
+        self._switch = switch
+        self._limits = store.limits
+
+    async def reserve_budget(self, lease: Lease, key: str, scopes: Sequence[str], need: Amounts) -> Reserved:
+        """See `protocol.LimitStore.reserve_budget`."""
+        async with self._switch.writing(lease):
+            return await self._limits.reserve_budget(lease, key, scopes, need)
+
+    async def fold_budgets(self) -> int:
+        """See `protocol.LimitStore.fold_budgets`."""
+        return 0 if self._switch.killed else await self._limits.fold_budgets()
+
+    async def say_rate(self, key: str, per_minute: int) -> None:
+        """See `protocol.LimitStore.say_rate`."""
+        if not self._switch.killed:
+            await self._limits.say_rate(key, per_minute)
+
+
 class _KillableSchedules(_Reads):
     def __init__(self, store: Store) -> None:
         super().__init__("schedules", store)
@@ -180,18 +203,6 @@ class _KillableSchedules(_Reads):
         """None: the kit itself fires schedules, as time passes."""
         del options
         return []
-
-
-class _KillableLimits(_Reads):
-    def __init__(self, switch: _KillSwitch, store: Store) -> None:
-        super().__init__("limits", store)
-        self._switch = switch
-        self._limits = store.limits
-
-    async def say_rate(self, key: str, per_minute: int) -> None:
-        """See `protocol.LimitStore.say_rate`."""
-        if not self._switch.killed:
-            await self._limits.say_rate(key, per_minute)
 
 
 class _KillableLeases(_Reads):

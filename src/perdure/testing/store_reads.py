@@ -24,7 +24,7 @@ READS: dict[str, frozenset[str]] = {
     "children": frozenset(
         {"read_children", "list_children", "waiters", "tree", "cancelled_parents", "children_to_cancel"}
     ),
-    "limits": frozenset({"list_limits", "get_limit"}),
+    "limits": frozenset({"list_limits", "get_limit", "list_budgets"}),
     "schedules": frozenset({"get_schedule", "list_schedules"}),
     "queues": frozenset({"list_pauses"}),
     "memories": frozenset(

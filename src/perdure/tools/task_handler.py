@@ -36,6 +36,7 @@ from perdure.model.task_records import TaskResult, ToolRun
 from perdure.model.timing import Backoff
 from perdure.model.tooling import Account, CliRun, RunClass, RunStart, TaskSpec
 from perdure.runtime.context.context import JobContext, run_of
+from perdure.runtime.context.shared_budget import shared_spending
 from perdure.runtime.run import Run
 from perdure.store.protocol import FileStore
 from perdure.tools.adapters.base import Adapter
@@ -178,7 +179,9 @@ class TaskHandler:
             run=run,
         )
         usage, added = _usage(ended)
-        await attempt.record([usage, _ended(ended)], add_tool_run(ended), added)
+        used = ended.run.usage
+        spent = shared_spending(attempt, used.tokens, used.cost or ZERO)
+        await attempt.record([usage, _ended(ended)], add_tool_run(ended), added, *spent)
         if attempt.observer is not None:
             attempt.observer.tool_run(attempt.claimed, ended)
         log.info(

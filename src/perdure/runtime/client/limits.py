@@ -1,17 +1,20 @@
-"""`client.limits`: how many jobs of a concurrency key may run at a time."""
+"""`client.limits`: how many jobs of a concurrency key may run at a time, and the budgets of agents and of the tenant."""
 
 from __future__ import annotations
 
 import builtins
 
+from perdure.model.budgets import Budget
 from perdure.model.errors import InvalidInput
 from perdure.model.limits import Limit
+from perdure.model.shared_budgets import SharedBudget, check_shared, scope_of
 from perdure.runtime.client.base import ClientPart
-from perdure.runtime.validation import check_key, check_maximum
+from perdure.runtime.message_checks import check_agent_id
+from perdure.runtime.validation import check_budget, check_key, check_maximum
 
 
 class Limits(ClientPart):
-    """How many jobs of a concurrency key may run at a time, and how many do."""
+    """How many jobs of a concurrency key may run at a time, and how many do; what the jobs of an agent or tenant may use."""
 
     async def list(self) -> builtins.list[Limit]:
         """The keys that jobs hold slots of, and those that were set by hand; at most 1,000."""
@@ -48,3 +51,27 @@ class Limits(ClientPart):
         if rate is not None and rate.set_by_hand:
             await store.limits.set_rate(key, None, by=self._scope.actor)
         return await store.limits.get_limit(key)
+
+    async def budgets(self) -> builtins.list[SharedBudget]:
+        """The budgets of agents and of the tenant, with what is left of them."""
+        return await (await self._store()).limits.list_budgets()
+
+    async def budget(self, *, agent: str | None = None) -> SharedBudget | None:
+        """That of an agent; agent None: of the tenant. None if it has none."""
+        return next((found for found in await self.budgets() if found.agent == agent), None)
+
+    async def set_budget(self, budget: Budget, *, agent: str | None = None) -> SharedBudget:
+        """What all jobs of an agent may use together from now on; agent None: all jobs of the tenant. What was spent stays.
+
+        Workers know it within some seconds, and attempts that begin after that keep to it. Raises InvalidBudget, InvalidInput.
+        """
+        scope = scope_of(None if agent is None else check_agent_id(agent))
+        checked = check_budget(budget) or Budget()
+        await (await self._store()).limits.set_budget(scope, check_shared(checked), by=self._scope.actor)
+        found = await self.budget(agent=agent)
+        assert found is not None
+        return found
+
+    async def unset_budget(self, *, agent: str | None = None) -> bool:
+        """Remove the budget of an agent or, agent None, of the tenant, with what was spent of it; False if there was none."""
+        return await (await self._store()).limits.unset_budget(scope_of(agent))

@@ -22,6 +22,7 @@ from perdure.model.fold import fold, job_at
 from perdure.model.jobs import Job, JobFilter, Page, RunRecord
 from perdure.model.partial import PartialResult, partial_of
 from perdure.model.partial import line as partial_line
+from perdure.model.shared_budgets import TENANT, SharedBudget, plain, scope_of
 from perdure.model.states import FAILURES, Status, parse_status
 from perdure.model.stuck import NOTICED, SAYS
 from perdure.model.timing import Duration, when
@@ -152,7 +153,8 @@ class JobQueries(ClientPart):
         store, id = await self._store(), await self._id(job_id)
         found = explain(await store.jobs.situation(id))
         said = {e.type for e in await store.jobs.list_events(id, limit=100, types=["budget_set", NOTICED])}
-        if not said and found.status not in FAILURES:
+        shared = [] if found.status.terminal else await self.shared_budgets(id)
+        if not said and not shared and found.status not in FAILURES:
             return found
         events = await self.events(id)
         sentence, details = found.sentence, dict(found.details)
@@ -160,6 +162,9 @@ class JobQueries(ClientPart):
             use = budgets.use_of(events)
             sentence += f" Of its budget is left: {budgets.line(use, found.at)}."
             details["budget"] = budgets.summary(use, found.at)
+        for budget in shared:
+            sentence += f" Of the budget of {budget.line}."
+            details.setdefault("shared_budgets", []).append({"agent": budget.agent, "left": _plain(budget.left)})
         if NOTICED in said and found.status not in FAILURES:
             last = [e for e in events if e.type == NOTICED][-1]
             sentence += f" {SAYS[last.payload['action']]} {when(last.at, found.at)}: {last.payload['why']}."
@@ -167,6 +172,19 @@ class JobQueries(ClientPart):
             job = await self.get(id)
             details["partial"] = partial_line(partial_of(job, events))
         return replace(found, sentence=sentence, details=details)
+
+    async def shared_budgets(self, job_id: JobId) -> builtins.list[SharedBudget]:
+        """The budgets of its agent, of the agents whose jobs it descends from, and of its tenant: those that are set, with what
+        is left. Raises JobNotFound, AmbiguousId."""
+        store = await self._store()
+        found = await store.limits.list_budgets()
+        if not found:
+            return []
+        job = await self.get(job_id)
+        scopes = {TENANT} if job.agent_id is None else {TENANT, scope_of(job.agent_id)}
+        for event in await store.jobs.list_events(job.id, limit=1, types=["budget_scopes_set"]):
+            scopes.update(event.payload["scopes"])
+        return [budget for budget in found if budget.scope in scopes]
 
     async def partial_result(self, job_id: JobId) -> PartialResult:
         """What a job has done and used so far, or had when it failed: its last checkpoint or result, its last action, figures.
@@ -256,6 +274,10 @@ def job_filter(
         idempotency_key=idempotency_key,
         tags=tuple(_several(tags)),
     )
+
+
+def _plain(left: dict[str, Any]) -> dict[str, Any]:
+    return {thing: plain(value) for thing, value in left.items()}
 
 
 def _several(value: Any) -> Iterable[Any]:

@@ -18,12 +18,15 @@ from weakref import WeakKeyDictionary
 
 from perdure.model.budgets import NOTHING, THINGS, TYPES, Amounts, Budget, Reservation, Use, amounts_of, shown
 from perdure.model.cost import text_of_cost
+from perdure.model.effects import Effect
 from perdure.model.errors import BudgetExceeded, Denied, InvalidBudget
 from perdure.model.events import LIFECYCLE_TYPES, NewEvent
+from perdure.model.shared_budgets import TENANT
 from perdure.model.waits import APPROVAL
 from perdure.runtime.context import approvals
 from perdure.runtime.context.approvals import Question
 from perdure.runtime.context.current_call import running_call
+from perdure.runtime.context.shared_budget import SharedBudgets, shared_scopes
 from perdure.runtime.run import Run
 
 _PAGE = 1000
@@ -32,10 +35,11 @@ _KEY = "budget[#{}]"
 
 
 class Counted(NamedTuple):
-    """What goes into the log together with a report of usage. more: for the payload of the report itself."""
+    """What is written together with a report of usage. more: for the payload of the report itself."""
 
     more: dict[str, Any]
     events: list[NewEvent]
+    effects: list[Effect]
 
 
 class Share(NamedTuple):
@@ -50,12 +54,17 @@ def ledger_of(run: Run) -> Ledger | None:
     """The ledger of an attempt whose job has a budget, given when it was enqueued or by its handler; else None."""
     own = run.handler.policy.budget
     use = run.history.use
-    if use.budget is None and own is None:
+    if use.budget is None and own is None and not run.budget_scopes:
         return None
     known = _LEDGERS.get(run)
     if known is None:
+        scopes = shared_scopes(run)
+        if use.budget is None and own is None and not scopes:
+            return None
         # a copy, as the history of a first attempt is shared by all
         known = Ledger(run, use if use.budget is not None else Use(spent=use.spent), own)
+        if scopes:
+            known.shared = SharedBudgets(run, scopes)
         _LEDGERS[run] = known
     return known
 
@@ -70,7 +79,13 @@ class Ledger:
         self._run = run
         self._use = use
         self._to_write: list[NewEvent] = []
-        if use.budget is None:  # the handler's: written with the first event that has to do with it
+        self.shared: SharedBudgets | None = None
+        """Those of the job's agent and tenant, if they have some."""
+        self.has_own = use.budget is not None or own is not None
+        """Whether the job itself has one."""
+        if not self.has_own:
+            use.budget = Budget()
+        elif use.budget is None:  # the handler's: written with the first event that has to do with it
             use.budget = own
             self._to_write.append(
                 NewEvent("budget_set", json.dumps({"budget": self.budget.as_json(), "by": "handler"}))
@@ -108,7 +123,16 @@ class Ledger:
             if noun == "tool":
                 self._use.spent += Amounts(tool_calls=1)
             return None
-        await self._until_fits(estimate + _ONE.get(noun, NOTHING))
+        need = estimate + _ONE.get(noun, NOTHING)
+        if self.shared is not None:
+            await self.shared.admit(hold := f"{noun}:{key}/{self.attempt}", need)
+            try:
+                await self._until_fits(need)
+            except BudgetExceeded:
+                await self._run.record((), *self.shared.released(hold))
+                raise
+        else:
+            await self._until_fits(need)
         return Hold(self, noun, key, estimate)
 
     async def _until_fits(self, need: Amounts) -> None:
@@ -182,6 +206,20 @@ class Ledger:
 
     # -- children --------------------------------------------------------------------------------------------------------
 
+    async def admit_child(self, key: str) -> None:
+        """Wait until the budgets of agent and tenant allow one more child. Raises BudgetExceeded, Suspended."""
+        if self.shared is not None and not self._inside():
+            await self.shared.admit(f"spawn:{key}/{self.attempt}", _ONE["spawn"])
+
+    def child_admitted(self, key: str) -> list[Effect]:
+        """What is to be written with the child."""
+        return [] if self.shared is None else self.shared.released(f"spawn:{key}/{self.attempt}")
+
+    def events_of_child(self) -> list[NewEvent]:
+        """What the log of a child begins with: what it uses counts for the agent of this job."""
+        scopes = [] if self.shared is None else [scope for scope in self.shared.scopes if scope != TENANT]
+        return [NewEvent("budget_scopes_set", json.dumps({"scopes": scopes}))] if scopes else []
+
     async def share(self, key: str, child_id: UUID, wanted: Budget | None, usual: Budget | None) -> Share:
         """Set aside a part for a child: what `wanted` says, else half of what is left, and at most `usual`, that of its handler.
         Raises BudgetExceeded, Suspended."""
@@ -241,14 +279,16 @@ class Ledger:
         """Count usage that is about to be written."""
         used = Amounts(tokens, cost)
         self._use.spent += used
-        more = {}
+        more, hold = {}, None
         call = running_call.get(None)
         if call is not None and call.lease == self._run.lease:
+            hold = f"{call.kind}:{call.key}/{call.lease.attempt}"
             key = f"{call.kind}:{call.key}/{call.lease.attempt}.{call.number}"
             if (reservation := self._use.reservations.get(key)) is not None:
                 reservation.used += used
                 more = {"reserved": key}
-        return Counted(more, self.written_first())
+        effects = [] if self.shared is None else self.shared.usage(hold, used)
+        return Counted(more, self.written_first(), effects)
 
     # -- time ------------------------------------------------------------------------------------------------------------
 
@@ -370,6 +410,16 @@ class Hold:
         if self._estimate != NOTHING:
             events.append(NewEvent("budget_reserved", json.dumps({"key": self._id, **self._estimate.as_json()})))
         return events
+
+    def effects_before(self, number: int) -> list[Effect]:
+        """What is written together with what `before_call` gives."""
+        shared = self._ledger.shared
+        return [] if shared is None or number == 1 else shared.called_again(self._need.tool_calls)
+
+    def effects_after(self) -> list[Effect]:
+        """What is written together with what `after_call` gives, once the call is not made again."""
+        shared = self._ledger.shared
+        return [] if shared is None else shared.released(f"{self._noun}:{self._key}/{self._ledger.attempt}")
 
     def again(self) -> bool:
         """Whether one more call fits."""

@@ -182,7 +182,7 @@ class Caller:
             except InvalidInput as error:
                 self._add_failure(kind, call, error)
                 if hold is not None:
-                    await run.record(hold.after_call())
+                    await run.record(hold.after_call(), *hold.effects_after())
                 raise
             kept = result if stashed is None else stashed[0]
             event = kind.returned(call, kept, count, int((time.monotonic() - started) * 1000))
@@ -191,7 +191,10 @@ class Caller:
             if (around := _around(run)) is not None:  # a replay does not come to it: the other one is answered
                 event.payload = f'{event.payload[:-1]},"inside":{codec.quoted(around[1])}}}'
             events = [event] if self._working is None else [event, *self._working.of_call(kind.noun, key, count)]
-            await run.record_busy(events if hold is None else [*events, *hold.after_call()])
+            if hold is None:
+                await run.record_busy(events)
+            else:
+                await run.record_busy([*events, *hold.after_call()], *hold.effects_after())
             if self._working is not None:
                 self._working.committed(kind.noun, key)
         finally:
@@ -295,7 +298,7 @@ class Caller:
                     tool_event("tool_called", call, call.granted + f'"idempotency_key":"{own_key}","input":{shown}')
                 )
             if first:
-                await run.record(first)
+                await run.record(first, *(() if hold is None else hold.effects_before(earlier + 1)))
             try:
                 return await self._once(kind, call, options, earlier + 1), earlier + 1
             except Exception as error:
@@ -306,8 +309,9 @@ class Caller:
                 if hold is not None and known:
                     events += hold.after_call()
                     last = last or not hold.again()
-                if events:
-                    await run.record(events)
+                freed = hold.effects_after() if hold is not None and known and last else ()
+                if events or freed:
+                    await run.record(events, *freed)
                 if last or not known:
                     self._add_failure(kind, call, error)
                     raise

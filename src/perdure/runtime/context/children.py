@@ -132,10 +132,15 @@ async def spawn(
     events, effects, stored = list[NewEvent](), [spawn_job(child)], None if budget is None else budget.as_json()
     ledger = ledger_of(run)
     if ledger is not None:
+        await ledger.admit_child(key)
+        effects += ledger.child_admitted(key)
+    if ledger is not None and ledger.has_own:
         handler = None if run.registry is None else run.registry.find(new.kind)
         share = await ledger.share(key, new.id, budget, None if handler is None else handler.policy.budget)
         payload["budget"], stored, events = share.amounts.as_json(), share.stored, share.first
     first = [] if stored is None else [NewEvent("budget_set", json.dumps({"budget": stored, "by": "parent"}))]
+    if ledger is not None:
+        first += ledger.events_of_child()
     if run.history.approval_context is not None:
         context = {"context": run.history.approval_context, "by": "parent"}
         first.append(NewEvent("approval_context_set", json.dumps(context, ensure_ascii=False)))

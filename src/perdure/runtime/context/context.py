@@ -132,7 +132,8 @@ class JobContext(AgentCalls):
     def budget_left(self) -> Mapping[str, Any] | None:
         """What is left of each thing that the job's budget limits (tokens, cost, tool_calls, wall_time, children); None without a
         budget."""
-        return None if self._caller.budget is None else self._caller.budget.left
+        ledger = self._caller.budget
+        return ledger.left if ledger is not None and ledger.has_own else None
 
     @property
     def approval_context(self) -> ApprovalContext | None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from perdure.model.effects import patch_state
+from perdure.model.effects import Effect, patch_state
 from perdure.model.errors import InvalidInput
 from perdure.model.events import NewEvent
 from perdure.model.ids import keyed_event_id, new_event_id
@@ -47,12 +47,12 @@ class Reports:
         if its_key in self._run.history.usage:
             return
         payload: dict[str, Any] = {"key": its_key, "tokens": tokens, "cost": f"{exact:f}"}
-        also: list[NewEvent] = []
+        also, effects = list[NewEvent](), list[Effect]()
         if self._budget is not None:
-            more, also = self._budget.usage(tokens, exact)
+            more, also, effects = self._budget.usage(tokens, exact)
             payload |= more
         events = [NewEvent("usage_recorded", json.dumps(payload)), *also]
-        await self._run.record(events, patch_state(tokens=tokens, cost=exact))
+        await self._run.record(events, patch_state(tokens=tokens, cost=exact), *effects)
         if self._run.observer is not None:
             self._run.observer.usage(self._run.claimed, tokens, exact)
 

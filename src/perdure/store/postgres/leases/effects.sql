@@ -181,3 +181,34 @@ from unnest(:job_id::uuid[], :tenant_id::text[], :collection::text[], :key::text
   u(job_id, tenant_id, collection, key, value, body)
 order by u.tenant_id, u.collection, u.key
 on conflict do nothing
+-- name: spend_budget
+-- key: the scope of the budget. Locked in the order of all that lock several.
+with u as materialized (
+  select tenant_id, key as scope, sum(tokens)::bigint as tokens, sum(cost) as cost, sum(tool_calls)::bigint as tool_calls
+  from unnest(:job_id::uuid[], :tenant_id::text[], :key::text[], :tokens::bigint[], :cost::numeric[], :tool_calls::bigint[])
+    r(job_id, tenant_id, key, tokens, cost, tool_calls) group by 1, 2
+), locked as materialized (
+  select b.tenant_id, b.scope from perdure.budgets b join u on u.tenant_id = b.tenant_id and u.scope = b.scope
+  order by b.tenant_id, b.scope for update of b
+)
+update perdure.budgets b set tokens = b.tokens + u.tokens, cost = b.cost + u.cost, tool_calls = b.tool_calls + u.tool_calls
+from u join locked l on l.tenant_id = u.tenant_id and l.scope = u.scope where b.tenant_id = u.tenant_id and b.scope = u.scope
+
+-- name: raise_budget
+-- A person has given more. key: the scope. Only once after each breach, however many jobs have asked.
+update perdure.budgets b set max_tokens = b.max_tokens + u.tokens, max_cost = b.max_cost + u.cost,
+  max_tool_calls = b.max_tool_calls + u.tool_calls, max_children = b.max_children + u.children, warned = '',
+  extensions = b.extensions + 1
+from unnest(:job_id::uuid[], :tenant_id::text[], :key::text[], :extensions::int[], :tokens::bigint[], :cost::numeric[],
+  :tool_calls::bigint[], :children::bigint[])
+  u(job_id, tenant_id, key, extensions, tokens, cost, tool_calls, children)
+where b.tenant_id = u.tenant_id and b.scope = u.key and b.extensions = u.extensions
+
+-- name: use_hold
+update perdure.budget_holds h set used_tokens = h.used_tokens + u.tokens, used_cost = h.used_cost + u.cost
+from unnest(:job_id::uuid[], :key::text[], :tokens::bigint[], :cost::numeric[]) u(job_id, key, tokens, cost)
+where h.job_id = any (array[u.job_id]) and h.key = u.key
+
+-- name: release_hold
+delete from perdure.budget_holds h using unnest(:job_id::uuid[], :key::text[]) u(job_id, key)
+where h.job_id = any (array[u.job_id]) and h.key = u.key

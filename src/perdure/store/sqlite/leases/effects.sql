@@ -136,3 +136,21 @@ where tenant_id = :tenant_id and collection = :collection and key >= :first and 
 insert into documents (tenant_id, collection, key, value, body, created_at, updated_at)
 values (:tenant_id, :collection, :key, :value, :body, :now, :now)
 on conflict do nothing
+-- name: spend_budget
+-- key: the scope of the budget.
+update budgets set tokens = tokens + :tokens, cost = add_cost(cost, :cost), tool_calls = tool_calls + :tool_calls
+where tenant_id = :tenant_id and scope = :key
+
+-- name: raise_budget
+-- A person has given more. key: the scope. Only once after each breach, however many jobs have asked.
+update budgets set max_tokens = max_tokens + :tokens, max_tool_calls = max_tool_calls + :tool_calls,
+  max_cost = case when max_cost is not null then add_cost(max_cost, :cost) end, max_children = max_children + :children,
+  warned = '', extensions = extensions + 1
+where tenant_id = :tenant_id and scope = :key and extensions = :extensions
+
+-- name: use_hold
+update budget_holds set used_tokens = used_tokens + :tokens, used_cost = add_cost(used_cost, :cost)
+where job_id = :job_id and key = :key
+
+-- name: release_hold
+delete from budget_holds where job_id = :job_id and key = :key

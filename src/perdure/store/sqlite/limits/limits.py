@@ -1,16 +1,21 @@
-"""The limits of concurrency keys of one tenant."""
+"""The limits of concurrency keys of one tenant, and the budgets that its jobs share."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from perdure.model.budgets import Amounts, Budget
+from perdure.model.jobs import Lease
 from perdure.model.limits import MOST_WAITING, SHOWN_HOLDERS, Limit, Rate
-from perdure.store.sqlite.engine.batch import WORK
-from perdure.store.sqlite.engine.codec import CODEC
+from perdure.model.shared_budgets import Reserved, SharedBudget, hold_of, shared_budget_of, values_of
+from perdure.store.sqlite.engine.batch import NOTHING, WORK
+from perdure.store.sqlite.engine.codec import CODEC, stored
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.limits.budgets import fold, reserve
 
 
 class SqliteLimits:
@@ -63,6 +68,43 @@ class SqliteLimits:
         """See `protocol.LimitStore.say_rate`."""
         values = {"tenant_id": self._tenant_id, "key": key, "per_minute": per_minute}
         await self._engine.write(lambda conn, now: conn.execute(SQL["say_rate"], {**values, "now": now}), WORK)
+
+    async def set_budget(self, scope: str, budget: Budget, *, by: str) -> None:
+        """See `protocol.LimitStore.set_budget`."""
+        values = {name: stored(value) for name, value in values_of(budget).items()}
+        values |= {"tenant_id": self._tenant_id, "scope": scope, "by": by}
+        await self._engine.write(lambda conn, now: conn.execute(SQL["set_budget"], {**values, "now": now}), NOTHING)
+
+    async def unset_budget(self, scope: str) -> bool:
+        """See `protocol.LimitStore.unset_budget`."""
+        values = {"tenant_id": self._tenant_id, "scope": scope}
+
+        def unset(conn: sqlite3.Connection, _: int) -> bool:
+            conn.execute(SQL["unset_holds"], values)
+            return conn.execute(SQL["unset_budget"], values).fetchone() is not None
+
+        return await self._engine.write(unset, NOTHING)
+
+    async def list_budgets(self) -> list[SharedBudget]:
+        """See `protocol.LimitStore.list_budgets`."""
+        values = {"tenant_id": self._tenant_id}
+
+        def read(conn: sqlite3.Connection) -> list[SharedBudget]:
+            rows = conn.execute(SQL["list_budgets"], values).fetchall()
+            holds = [hold_of(row) for row in conn.execute(SQL["list_holds"], values)] if rows else []
+            return [shared_budget_of(row, holds) for row in rows]
+
+        return await self._engine.read(read)
+
+    async def reserve_budget(self, lease: Lease, key: str, scopes: Sequence[str], need: Amounts) -> Reserved:
+        """See `protocol.LimitStore.reserve_budget`."""
+        return await self._engine.write(
+            lambda conn, now: reserve(conn, now, self._tenant_id, lease, key, scopes, need), NOTHING
+        )
+
+    async def fold_budgets(self) -> int:
+        """See `protocol.LimitStore.fold_budgets`."""
+        return await self._engine.write(lambda conn, _: fold(conn, self._tenant_id), NOTHING)
 
 
 def read_limit(conn: sqlite3.Connection, tenant_id: str, key: str) -> Limit:
