@@ -19,7 +19,7 @@ from perdure.handler_types import AsyncDefault, JobDecorator, PlainDefault
 from perdure.logs import configure_logs
 from perdure.model.agents import Intake, OnBusy
 from perdure.model.budgets import Budget
-from perdure.model.errors import ConfigError, TooManyHung
+from perdure.model.errors import ConfigError
 from perdure.model.stuck import Stuck, StuckJob
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tool_approvals import ApprovalContext
@@ -36,7 +36,7 @@ from perdure.runtime.embedders import ChosenEmbedder
 from perdure.runtime.gc_tuning import tuned_for_worker
 from perdure.runtime.message_checks import check_agent
 from perdure.runtime.missing_vectors import make_missing_vectors
-from perdure.runtime.registry import Handler, Policy, Registry
+from perdure.runtime.registry import Handler, Policy, Registry, error_classes
 from perdure.runtime.retention import Retention
 from perdure.runtime.validation import (
     check_approval_context,
@@ -56,7 +56,7 @@ from perdure.runtime.validation import (
 )
 from perdure.runtime.worker import Worker
 from perdure.runtime.worker_options import WorkerOptions
-from perdure.stop_signals import StopSignals, end_process
+from perdure.stop_signals import StopSignals, end_process, too_many_hung
 from perdure.store.protocol import Store
 from perdure.tools.service import ToolService
 
@@ -226,8 +226,8 @@ class App(Shortcuts):
             max_retries=check_retries(max_retries),
             backoff=check_backoff(backoff),
             timeout=None if timeout is None else check_seconds(timeout, "timeout"),
-            retry_on=_classes(retry_on),
-            fatal_on=_classes(fatal_on),
+            retry_on=error_classes(retry_on),
+            fatal_on=error_classes(fatal_on),
             on_change=on_change,
             concurrency_key=concurrency_key
             if concurrency_key is None or callable(concurrency_key)
@@ -404,7 +404,7 @@ class App(Shortcuts):
         with _closing(self.status_server()) as server:
             worker = await self._work(server, once, options)
         if worker.worn_out:
-            raise _too_many_hung(worker)
+            raise too_many_hung(worker.hung)
 
     async def _work(
         self, server: StatusServer | None, once: bool, options: dict[str, Any], *, own_process: bool = False
@@ -433,22 +433,11 @@ class App(Shortcuts):
             if worker.unfinished:
                 end_process(1 if worker.worn_out else 0)  # the event loop would wait for them
             if worker.worn_out:
-                raise _too_many_hung(worker)
+                raise too_many_hung(worker.hung)
 
         with tuned_for_worker():
             run(main())
 
 
-def _too_many_hung(worker: Worker) -> TooManyHung:
-    return TooManyHung(
-        f"{worker.hung} calls hang in this process: its worker has stopped",
-        hint="start another process; the log names the handlers that did not stop",
-    )
-
-
 def _closing(server: StatusServer | None) -> AbstractContextManager[StatusServer | None]:
     return nullcontext() if server is None else closing(server)
-
-
-def _classes(value: type[BaseException] | Sequence[type[BaseException]]) -> tuple[type[BaseException], ...]:
-    return (value,) if isinstance(value, type) else tuple(value)

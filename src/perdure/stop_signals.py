@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, Self
 
+from perdure.model.errors import TooManyHung
+
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 UNHEARD = 2.0
 """Seconds after the second signal until the process ends, if its event loop does not answer."""
@@ -122,3 +124,11 @@ def end_process(code: int) -> NoReturn:
 
 def _do_nothing(*_: object) -> None:
     """The signal is read from the socket; without a handler it would end the process."""
+
+
+def too_many_hung(hung: int) -> TooManyHung:
+    """So many calls of this process hang that its worker has stopped."""
+    return TooManyHung(
+        f"{hung} calls hang in this process: its worker has stopped",
+        hint="start another process; the log names the handlers that did not stop",
+    )

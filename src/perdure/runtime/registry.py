@@ -8,7 +8,7 @@ import difflib
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -216,6 +216,11 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._handlers)
+
+
+def error_classes(value: type[BaseException] | Sequence[type[BaseException]]) -> tuple[type[BaseException], ...]:
+    """One class or several, as a tuple."""
+    return (value,) if isinstance(value, type) else tuple(value)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

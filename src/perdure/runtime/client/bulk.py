@@ -26,9 +26,9 @@ from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.cancelled_parents import cancel_children
 from perdure.runtime.client.control import editing
-from perdure.runtime.client.enqueue import again
 from perdure.runtime.client.first_events import first_events_of, key_to_take
 from perdure.runtime.client.fork import JobFork
+from perdure.runtime.client.new_jobs import again
 from perdure.runtime.client.queries import job_filter
 from perdure.runtime.observer import Sending
 from perdure.store.protocol import Store

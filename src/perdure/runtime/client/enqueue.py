@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
-from perdure.model.agents import AgentInstance, key_of_agent
+from perdure.model.agents import AgentInstance
 from perdure.model.budgets import Budget
 from perdure.model.errors import InvalidInput, JobPruned
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
-from perdure.model.jobs import Enqueued, Job, NewJob
+from perdure.model.jobs import Enqueued, NewJob
 from perdure.model.stuck import Stuck
 from perdure.model.timing import Duration
 from perdure.model.tool_approvals import ApprovalContext
@@ -25,6 +25,7 @@ from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.control import JobControl
 from perdure.runtime.client.first_events import first_events, first_events_of, key_to_take
+from perdure.runtime.client.new_jobs import again, of_agent
 from perdure.runtime.client.queries import JobQueries
 from perdure.runtime.client.signals import JobSignals
 from perdure.runtime.handle import Handle
@@ -428,37 +429,3 @@ def _tags_as_text(own: tuple[str, ...], options: EnqueueOptions) -> str | None:
     """The tags of a handler and those of a job, as JSON."""
     tags = check_tags([*own, *check_tags(options["tags"])]) if "tags" in options else own
     return json.dumps(tags, ensure_ascii=False) if tags else None
-
-
-def of_agent(new: NewJob, agents: Mapping[str, AgentInstance]) -> NewJob:
-    """A job with what it takes from its agent, if that is among those that were created."""
-    agent = agents.get(new.agent_id or "")
-    if agent is None:
-        return new
-    return new._replace(
-        session_id=new.session_id or agent.default_session_id,
-        max_retries=agent.max_retries if new.max_retries is None else new.max_retries,
-        concurrency_key=key_of_agent(agent.id),
-        max_concurrent=agent.max_concurrent,
-    )
-
-
-def again(old: Job, payload: str, how: str, note: str) -> NewJob:
-    """A new job like an old one, linked to it, without its idempotency key and deadline."""
-    return NewJob(
-        id=uuid7(),
-        kind=old.kind,
-        payload=payload,
-        queue=old.queue,
-        goal=old.goal,
-        priority=old.priority,
-        max_retries=old.max_retries,
-        origin_id=old.id,
-        origin_kind=how,
-        note=note,
-        concurrency_key=old.concurrency_key,
-        max_concurrent=old.max_concurrent,
-        agent_id=old.agent_id,
-        session_id=old.session_id,
-        tags=json.dumps(old.tags, ensure_ascii=False) if old.tags else None,
-    )

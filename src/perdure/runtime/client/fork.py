@@ -7,7 +7,8 @@ from typing import Any
 from perdure.model.errors import JobPruned
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.enqueue import JobEnqueue, again
+from perdure.runtime.client.enqueue import JobEnqueue
+from perdure.runtime.client.new_jobs import again
 from perdure.runtime.fork import approvals_in, checkpoint_in, copied, events_to_copy, step_named
 from perdure.runtime.handle import Handle
 from perdure.runtime.payload import payload_of
