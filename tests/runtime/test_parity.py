@@ -32,6 +32,7 @@ def test_a_plain_handler_has_every_call_of_an_async_one() -> None:
         "JobMemory": "BlockingMemory",
         "Messages": "BlockingMessages",
         "Variables": "BlockingVariables",
+        "ToolOutputStash": "BlockingStash",
     }
     assert differences(JobContext, BlockingContext, {}, names=names) == []
     assert differences(Session, BlockingSession, {}) == []

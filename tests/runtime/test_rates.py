@@ -26,9 +26,9 @@ async def test_a_handler_starts_so_many_a_minute_and_the_others_then() -> None:
         assert [status is Status.COMPLETED for status in await statuses(t)] == [True, True, False, False, False]
         assert (await first.get()).concurrency_key == "work"
         waits = (await t.jobs.list()).items[0]
-        told = await t.jobs.explain(waits.id)
-        assert "It waits until it may start: 2 jobs of 'work' have started in the last minute" in told.sentence
-        assert "perdure limits set work --per-minute 4" in str(told)
+        explained = await t.jobs.explain(waits.id)
+        assert "It waits until it may start: 2 jobs of 'work' have started in the last minute" in explained.sentence
+        assert "perdure limits set work --per-minute 4" in str(explained)
         await t.run_until_idle(advance="61s")
         await t.run_until_idle()
         assert [status is Status.COMPLETED for status in await statuses(t)].count(True) == 4
