@@ -12,7 +12,7 @@ from agents.memory.session_settings import SessionSettings
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 from agents.usage import Usage
 
-from perdure import App, JobContext, Status
+from perdure import App, Backoff, JobContext, Status
 from perdure.integrations.openai_agents import PerdureModel, PerdureSession, perdure_tool, run
 from perdure.testing import TestApp
 
@@ -227,3 +227,37 @@ async def test_models_by_name_are_steps_of_run(t: TestApp) -> None:
     assert await job.result() == "hello"
     assert [e.payload["key"] for e in await job.events() if e.type == "node_finished"] == ["model"]
     assert (await run(agent, "hi", run_config=config)).final_output == "hello"
+
+
+async def test_runs_at_the_same_time_keep_their_answers_apart(t: TestApp) -> None:
+    """The run that begins first is the last to ask the model again; a replay, where nothing takes time, asks in their order."""
+    hold = asyncio.Event()
+
+    def answer(call: ModelCall) -> ModelStep:
+        results = [str(item["output"]) for item in call.input if item.get("type") == "function_call_output"]
+        if not results:
+            topic = str(call.input[0]["content"])
+            return ModelStep(output=[function_call("search", {"what": topic}, call_id=topic)])
+        if results == ["b"]:
+            hold.set()
+        return ModelStep(output=[assistant_message(f"about {results[-1]}")])
+
+    async def search(what: str) -> str:
+        if what == "a":
+            await hold.wait()
+        return what
+
+    script = ScriptedModel([ModelStep(responder=answer) for _ in range(8)])
+    agent: Agent[None] = Agent(name="reader", model=PerdureModel(script), tools=[perdure_tool(function_tool(search))])
+
+    @t.job(backoff=Backoff(base=0))
+    async def read(ctx: JobContext) -> list[str]:
+        done = await asyncio.gather(*(run(agent, topic) for topic in ("a", "b")))
+        if ctx.attempt == 1:
+            raise OSError("once more")
+        return [str(one.final_output) for one in done]
+
+    job = await t.enqueue(read)
+    assert await job.result() == ["about a", "about b"]
+    keys = [e.payload["key"] for e in await job.events() if e.type == "node_finished"]
+    assert sorted(keys) == ["model", "model#2", "model[run 2]", "model[run 2]#2"]

@@ -105,6 +105,47 @@ async def test_it_survives_a_crash_after_each_step(t: TestApp, world: World) -> 
     assert len(report.boundaries) > 10
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["by their order", "by their names"])
+async def test_runs_at_the_same_time_keep_their_answers_apart(t: TestApp, named: bool) -> None:
+    """The run that begins first is the last to ask the model again; a replay, where nothing takes time, asks in their order."""
+    hold = asyncio.Event()
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        del info
+        topic = str(parts_of(messages[0])[0])
+        if len(messages) == 1:
+            return ModelResponse(parts=[ToolCallPart("search", {"what": topic}, tool_call_id=topic)])
+        if topic == "b":
+            hold.set()
+        return ModelResponse(parts=[TextPart(f"about {topic}")])
+
+    agent = Agent(FunctionModel(model), name="reader", capabilities=[PerdureDurability()])
+
+    @agent.tool_plain
+    async def search(what: str) -> str:
+        if what == "a":
+            await hold.wait()
+        return what
+
+    @t.job(backoff=Backoff(base=0))
+    async def read(ctx: JobContext) -> list[str]:
+        async def about(topic: str) -> str:
+            if named and ctx.attempt == 2 and topic == "a":
+                await asyncio.sleep(0.01)  # begins later than in the first attempt
+            return (await agent.run(topic, metadata={"perdure": topic} if named else None)).output
+
+        answers = await asyncio.gather(*(about(topic) for topic in ("a", "b")))
+        if ctx.attempt == 1:
+            raise OSError("once more")
+        return list(answers)
+
+    job = await t.enqueue(read)
+    assert await job.result() == ["about a", "about b"]
+    keys = [e.payload["key"] for e in await job.events() if e.type == "node_finished"]
+    second = ["reader.model[b]", "reader.model[b]#2"] if named else ["reader.model[run 2]", "reader.model[run 2]#2"]
+    assert sorted(key for key in keys if "model" in key)[2:] == second
+
+
 async def test_edited_arguments_are_those_of_the_call(t: TestApp, world: World) -> None:
     job = await t.enqueue(clean_by(t, make_agent(world)), "what can go?")
     await t.run_until_idle()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
 from agents import Agent, FunctionTool, ModelSettings, Runner, RunState, SessionABC, Tool
@@ -43,6 +44,9 @@ from perdure.runtime.context.job_documents import change_in_step
 COLLECTION = "openai-agents-session"
 
 T = TypeVar("T")
+
+_run_key: ContextVar[str | None] = ContextVar("perdure_run_key", default=None)
+"""The key of the model calls of a `run`, so that runs at the same time do not get each other's answers; None for the first."""
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
@@ -193,7 +197,7 @@ class PerdureModel(Model):
         async def call() -> Any:
             return _RESPONSE.dump_python(await ask(), mode="json", exclude_unset=True)
 
-        return _RESPONSE.validate_python(await on_handler_loop(self._step(ctx, call)))
+        return _RESPONSE.validate_python(await on_handler_loop(self._step(ctx, call, _run_key.get())))
 
     async def stream_response(
         self,
@@ -237,12 +241,13 @@ class PerdureModel(Model):
                     return event.response.model_dump(mode="json", exclude_unset=True)
             raise ConnectionError("the stream of the model ended without an answer")
 
-        response = Response.model_validate(await on_handler_loop(self._step(ctx, call)))
+        response = Response.model_validate(await on_handler_loop(self._step(ctx, call, _run_key.get())))
         yield ResponseCompletedEvent(response=response, sequence_number=0, type="response.completed")
 
-    async def _step(self, ctx: JobContext, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        number = numbered(ctx, self._name)  # before the call: parallel ones end in any order
-        answer = await ctx.options(**self._settings).step(self._name, call)
+    async def _step(self, ctx: JobContext, call: Callable[[], Coroutine[Any, Any, Any]], key: str | None) -> Any:
+        keyed = ctx.options(**self._settings) if key is None else ctx.options(**self._settings, key=key)
+        number = numbered(ctx, self._name if key is None else f"{self._name} {key}")
+        answer = await keyed.step(self._name, call)
         tokens = (answer.get("usage") or {}).get("total_tokens") or 0
         if tokens:
             await ctx.options(key=number).usage(tokens=tokens)
@@ -312,11 +317,16 @@ async def run(
         return await Runner.run(agent, input, run_config=config, **options)
     if not isinstance(config.model_provider, PerdureModelProvider):
         config = dataclasses.replace(config, model_provider=PerdureModelProvider(config.model_provider))
-    result = await Runner.run(agent, input, run_config=config, **options)
-    while result.interruptions:
-        state = result.to_state()
-        await _decide(ctx, state, result.interruptions)
-        result = await Runner.run(agent, state, run_config=config, **options)
+    number = numbered(ctx, "run")
+    before = _run_key.set(None if number == "run 1" else number)
+    try:
+        result = await Runner.run(agent, input, run_config=config, **options)
+        while result.interruptions:
+            state = result.to_state()
+            await _decide(ctx, state, result.interruptions)
+            result = await Runner.run(agent, state, run_config=config, **options)
+    finally:
+        _run_key.reset(before)
     return result
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, ClassVar, Generic, Literal
@@ -59,7 +60,8 @@ WireT = TypeVar("WireT")
 ResultT = TypeVar("ResultT")
 
 METADATA = "perdure"
-"""The key of a tool's metadata whose value is its CallSettings, or False for a tool that is called without a record."""
+"""The key of a tool's metadata whose value is its CallSettings, or False for a tool that is called without a record; in the
+metadata of a run its value is the key of the run's steps."""
 
 
 class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -111,7 +113,10 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
         ctx = handler_context()
         if ctx is None:
             return super().get_default_run_id()
-        return str(uuid.uuid5(ctx.job_id, numbered(ctx, "run")))
+        run = numbered(ctx, f"{self.name} run")
+        id = str(uuid.uuid5(ctx.job_id, run))
+        _runs.setdefault(ctx, {})[id] = run.removeprefix(f"{self.name} ")
+        return id
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """The id of a conversation that begins: the same in every attempt of a job."""
@@ -146,6 +151,21 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
         except Denied as denied:
             return ToolDenied(f"The tool call was denied: {denied}")
         return ToolApproved(override_args=decision.payload if decision.payload != arguments else None)
+
+
+_runs: weakref.WeakKeyDictionary[JobContext, dict[str, str]] = weakref.WeakKeyDictionary()
+"""By the id of a run, in each attempt: which of its agent's runs it is, as `run 2`."""
+
+
+def _key_of(ctx: JobContext, params: object) -> str | None:
+    """The key of the calls of a run, so that runs at the same time do not get each other's answers: what its metadata say, else
+    which of the agent's runs it is. None for the first."""
+    run = getattr(params, "run_context", None) or getattr(params, "ctx", None)
+    if not isinstance(run, RunContext):
+        return None
+    own = (run.metadata or {}).get(METADATA)
+    key = str(own) if own is not None else _runs.get(ctx, {}).get(run.run_id or "")
+    return None if key == "run 1" else key
 
 
 class _Calls(DurableOperationBackend[CallSettings]):
@@ -204,9 +224,10 @@ class _BoundCall(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT
             arguments = {str(name): value for name, value in to_jsonable_python(params.tool_args).items()}
             called = keyed.tool(f"{self._agent}.{params.name}", call, **arguments)
             return codec.load(await on_handler_loop(called))
-        name = self._name()
-        number = numbered(ctx, name)  # before the call: parallel ones end in any order
-        result = codec.load(await on_handler_loop(ctx.options(**settings).step(name, call)))
+        name, key = self._name(), _key_of(ctx, params)
+        keyed = ctx.options(**settings) if key is None else ctx.options(**settings, key=key)
+        number = numbered(ctx, name if key is None else f"{name} {key}")
+        result = codec.load(await on_handler_loop(keyed.step(name, call)))
         if isinstance(params, ModelRequestParams):
             await on_handler_loop(_report_usage(ctx.options(key=number), getattr(result, "response", result)))
         return result
