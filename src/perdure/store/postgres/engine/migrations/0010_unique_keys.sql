@@ -52,6 +52,7 @@ create function perdure.jobs_unique() returns trigger language plpgsql security 
   set enable_seqscan = off as $$
 declare
   holder uuid;
+  unlocked boolean;
 begin
   if exists (select from perdure.jobs j where j.id = new.id) then
     return null;  -- stored before, by a call whose answer was lost
@@ -72,9 +73,15 @@ begin
     select k.job_id into holder from perdure.unique_keys k
       where k.tenant_id = new.tenant_id and k.kind = new.kind and k.key = new.unique_key for no key update;
     continue when not found;  -- freed meanwhile
-    -- One that is locked is being started or ended: it is not waited for, as whatever ends it waits for the row of the key.
-    perform from perdure.jobs j where j.id = holder and j.status = 'PENDING' for no key update skip locked;
-    if found then
+    -- One that is locked is being edited, started or ended. It is looked at again for a moment, and not waited for, as whatever ends
+    -- it waits for the row of the key.
+    for look in 1..50 loop
+      perform from perdure.jobs j where j.id = holder and j.status = 'PENDING' for no key update skip locked;
+      unlocked := found;
+      exit when unlocked or not exists (select from perdure.jobs j where j.id = holder and j.status = 'PENDING');
+      perform pg_sleep(0.002);
+    end loop;
+    if unlocked then
       insert into perdure.job_events (job_id, version, type, payload)
         select j.id, j.version + 1, 'job_replaced', new.note from perdure.jobs j where j.id = holder;
       update perdure.jobs j set payload = new.payload, goal = new.goal, run_at = new.run_at, priority = new.priority,
