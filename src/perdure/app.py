@@ -109,7 +109,6 @@ class App(Shortcuts):
             self.registry.approval_context = check_approval_context(approval_context)
         self.registry.choose_embedder = ChosenEmbedder(lambda: self.settings.values)
         self.registry.check_task = self.check_task
-        """The handlers."""
         self._tools = ToolService(lambda: self.settings, self.registry)
         self.version = None if version is None else check_version(version)
         """Of their code, as given; None: workers find it out."""
@@ -122,8 +121,7 @@ class App(Shortcuts):
         self.tasks, self.accounts = self.client.tasks, self.client.accounts
         self.workers, self.database = self.client.workers, self.client.database
         self.limits, self.agents, self.schedules = self.client.limits, self.client.agents, self.client.schedules
-        self.queues = self.client.queues
-        self.memory = self.client.memory
+        self.queues, self.memory = self.client.queues, self.client.memory
         self._made_workers: WeakSet[Worker] = WeakSet()
         self.contexts = ContextManager(
             lambda: [worker.held for worker in list(self._made_workers) if worker.working], self.open
@@ -379,16 +377,14 @@ class App(Shortcuts):
         worker_options = WorkerOptions(**options, retention=retention, kind_leases=kind_leases)
         make_missing_vectors(self.registry)
         store, backend = await self.open(), self.backend
-        opener = (
-            None if self.settings["database_url"].strip() == "memory:" else backend
-        )  # nothing else can open that one
+        alone = self.settings["database_url"].strip() == "memory:"  # nothing else can open that one
         worker = Worker(
             store,
             self.registry,
             worker_options,
             invoke=backend.invoke,
             observer=backend.observer,
-            opener=opener,
+            opener=None if alone else backend,
             version=self.version,
             database=place_of(self.settings["database_url"]),
         )
