@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Budget, BudgetExceeded, InvalidBudget, JobContext, Status
+from perdure import App, Budget, BudgetExceeded, InvalidBudget, JobContext, Request, Status, Stuck
+from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.testing import TestApp
 from tests.runtime.support import NOW, PATIENCE, ended, pending, types, working
 
@@ -183,3 +184,29 @@ async def test_any_history_of_jobs_and_crashes_keeps_to_the_budget_of_their_agen
         assert budget.held["tokens"] == 0
         if not cut_off[0]:
             assert budget.spent["tokens"] == reported
+
+
+async def test_several_jobs_are_enqueued_with_what_each_of_them_has(app: App) -> None:
+    """All of them in one transaction, also where only some have a budget."""
+
+    @app.job
+    async def agent(ctx: JobContext, n: int) -> str:
+        left = None if ctx.budget_left is None else ctx.budget_left["tokens"]
+        return f"{ctx.fields.title} {left}"
+
+    options: list[EnqueueOptions] = [
+        {"budget": Budget(tokens=10), "title": "one"},
+        {},
+        {"stuck": Stuck(after="1h"), "title": "three", "idempotency_key": "k"},
+    ]
+    wanted = [Request(agent, n, each) for n, each in enumerate(options)]
+    handles = await app.enqueue_many(wanted)
+    again = await app.enqueue_many(wanted[2:])
+    assert [handle.created for handle in [*handles, *again]] == [True, True, True, False]
+    assert again[0].id == handles[2].id
+    async with working(app):
+        assert [await h.result(PATIENCE) for h in handles] == ["one 10", "None None", "three None"]
+    assert types(await handles[2].events())[1:3] == ["fields_set", "stuck_set"]
+    with pytest.raises(InvalidBudget):
+        await app.enqueue_many([Request(agent, 7), Request(agent, 8, {"budget": "10"})])  # type: ignore[arg-type]
+    assert len((await app.jobs.list()).items) == 3

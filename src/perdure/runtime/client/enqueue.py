@@ -230,7 +230,11 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
                 yield new
 
         stored: Sequence[Enqueued]
-        if self._observer is None:
+        if any(first := [first_events(request.options or {}) for request in wanted]):
+            with Sending(self._observer, list(built())) as sending:
+                begun = list(zip(sending.jobs, first, strict=True))
+                stored = sending.stored(await store.jobs.enqueue_many_recorded(begun))
+        elif self._observer is None:
             stored = await store.jobs.enqueue_many(built())
         else:
             with Sending(self._observer, list(built())) as sending:
@@ -309,11 +313,6 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
                 if not request.options:
                     forms[request.job] = form
             new = form.with_input(request.input)
-            if first_events(request.options or {}):
-                raise InvalidInput(
-                    "budget=, approval_context=, title=, metadata= and the like are not possible in enqueue_many or with tx=",
-                    hint="enqueue the job by itself, without tx=",
-                )
             yield (of_agent(new, agents) if new.agent_id is not None else new), form.output_type
 
     def _handles(self, stored: Sequence[Enqueued], outputs: list[Any]) -> list[Handle[Any]]:

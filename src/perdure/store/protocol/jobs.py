@@ -54,6 +54,10 @@ class JobStore(Protocol):
         """
         ...
 
+    async def enqueue_many_recorded(self, jobs: Sequence[tuple[NewJob, Sequence[NewEvent]]]) -> list[Enqueued]:
+        """As `enqueue_recorded` for all of them in one transaction, in the given order: all are stored or none."""
+        ...
+
     async def enqueue_batch(self, callback: NewJob, jobs: Sequence[NewJob]) -> Enqueued:
         """Store the jobs of a batch, whose parent is the callback, and the callback, in one transaction.
 

@@ -14,10 +14,11 @@ from perdure.model.states import Status
 from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
 from perdure.store.postgres.engine.codec import CODEC
+from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.jobs import changes, control, read
 from perdure.store.postgres.jobs.enqueue import EnqueueItem
-from perdure.store.postgres.jobs.enqueue_many import enqueue_batch, enqueue_recorded, enqueue_together
+from perdure.store.postgres.jobs.enqueue_many import enqueue_batch, enqueue_recorded, enqueue_together, recorded_in
 from perdure.store.postgres.jobs.explain import read_situation
 from perdure.store.rows import event_of, run_of
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
@@ -49,6 +50,16 @@ class PostgresJobs:
     ) -> Enqueued:
         """See `protocol.JobStore.enqueue_recorded`."""
         enqueued = await enqueue_recorded(self._database, self._tenant_id, job, events, checkpoint)
+        self._engine.notifier.notify(self._tenant_id, "work", "news")
+        return enqueued
+
+    async def enqueue_many_recorded(self, jobs: Sequence[tuple[NewJob, Sequence[NewEvent]]]) -> list[Enqueued]:
+        """See `protocol.JobStore.enqueue_many_recorded`."""
+
+        async def work(tx: Transaction) -> list[Enqueued]:
+            return [await recorded_in(tx, self._tenant_id, job, events) for job, events in jobs]
+
+        enqueued = await self._database.transact(work)
         self._engine.notifier.notify(self._tenant_id, "work", "news")
         return enqueued
 

@@ -59,6 +59,13 @@ class SqliteJobs:
             WORK | NEWS,
         )
 
+    async def enqueue_many_recorded(self, jobs: Sequence[tuple[NewJob, Sequence[NewEvent]]]) -> list[Enqueued]:
+        """See `protocol.JobStore.enqueue_many_recorded`."""
+        return await self._engine.write(
+            lambda conn, now: [enqueue_recorded(conn, now, self._tenant_id, job, events, None) for job, events in jobs],
+            WORK | NEWS,
+        )
+
     async def enqueue_batch(self, callback: NewJob, jobs: Sequence[NewJob]) -> Enqueued:
         """See `protocol.JobStore.enqueue_batch`."""
         return await self._engine.write(
