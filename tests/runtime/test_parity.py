@@ -21,6 +21,7 @@ from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.job_memory import BlockingMemory, JobMemory
 from perdure.runtime.context.session import BlockingSession, Session
+from perdure.runtime.context.working_memory import BlockingMessages, BlockingVariables, Messages, Variables
 from perdure.sync import accounts, approvals, database, jobs, limits, memories, queues, schedules, tasks, workers
 from tests.parity import differences
 
@@ -36,6 +37,8 @@ def test_a_plain_handler_has_every_call_of_an_async_one() -> None:
     }
     assert differences(JobContext, BlockingContext, {}, names=names) == []
     assert differences(Session, BlockingSession, {}) == []
+    assert differences(Messages, BlockingMessages, {}) == []
+    assert differences(Variables, BlockingVariables, {}) == []
 
 
 CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
