@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from perdure.chaos.jobs import QUEUE
 from perdure.chaos.report import Report
 from perdure.chaos.script import requests
 from perdure.model.approvals import Approval
@@ -31,6 +32,8 @@ class Requested:
         """Acknowledged jobs, by goal."""
         self.unacknowledged: set[str] = set()
         """Goals of jobs whose enqueue was not acknowledged: they may exist."""
+        self.messages: dict[str, UUID] = {}
+        """Acknowledged messages to the first agent, by what they say."""
         self.cancelled: set[UUID] = set()
         """Jobs that were to be cancelled, whether or not it worked."""
         self.forks: dict[UUID, tuple[str, str]] = {}
@@ -198,12 +201,23 @@ class Controller:
         self._report = report
 
     async def control(self, what: str, choice: float) -> None:
-        """Cancel one of the newest jobs (`cancel`, `force`), or make it due (`due`)."""
+        """Cancel one of the newest jobs (`cancel`, `force`), make it due (`due`), give all that have not started another priority
+        (`edit`), or pause the queue for a moment (`pause`)."""
         jobs = self._requested.latest
         if not jobs:
             return
         id = jobs[int(choice * len(jobs))]
         try:
+            if what == "pause":
+                await self._client.queues.pause(QUEUE, "chaos")
+                await asyncio.sleep(choice / 2)
+                await self._client.queues.resume(QUEUE)
+                self._report.done["pauses"] += 1
+                return
+            if what == "edit":
+                changed = await self._client.jobs.edit_many("chaos", priority=1 + int(choice * 9), kind="chaos.ops")
+                self._report.done["edits"] += changed.done
+                return
             if what == "due":
                 await self._client.jobs.retry_now(id, "chaos")
                 self._report.done["made due"] += 1

@@ -45,7 +45,7 @@ class FaultInjector:
         """Inject one fault after the other, and a restart whenever enough workers were killed."""
         for fault in injected_faults(self._seed):
             await asyncio.sleep(fault.after)
-            if fault.what in ("cancel", "force", "due"):
+            if fault.what in ("cancel", "force", "due", "pause", "edit"):
                 await self._controller.control(fault.what, fault.choice)
             elif self._proxy is not None:
                 await self._drop(self._proxy, fault)

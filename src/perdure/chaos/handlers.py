@@ -13,9 +13,22 @@ from perdure.app import App
 from perdure.chaos.changes import Change
 from perdure.chaos.effects import EffectLog
 from perdure.chaos.harm import Harm
-from perdure.chaos.jobs import ATTEMPT_TIMEOUT, LIMIT, MANY_RETRIES, QUEUE, Action, Failing, Op, OpList, branches
+from perdure.chaos.jobs import (
+    ATTEMPT_TIMEOUT,
+    ECHO,
+    LIMIT,
+    MANY_RETRIES,
+    QUEUE,
+    REPLY_TIMEOUT,
+    Action,
+    Failing,
+    Op,
+    OpList,
+    branches,
+)
+from perdure.chaos.messages import add_agents
 from perdure.config import load_settings
-from perdure.model.errors import Denied, Fail, Snooze
+from perdure.model.errors import Denied, Fail, ReplyTimeout, Snooze
 from perdure.model.timing import Backoff
 from perdure.runtime.context.blocking import BlockingContext
 from perdure.runtime.context.context import JobContext
@@ -46,6 +59,7 @@ class Handlers:
             "lost": self._lost,
             "snooze": self._snooze,
             "signal": self._signal,
+            "ask": self._ask,
         }
 
     async def run(self, ctx: JobContext, work: OpList) -> list[Any]:
@@ -139,6 +153,11 @@ class Handlers:
     async def _signal(self, ctx: JobContext, op: Op) -> str:
         return await ctx.wait_signal(op.name, str)
 
+    async def _ask(self, ctx: JobContext, op: Op) -> str:
+        with suppress(ReplyTimeout):  # the job that was to answer has lost more workers than it may
+            return await ctx.ask(ECHO, op.name, str, timeout=REPLY_TIMEOUT)
+        return op.name
+
     async def _caught_step(self, ctx: JobContext, op: Op) -> str:
         async def fail() -> None:
             await self._act(ctx, op)
@@ -199,4 +218,5 @@ def make_app(url: str, tenant: str, directory: Path, generation: int = 0) -> App
         handlers.run
     )
     app.job(name="chaos.fails", queue=QUEUE, max_retries=2, backoff=quick)(handlers.fails)
+    add_agents(app, quick)
     return app

@@ -17,6 +17,7 @@ from perdure.chaos.clients import OPEN, Approver, Controller, Producer, Requeste
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.faults import FaultInjector, Restart
 from perdure.chaos.handlers import make_app
+from perdure.chaos.messages import Correspondent, stop_schedule, undelivered
 from perdure.chaos.proof import check, prove
 from perdure.chaos.proxy import Proxy, reachable
 from perdure.chaos.report import Report
@@ -166,6 +167,7 @@ class Chaos:
                 async with in_background(
                     producer.keep(OPEN_PER_WORKER * plan.workers),
                     injector.inject(),
+                    Correspondent(client, self.requested, report, plan.seed).write(),
                     self._check_repeatedly(direct),
                 ) as until_failed:
                     report.phase = "faults"
@@ -210,6 +212,7 @@ class Chaos:
         """Run workers undisturbed until every job has ended, and enqueue what is missing of the jobs asked for."""
         plan, report = self._plan, self.report
         deadline = time.monotonic() + plan.finish_timeout
+        await stop_schedule(client, self.requested)
         while True:
             workers.replace_ended()
             report.open = len((await client.jobs.list(status=OPEN, limit=1000)).items)
@@ -217,7 +220,7 @@ class Chaos:
                 if report.open < OPEN_PER_WORKER * plan.workers:
                     await producer.enqueue(min(OPEN_PER_WORKER, plan.jobs - report.enqueued))
                 deadline = time.monotonic() + plan.finish_timeout
-            elif report.open == 0 or time.monotonic() > deadline:
+            elif (report.open == 0 and not await undelivered(client)) or time.monotonic() > deadline:
                 return  # those that are stuck are found by the checks
             await asyncio.sleep(0.1)
 

@@ -6,13 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.model.approvals import OnDeny, OnExpiry
+from perdure.model.messages import messages_of_payload
 from perdure.model.states import Status
 from perdure.runtime.context.options import OnUnknown
 
 QUEUE = "chaos"
 KINDS = "chaos."
 """The prefix of the kinds of the harness."""
+ECHO, BATCHES, TICK = "chaos.echo", "chaos.batches", "chaos.tick"
+"""The agents, each of which is also the kind of its jobs, and the schedule with its kind."""
 ATTEMPT_TIMEOUT = 0.8
+REPLY_TIMEOUT = 45.0
 LIMIT = 3
 """Jobs of kind `chaos.limited` that run at a time."""
 KEYS = 4
@@ -24,7 +28,7 @@ MANY_RETRIES = 100
 Action = Literal[
     "step", "thread", "both", "flaky", "tool", "sleep", "approve", "checkpoint", "usage", "emit", "progress",
     "error", "snooze", "hang", "caught step", "caught tool", "lost", "deaf", "stuck", "block", "exit", "changed", "added",
-    "renamed", "signal",
+    "renamed", "signal", "ask",
 ]  # fmt: skip
 TOOLS: tuple[Action, ...] = ("tool", "caught tool", "lost")
 """The ops that call a tool."""
@@ -98,6 +102,7 @@ def value_of(op: Op) -> Any:
             | "stuck"
             | "changed"
             | "signal"
+            | "ask"
         ):
             return op.name
         case _:
@@ -120,6 +125,11 @@ def expected_ends(kind: str, payload: Any, *, deadline: bool) -> list[ExpectedEn
     if kind == "chaos.fails":
         last = ExpectedEnd(Status.FAILED, error_kind="fatal") if payload["fatal"] else ExpectedEnd(Status.DEADLETTER)
         return [last, *late]
+    if kind in (ECHO, BATCHES):
+        answers = [message.payload if kind == ECHO else None for message in messages_of_payload(payload)]
+        return [ExpectedEnd(Status.COMPLETED, answers if len(answers) > 1 else answers[0])]
+    if kind == TICK:
+        return [ExpectedEnd(Status.COMPLETED)]
     ops = [Op(**op) for op in payload["ops"]]
     for op in ops:
         if op.do in TOOLS and op.on_unknown == "fail":

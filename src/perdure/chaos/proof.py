@@ -12,6 +12,8 @@ from uuid import UUID
 from perdure.chaos.clients import Requested
 from perdure.chaos.expected import Effects, read_effects, violations
 from perdure.chaos.invariants import JobData, problems, read_job
+from perdure.chaos.jobs import BATCHES, ECHO, TICK
+from perdure.chaos.messages import MessageProof
 from perdure.chaos.report import Report
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.waits import CODE, QUESTION
@@ -27,8 +29,11 @@ async def prove(client: Client, requested: Requested, report: Report, directory:
     effects = await asyncio.to_thread(read_effects, directory)
     seen: Counter[str] = Counter()
     ids: set[UUID] = set()
+    messages = MessageProof()
     async for data in _all_jobs(client):
-        if data.job.origin_id is None:
+        if data.job.kind in (ECHO, BATCHES, TICK):
+            messages.add(data.job)
+        elif data.job.origin_id is None:
             seen[data.job.goal or ""] += 1
         else:
             report.faults.extend(_line(data, what) for what in _of_a_fork(data, requested))
@@ -37,6 +42,7 @@ async def prove(client: Client, requested: Requested, report: Report, directory:
         for what in (*problems(data), *violations(data, effects, requested.cancelled)):
             report.faults.append(_line(data, what))
     _compare(requested, seen, ids, effects, report)
+    report.faults.extend([fault async for fault in messages.faults(client, requested, report)])
     await check(client, report)
 
 

@@ -23,8 +23,10 @@ SKEWS = (0.0, HOUR, 0.0, -HOUR)
 
 End = Literal["kill", "stop", "freeze", "term", "term2"]
 END_WEIGHTS: dict[End, int] = {"kill": 89, "stop": 5, "freeze": 1, "term": 3, "term2": 2}
-FaultKind = Literal["cut", "drop_answer", "end", "cancel", "force", "due"]
-FAULT_WEIGHTS: dict[FaultKind, int] = {"cut": 4, "drop_answer": 9, "end": 3, "cancel": 2, "force": 1, "due": 2}
+FaultKind = Literal["cut", "drop_answer", "end", "cancel", "force", "due", "pause", "edit"]
+FAULT_WEIGHTS: dict[FaultKind, int] = {
+    "cut": 4, "drop_answer": 9, "end": 3, "cancel": 2, "force": 1, "due": 2, "pause": 1, "edit": 1,
+}  # fmt: skip
 ANSWER_WEIGHTS: dict[Answer, int] = {"yes": 6, "edit": 2, "no": 1, "nothing": 1}
 ON_UNKNOWN: dict[OnUnknown, int] = {"ask": 5, "retry": 5, "fail": 1}
 ON_DENY: dict[OnDeny, int] = {"fail": 1, "resume": 1}
@@ -127,7 +129,7 @@ _BUSY = (
     "step", "step", "step", "thread", "thread", "both", "both", "flaky", "tool", "tool", "tool", "checkpoint", "usage",
     "emit", "progress", "error", "caught step", "caught tool", "caught tool", "lost",
 )  # fmt: skip
-_WAITING = ("sleep", "sleep", "approve", "approve", "snooze", "signal", "signal")
+_WAITING = ("sleep", "sleep", "approve", "approve", "snooze", "signal", "signal", "ask")
 _HANGING = ("hang", "hang", "deaf", "stuck")
 _HARMFUL = ("block", "exit")
 _CHANGING = ("changed", "added", "renamed")

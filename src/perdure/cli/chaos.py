@@ -226,11 +226,13 @@ def page(report: Report, plan: Plan) -> Text:
         "deploys": f"{done['deploys']}; {found['waits for code']} times the code did not fit a job",
         "by people": f"{done['cancels']} jobs cancelled, {done['made due']} made due, {done['forks']} forked; "
         f"{done['refused']} calls failed",
+        "queue": f"{done['pauses']} pauses, {done['edits']} jobs with another priority",
         "jobs": f"{sum(report.jobs.values())}: {statuses}",
         "attempts": f"{found['attempts']}, {found['taken over']} of them cut off and taken over",
         "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls, {found['caught failures']} failures caught",
         "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired; "
         f"{found['questions']} asked about tools",
+        "messages": f"{found['messages']} to agents, {found['replies']} replies; {found['firings']} firings of a schedule",
         "events": f"{found['events']}",
         "checks": f"{done['checks']} by fsck during the run, and a complete one at the end",
         "faults": f"{len(report.faults)}",
