@@ -48,6 +48,7 @@ REFUSED = {
         "enqueue",
         "enqueue_batch",
         "enqueue_many",
+        "enqueue_many_recorded",
         "change_jobs",
         "enqueue_recorded",
         "prepare_enqueue",
