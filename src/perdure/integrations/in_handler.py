@@ -9,11 +9,10 @@ from typing import Protocol, TypedDict
 
 from perdure.model.documents import Document, DocumentRange, NewDocument
 from perdure.model.errors import ConfigError
-from perdure.model.jobs import Lease
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.context.context import JobContext
 from perdure.runtime.context.current_context import running_context
-from perdure.runtime.context.job_documents import place_of
+from perdure.runtime.context.job_documents import change_at_once, store_of
 from perdure.runtime.context.options import OnChange, OnUnknown
 from perdure.store.protocol import Store
 
@@ -59,6 +58,11 @@ def unescaped(part: str) -> str:
     return part.replace("%00", "\0").replace("%2F", "/").replace("%25", "%")
 
 
+def key_of(*parts: str) -> str:
+    """A key made of parts."""
+    return "/".join(map(escaped, parts))
+
+
 def under(collection: str, *parts: str) -> DocumentRange:
     """The documents whose keys begin with these parts."""
     prefix = "".join(f"{escaped(part)}/" for part in parts)
@@ -76,18 +80,22 @@ class Documents:
     def __init__(self, app: Opens | None) -> None:
         self._app = app
 
-    async def place(self) -> tuple[Store, Lease | None]:
-        """The store, and the lease of the job this code runs in. Raises ConfigError outside of jobs without an app."""
+    async def store(self) -> Store:
+        """That of the job this code runs in, or the app's. Raises ConfigError outside of jobs without an app."""
         ctx = running_context.get(None)
         if ctx is not None:
-            return place_of(ctx)
+            return store_of(ctx)
         if self._app is None:
             raise ConfigError("outside of a job this needs an app", hint="give it the App when you make it")
-        return await self._app.open(), None
+        return await self._app.open()
+
+    async def get(self, collection: str, key: str) -> Document | None:
+        """One document; None if it is not there."""
+        return await (await self.store()).documents.read_document(collection, key)
 
     async def read(self, within: DocumentRange) -> list[Document]:
         """All documents of a range."""
-        store, _ = await self.place()
+        store = await self.store()
         found: list[Document] = []
         while True:
             page = await store.documents.list_documents(within, limit=PAGE)
@@ -98,10 +106,12 @@ class Documents:
 
     async def last(self, within: DocumentRange, limit: int = 1) -> list[Document]:
         """The last documents of a range, in the order of their keys."""
-        store, _ = await self.place()
+        store = await self.store()
         return (await store.documents.list_documents(within, limit=limit, last=True))[::-1]
 
     async def change(self, *, put: Sequence[NewDocument] = (), remove: Sequence[DocumentRange] = ()) -> int:
         """See `DocumentStore.change_documents`."""
-        store, lease = await self.place()
-        return await store.documents.change_documents(put=put, remove=remove, lease=lease)
+        ctx = running_context.get(None)
+        if ctx is not None:
+            return await change_at_once(ctx, put, remove)
+        return await (await self.store()).documents.change_documents(put=put, remove=remove)

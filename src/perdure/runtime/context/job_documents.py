@@ -7,8 +7,9 @@ from typing import Any
 
 from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.effects import Effect, add_document, remove_range
-from perdure.model.jobs import Lease
+from perdure.model.errors import LeaseLost, Suspended
 from perdure.runtime.context.context import JobContext
+from perdure.runtime.context.current_call import running_call
 from perdure.store.protocol import Store
 
 
@@ -31,6 +32,20 @@ async def change_in_step(
     return await ctx._caller.commit(ctx._options, name, (), make)
 
 
-def place_of(ctx: JobContext) -> tuple[Store, Lease]:
-    """The store of the job, and the lease of this attempt."""
-    return ctx._run.store, ctx._run.lease
+async def change_at_once(ctx: JobContext, put: Sequence[NewDocument] = (), remove: Sequence[DocumentRange] = ()) -> int:
+    """Change documents under the lease of this attempt, without a record; return how many were removed. Raises Suspended in an
+    attempt that has stopped."""
+    run = ctx._run
+    if running_call.get(None) is None:
+        await run.enter()
+    try:
+        with run.busy():
+            return await run.store.documents.change_documents(put=put, remove=remove, lease=run.lease)
+    except LeaseLost:
+        run.lease_lost()
+        raise Suspended("lease lost") from None
+
+
+def store_of(ctx: JobContext) -> Store:
+    """The store of the job."""
+    return ctx._run.store
