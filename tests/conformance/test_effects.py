@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from perdure.model.budgets import Amounts
 from perdure.model.documents import DocumentRange, NewDocument
 from perdure.model.effects import (
     LOCK_ORDER,
@@ -19,13 +20,17 @@ from perdure.model.effects import (
     look_at_mailbox,
     open_wait,
     patch_state,
+    raise_budget,
     refuse_signal,
+    release_hold,
     release_messages,
     release_signal,
     remove_range,
     send_message,
     settle_wait,
     spawn_job,
+    spend_budget,
+    use_hold,
     withdraw_approval,
     write_memory,
 )
@@ -65,6 +70,10 @@ def test_each_effect_is_a_statement_of_both_dialects(dialect: str) -> None:
         *write_memory("default", new_memory("a note", scope="tenant", created_by="ann")),
         add_document("default", NewDocument("notes", "a", "1")),
         remove_range("default", DocumentRange("notes")),
+        spend_budget("default", "tenant", Amounts(tokens=1)),
+        raise_budget("default", "tenant", 0, Amounts(tokens=1)),
+        use_hold("step:a/1", Amounts(tokens=1)),
+        release_hold("step:a/1"),
     )
     assert {effect.statement for effect in made} == set(LOCK_ORDER)
 
