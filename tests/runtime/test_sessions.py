@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+import perdure.runtime.outcomes
 from perdure import App, Backoff, BlockingContext, InvalidInput, JobContext, Retry, SessionChanged, Status
 from perdure.testing import TestApp
-from tests.runtime.support import types, working
+from tests.runtime.support import types, until, working
 
 
 @dataclass
@@ -73,6 +74,63 @@ async def test_a_job_that_reads_before_another_one_saves_does_not_overwrite_it(c
         assert state is not None
         assert (state.state, state.version) == (["quick", "slow"], 2)
         assert types(await t.jobs.events(slow.id)).count("session_conflict") == 1
+
+
+async def test_a_lost_save_uses_no_retry(file_app: App) -> None:
+    read: list[int] = []
+
+    @file_app.job(max_retries=0)
+    async def add(ctx: JobContext, n: int) -> int:
+        total: int = await ctx.session.get() or 0
+        read.append(n)
+        await until(lambda: len(read) >= 4)  # four jobs read before the first one saves
+        await ctx.session.save(total + n)
+        return ctx.retry_count
+
+    await file_app.agents.create("ann", kind="add", max_parallel_jobs=4)
+    handles = [await file_app.enqueue(add, n, agent="ann", session="s") for n in (1, 2, 3, 4)]
+    async with working(file_app):
+        assert [await handle.result(timeout=60) for handle in handles] == [0, 0, 0, 0]
+    state = await (await file_app.open()).agents.read_state("ann", "s")
+    assert state is not None
+    assert (state.state, state.version) == (10, 4)
+    reasons = [e.payload.get("reason") for h in handles for e in await h.events() if e.type == "job_retrying"]
+    assert len(reasons) >= 3
+    assert set(reasons) == {"session_changed"}
+
+
+async def test_a_job_that_never_comes_to_save_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perdure.runtime.outcomes, "MOST_CONFLICTS", 5)
+    async with TestApp() as t:
+
+        @t.job(max_retries=1)
+        async def save(ctx: JobContext) -> None:
+            await ctx.session.get()
+            await ctx.session.save(1)
+
+        async def lost(*_: object) -> int:
+            raise SessionChanged("another job was quicker")
+
+        monkeypatch.setattr(type((await t.open()).agents), "save_state", lost)
+        await t.agents.create("ann", kind="save")
+        handle = await t.enqueue(save, agent="ann")
+        await t.run_until_idle(advance=True)
+        job = await handle.get()
+        assert (job.status, job.attempt, job.retry_count) == (Status.DEADLETTER, 6, 1)
+        assert "another job was quicker" in str(job.error_message)
+
+
+async def test_one_that_the_handler_raises_itself_uses_a_retry() -> None:
+    async with TestApp() as t:
+
+        @t.job(max_retries=1)
+        async def save(_: JobContext) -> None:
+            raise SessionChanged("mine")
+
+        handle = await t.enqueue(save)
+        await t.run_until_idle(advance=True)
+        job = await handle.get()
+        assert (job.status, job.attempt) == (Status.DEADLETTER, 2)
 
 
 async def test_a_plain_handler_and_a_later_save_in_one_job() -> None:

@@ -128,7 +128,8 @@ ADVICE: dict[str, str] = {
     "snooze": "Raise it in a handler to run again later at no cost.",
     "reply-timeout": "Catch it in a handler that asks with a `timeout`. Else the job is FAILED (`timeout`). A reply that comes "
     "later is marked `late`.",
-    "session-changed": "The job reads it again in its next attempt; or catch it, and call `ctx.session.get()` again.",
+    "session-changed": "The job reads it again in its next attempt, which uses no retry; or catch it, and call "
+    "`ctx.session.get()` again.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
     "tool-not-allowed": "Catch it in a handler that can go on without the tool. Else the job is FAILED (`denied`). To allow the "
     "tool, name it in `ApprovalContext(autonomous=[...])` of the App, the handler and the job, or leave `autonomous` out: then a "

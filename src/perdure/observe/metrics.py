@@ -175,8 +175,8 @@ class Metrics:
             self._done(claimed.kind, status).inc()
         elif status is Status.RETRY and outcome.uses_retry:
             self._retries(claimed.kind, outcome.error_kind or "app").inc()
-        elif status is Status.RETRY and outcome.reason == "store_unreachable":
-            self._retries(claimed.kind, "store_unreachable").inc()
+        elif status is Status.RETRY and outcome.reason in ("store_unreachable", "session_changed"):
+            self._retries(claimed.kind, outcome.reason).inc()
         if outcome.started:
             self._ran(claimed.kind, status).observe(outcome.ran)
 

@@ -50,6 +50,7 @@ _REASONS = {
     "claimed_too_early",
     "runs_alone",
     "store_unreachable",
+    "session_changed",
 }
 _RELEVANT = ("job_created", "job_retrying", *_RESUMED, TRACED)
 _PAGE = 1000

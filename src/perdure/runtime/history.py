@@ -72,6 +72,8 @@ class History:
     """The keys of what was read of the session since it was saved last."""
     conflict: tuple[str, int | None, dict[str, dict[str, Any]]] | None = None
     """A save that another job was before: its key, its attempt, and what had been read. Nothing of that attempt follows yet."""
+    conflicts: int = 0
+    """Saves that another job was before, since this one saved last."""
     kept_events: dict[UUID, set[UUID]] = field(default_factory=dict)
     """In a fork: the ids of the events of their own that the jobs it was forked from had written before its step."""
     noted: list[Noted] = field(default_factory=list)
@@ -180,7 +182,9 @@ class History:
             case "session_saved":
                 self.sessions[key] = payload
                 self.unsaved_reads.clear()
+                self.conflicts = 0
             case "session_conflict":
+                self.conflicts += 1
                 self.conflict = key, event.attempt, {read: self.sessions.pop(read) for read in self.unsaved_reads}
                 self.unsaved_reads.clear()
             case _:

@@ -12,6 +12,7 @@ from perdure.model.errors import (
     InvalidInput,
     ReplyTimeout,
     Retry,
+    SessionChanged,
     SignalTimeout,
     Snooze,
     StepChanged,
@@ -22,10 +23,14 @@ from perdure.model.errors import (
 )
 from perdure.model.jobs import Outcome
 from perdure.model.states import Status
+from perdure.model.timing import Backoff
 from perdure.runtime.registry import Policy, retry_after
 from perdure.runtime.tracebacks import INTERNAL_FILES, storable
 
 MAX_ERROR_CHARS = 4000
+MOST_CONFLICTS = 100
+"""So many saves of the session that a job loses in a row use a retry only from the last one on."""
+_AFTER_CONFLICT = Backoff(base=0.1, cap=5)
 
 
 class AttemptTimeout(Exception):
@@ -39,8 +44,9 @@ class AttemptTimeout(Exception):
 def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcome:
     """Classify what a handler raised.
 
-    Fail, Denied, changed steps, unknown outcomes and results that are no JSON fail the job. Snooze uses no retry. Retry and
-    errors that the policy retries use one, after the error's Retry-After or the policy's backoff.
+    Fail, Denied, changed steps, unknown outcomes and results that are no JSON fail the job. Snooze uses no retry, nor
+    does a save of the session that another job was before, up to MOST_CONFLICTS in a row. Retry and errors that the policy
+    retries use one, after the error's Retry-After or the policy's backoff.
     """
     match error:
         case BaseExceptionGroup():
@@ -50,6 +56,10 @@ def outcome_of(error: BaseException, policy: Policy, retry_count: int) -> Outcom
         case StoreError():  # the database did not answer, which is not the job's fault: no retry is used
             delay = policy.backoff.delay(retry_count)
             return Outcome(Status.RETRY, error=describe(error), delay=delay, reason="store_unreachable")
+        case SessionChanged() if error.conflicts is not None and error.conflicts < MOST_CONFLICTS:
+            # another job was quicker, and with this one on its own the same code would have gone through
+            delay = _AFTER_CONFLICT.delay(error.conflicts - 1)
+            return Outcome(Status.RETRY, error=describe(error), delay=delay, reason="session_changed")
         case Snooze():
             return Outcome(Status.RETRY, delay=error.delay, reason=clean(error.message))
         case Fail():

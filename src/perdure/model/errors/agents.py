@@ -34,6 +34,8 @@ class SessionChanged(Conflict):
     """Another job saved the state of this session since this one read it."""
 
     code = "session-changed"
+    conflicts: int | None = None
+    """So many saves of the job another one was before, since it saved last; None: raised by other code or by a replay."""
 
 
 class ReplyTimeout(Verdict, TimeoutError):

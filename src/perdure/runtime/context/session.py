@@ -32,6 +32,7 @@ class Session:
         self._agent_id = run.of_agent.agent_id
         self._id = run.of_agent.session_id
         self._version = 0
+        self._conflicts = 0
 
     @property
     def id(self) -> str | None:
@@ -71,7 +72,8 @@ class Session:
         """Save the state for the next job of the session, once: a replay does not save again. Returns its version.
 
         Raises SessionChanged if another job has saved since this one called `get` or `save`: where several jobs of the session
-        run at a time, or this one was suspended in between. Not caught, it ends the attempt, and the next one reads again.
+        run at a time, or this one was suspended in between. Not caught, it ends the attempt without using a retry, and the next
+        one reads again; from the 100th in a row on each uses a retry.
         Raises NotJson, TooLarge.
         """
         run = self._run
@@ -89,8 +91,10 @@ class Session:
             except LeaseLost:
                 run.lease_lost()
                 raise Suspended("lease lost") from None
-            except SessionChanged:
+            except SessionChanged as error:
                 await run.record([NewEvent("session_conflict", json.dumps({"key": key}))])
+                self._conflicts += 1
+                error.conflicts = run.history.conflicts + self._conflicts
                 raise
         elif "version" not in known:
             raise SessionChanged(f"another job had saved the session before '{key}'")
