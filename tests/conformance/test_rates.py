@@ -66,6 +66,18 @@ async def test_the_next_ones_start_as_the_starts_get_old(file_store: Store, shel
     assert int(rows[0]["n"]) <= 5
 
 
+async def test_the_rows_of_starts_do_not_add_up_over_keys_that_are_used_once(file_store: Store, shell: Shell) -> None:
+    store, queue = file_store, own_queue()
+    for number in range(5):
+        key = f"customer:{number}"
+        await store.limits.say_rate(key, 2)
+        await keyed(store, queue, 1, key=key, most=None)
+        assert len(await take(store, queue)) == 1
+        for _ in range(3):
+            await pass_a_minute(shell)
+        assert [row["key"] for row in await shell.run("select key from key_starts")] == [key]
+
+
 async def pass_a_minute(shell: Shell) -> None:
     """What was written about starts was written a minute before."""
     minute = "interval '61 seconds'" if shell.postgres else "61000000"

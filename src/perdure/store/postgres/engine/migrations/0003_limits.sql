@@ -264,7 +264,9 @@ begin
     if starts is not null then
       if cardinality(taken) > before then
         insert into perdure.key_starts (tenant_id, key, number) values (tenant, name, cardinality(taken) - before);
-        delete from perdure.key_starts s where s.tenant_id = tenant and s.key = name and s.at < perdure.db_now() - interval '2 minutes';
+        -- Of any key: one of which no job starts again would keep its rows.
+        delete from perdure.key_starts s where s.ctid = any (array (select o.ctid from perdure.key_starts o
+          where o.tenant_id = tenant and o.at < perdure.db_now() - interval '2 minutes' order by o.at limit 100 for update skip locked));
         starts := starts - (cardinality(taken) - before);
       end if;
       if starts = 0 then

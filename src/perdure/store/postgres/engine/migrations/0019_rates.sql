@@ -2,9 +2,10 @@
 --
 --   rates        per_minute as code says, by_hand as an operator has set it, which wins; wake_at: when jobs that are held because the
 --                rate was used up may go on
---   key_starts   how many jobs of a key with a rate were claimed, and when: a row for each claim, deleted after two minutes
+--   key_starts   how many jobs of a key with a rate were claimed, and when: a row for each claim; the next claim of any key with a rate
+--                deletes up to 100 that are older than two minutes
 --
--- A key without a rate writes none of these. What reads or writes key_starts has the lock of the key, see 0003. claim_limited,
+-- A key without a rate writes none of these. What counts or adds to key_starts has the lock of the key, see 0003. claim_limited,
 -- release_key and release_held use them.
 
 create table perdure.rates (
@@ -29,6 +30,7 @@ create table perdure.key_starts (
   number int not null
 );
 create index key_starts_key on perdure.key_starts (tenant_id, key, at);
+create index key_starts_at on perdure.key_starts (tenant_id, at);
 
 -- How many jobs of a key may start now; null: it has no rate.
 create function perdure.starts_left(tenant text, its_key text) returns int language sql volatile set search_path = pg_catalog, pg_temp

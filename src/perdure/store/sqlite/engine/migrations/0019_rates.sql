@@ -20,6 +20,7 @@ create table key_starts (
   number integer not null
 ) strict;
 create index key_starts_key on key_starts (tenant_id, key, at);
+create index key_starts_at on key_starts (tenant_id, at);
 
 -- A rate that was set or changed: the jobs that it held are looked at again.
 create trigger rates_set after insert on rates
