@@ -324,7 +324,7 @@ OF_AGENTS = [
     ),
     Harm({"message-undelivered"}, "delete from agent_deliveries"),
     Harm(
-        {"agent-busy"},
+        {"agent-job-ended"},
         "insert into agent_jobs (tenant_id, agent_id, job_id) values ('default', 'ann', {answered});"
         "insert into agent_jobs (tenant_id, agent_id, job_id) values ('default', 'ann', {missing})",
     ),

@@ -158,7 +158,7 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "message-undelivered": FaultKind(
             "messages are pending for an agent that is free, and nothing would look at its mailbox", "the mailbox is looked at"
         ),
-        "agent-busy": FaultKind(
+        "agent-job-ended": FaultKind(
             "a job counts as one of its agent, and has ended or does not exist: messages would wait for it", "it no longer counts"
         ),
         "agent-unlisted": FaultKind("a job that has not ended is not counted as one of its agent", "it is counted"),

@@ -192,7 +192,7 @@ def agent_faults(counts: Row, tenant_id: str) -> list[Fault]:
     return [
         Fault(code, f"{counts[name]} {text}", None if statement is None else Repair(statement, tenant))
         for name, code, text, statement in (
-            ("ended", "agent-busy", "jobs count as jobs of an agent, and have ended", "drop_agent_jobs"),
+            ("ended", "agent-job-ended", "jobs count as jobs of an agent, and have ended", "drop_agent_jobs"),
             ("undelivered", "message-undelivered", "messages are pending, and no delivery is due", "put_deliveries"),
             ("sessions", "session-differs", "states of sessions are not in the log of the job that saved them", None),
             ("tags", "tag-stale", "rows of tags are of no job that has the tag", "drop_tags"),
