@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         EmbedderUnavailable,
         EmptyPrompt,
         EmptyQuery,
+        EntrySuperseded,
         ExtraMissing,
         Fail,
         FileNotFound,
@@ -222,6 +223,7 @@ __all__ = [
     "EmbedderUnavailable",
     "EmptyPrompt",
     "EmptyQuery",
+    "EntrySuperseded",
     "Event",
     "Explanation",
     "ExtraMissing",
@@ -366,9 +368,9 @@ _HOMES = {
         "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound ApprovalRuleNotFound "
         "BlobDirUnusable BudgetExceeded ChildCancelled "
         "ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing DangerRefused Denied DuplicateHandler "
-        "EmbedderUnavailable EmptyPrompt EmptyQuery ExtraMissing Fail FileNotFound FileReplaced FilesTooLarge "
-        "ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidBudget InvalidExport "
-        "InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed "
+        "EmbedderUnavailable EmptyPrompt EmptyQuery EntrySuperseded ExtraMissing Fail FileNotFound FileReplaced "
+        "FilesTooLarge ForeignDatabase HandlerError IdempotencyConflict IllegalTransition InvalidAccount InvalidBudget "
+        "InvalidExport InvalidInput InvalidModel InvalidOutputSpec InvalidPriority InvalidTask JobCancelled JobError JobFailed "
         "JobLeased JobNotFound JobPruned LeaseLost MalformedUrl MigrationChanged MixedDimensions NegativeDelay "
         "NoTransaction NotAssigned NotFound NotJson NotPermitted NotifyFailed OtherDatabase PerdureError PortTaken "
         "PromptTooLarge RealJobs RecordedFailure ReplayDiverged ReplyTimeout RepositoryRefused Retry SandboxTooWeak "

@@ -91,6 +91,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.AgentPaused: 5,
     errors.AgentBusy: 5,
     errors.SessionChanged: 5,
+    errors.EntrySuperseded: 5,
     errors.NotPermitted: 4,
     errors.WrongToken: 4,
     errors.NotAssigned: 4,

@@ -19,6 +19,7 @@ from perdure.model.effects import write_memory
 from perdure.model.errors import (
     AmbiguousId,
     EmptyQuery,
+    EntrySuperseded,
     InvalidInput,
     LeaseLost,
     MixedDimensions,
@@ -27,7 +28,7 @@ from perdure.model.errors import (
     TextTooLong,
     UnknownScope,
 )
-from perdure.model.ids import uuid7
+from perdure.model.ids import short_id, uuid7
 from perdure.model.memory import MOST_TEXT, MemoryHit
 from perdure.runtime.memory_checks import leave_of, new_memory
 from perdure.store.memory_vectors import PythonMatrix, ScopeVectors
@@ -129,6 +130,29 @@ async def test_what_is_superseded_or_archived_is_found_no_longer(store: Store) -
     await client.memory.archive(new.id)  # again: nothing changes
     await client.memory.restore(before.id)
     assert texts(await client.memory.search(QUESTION, 1)) == [POOL]
+    await check_sums(store)
+
+
+async def test_an_entry_is_superseded_once(store: Store) -> None:
+    memory = Client(store).memory
+    old = await memory.write("The pool has 20 connections.")
+    both = await asyncio.gather(
+        *(memory.supersede(old.id, f"The pool has {n} connections.") for n in (30, 40)), return_exceptions=True
+    )
+    [new] = [one for one in both if not isinstance(one, BaseException)]
+    [error] = [one for one in both if isinstance(one, EntrySuperseded)]
+    assert error.superseded_by == new.id == (await memory.get(old.id)).superseded_by
+    with pytest.raises(EntrySuperseded, match=f"was superseded by entry …{short_id(new.id)}"):
+        await memory.supersede(old.id, "The pool has 50 connections.")
+    assert [e.id for e in (await memory.list()).items] == [new.id]
+    await check_sums(store)
+
+    last = await memory.supersede(new.id, "The pool has 60 connections.")
+    await memory.archive(last.id)
+    again = await memory.supersede(last.id, "The pool has 70 connections.")
+    assert (await memory.get(last.id)).superseded_by == again.id
+    leave = leave_of(last.id, last.text, again.id)._replace(replaces=True)
+    await store.memories.change_memories(leave=[leave])  # again, as after a lost answer
     await check_sums(store)
 
 

@@ -128,6 +128,7 @@ ADVICE: dict[str, str] = {
     "snooze": "Raise it in a handler to run again later at no cost.",
     "reply-timeout": "Catch it in a handler that asks with a `timeout`. Else the job is FAILED (`timeout`). A reply that comes "
     "later is marked `late`.",
+    "entry-superseded": "Supersede the newer entry that the message names; or `perdure memory restore` brings the old one back.",
     "session-changed": "The job reads it again in its next attempt, which uses no retry; or catch it, and call "
     "`ctx.session.get()` again.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",

@@ -153,7 +153,8 @@ class MemoryIndex(NamedTuple):
 
 
 class MemoryLeave(NamedTuple):
-    """An entry that is no longer found. terms: of its text, as a JSON array. superseded_by: what replaces it."""
+    """An entry that is no longer found. terms: of its text, as a JSON array. superseded_by: what replaces it. replaces:
+    refused where another entry has replaced it; one that was archived says then what replaces it."""
 
     id: UUID
     terms: str
@@ -161,6 +162,7 @@ class MemoryLeave(NamedTuple):
     superseded_by: UUID | None = None
     archived_at: datetime | None = None
     """None: now."""
+    replaces: bool = False
 
 
 class MemoryFilter(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from perdure.model.errors import AmbiguousId, InvalidInput, JobNotFound, NotFound, NotJson
+from perdure.model.errors import AmbiguousId, EntrySuperseded, InvalidInput, JobNotFound, NotFound, NotJson
 from perdure.model.jobs import Page
 from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
 from perdure.operations.registry import Role, operation
@@ -65,7 +65,9 @@ async def list_memory(
     return await client.memory.list(scope=scope or None, live=live, job=job, limit=limit, cursor=cursor)
 
 
-@operation("memory.supersede", role=Role.OPERATOR, errors=(NotFound, AmbiguousId, InvalidInput, NotJson))
+@operation(
+    "memory.supersede", role=Role.OPERATOR, errors=(NotFound, EntrySuperseded, AmbiguousId, InvalidInput, NotJson)
+)
 async def supersede_memory(
     client: Client, id: str, text: str, *, tags: Sequence[str] | None = None, source: str | None = None
 ) -> MemoryEntry:

@@ -22,6 +22,7 @@ from perdure.model.errors import (
     ApprovalExpired,
     ApprovalNotFound,
     ApprovalRuleNotFound,
+    EntrySuperseded,
     ForeignDatabase,
     IdempotencyConflict,
     IllegalTransition,
@@ -75,6 +76,11 @@ def account_not_found(text: str) -> AccountNotFound:
 def memory_not_found(id: UUID | str) -> NotFound:
     """No such entry of long-term memory."""
     return NotFound(f"no entry of memory has the id '{id}'", hint="perdure memory ls shows them")
+
+
+def entry_superseded(id: UUID, by: UUID) -> EntrySuperseded:
+    """Another entry has replaced this one."""
+    return EntrySuperseded(f"entry …{short_id(id)} of memory was superseded by entry …{short_id(by)}", by)
 
 
 def ambiguous_memory(suffix: str) -> AmbiguousId:

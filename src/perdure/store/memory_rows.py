@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from perdure.model.memory import MemoryEntry, ScopeHead
+from perdure.model.memory import MemoryEntry, MemoryLeave, ScopeHead
+from perdure.store.errors import entry_superseded
 from perdure.store.rows import Codec, Row
 
 K1 = 1.2
@@ -38,6 +39,16 @@ def memory_of(row: Row, codec: Codec) -> MemoryEntry:
         archived_at=None if row["archived_at"] is None else codec.time(row["archived_at"]),
         superseded_by=id("superseded_by"),
     )
+
+
+def replaced(row: Row, leave: MemoryLeave, codec: Codec) -> bool:
+    """Whether an archived entry says already that it was replaced by this one. Raises EntrySuperseded if it names another."""
+    if row["superseded_by"] is None:
+        return False
+    by = codec.uuid(row["superseded_by"])
+    if by != leave.superseded_by:
+        raise entry_superseded(leave.id, by)
+    return True
 
 
 def head_of(row: Row) -> ScopeHead:

@@ -68,6 +68,7 @@ PerdureError
 │   ├── AgentBusy                agent-busy
 │   ├── AgentPaused              agent-paused
 │   ├── SessionChanged           session-changed
+│   ├── EntrySuperseded          entry-superseded
 │   └── RealJobs                 real-jobs
 ├── NotPermitted
 │   ├── WrongToken               wrong-token
@@ -148,7 +149,14 @@ from perdure.model.errors.jobs import (
     UniqueConflict,
     VersionMismatch,
 )
-from perdure.model.errors.memory import EmbedderUnavailable, EmptyQuery, MixedDimensions, TextTooLong, UnknownScope
+from perdure.model.errors.memory import (
+    EmbedderUnavailable,
+    EmptyQuery,
+    EntrySuperseded,
+    MixedDimensions,
+    TextTooLong,
+    UnknownScope,
+)
 from perdure.model.errors.results import JobCancelled, JobError, JobFailed, WaitInsideJob, WaitTimeout
 from perdure.model.errors.schema import (
     ForeignDatabase,
@@ -231,6 +239,7 @@ __all__ = [
     "EmbedderUnavailable",
     "EmptyPrompt",
     "EmptyQuery",
+    "EntrySuperseded",
     "ExtraMissing",
     "Fail",
     "FileNotFound",

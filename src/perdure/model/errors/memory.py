@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.model.errors.base import InvalidInput, PerdureError
+from uuid import UUID
+
+from perdure.model.errors.base import Conflict, InvalidInput, PerdureError
+from perdure.model.ids import short_id
 
 
 class EmptyQuery(InvalidInput):
@@ -27,6 +30,21 @@ class MixedDimensions(InvalidInput):
     """Vectors of memory have different numbers of dimensions, so they cannot be compared."""
 
     code = "mixed-dimensions"
+
+
+class EntrySuperseded(Conflict):
+    """Another entry of memory has replaced this one already. `superseded_by` is the id of that entry."""
+
+    code = "entry-superseded"
+
+    def __init__(self, message: str, superseded_by: UUID) -> None:
+        newer = short_id(superseded_by)
+        super().__init__(
+            message,
+            hint=f"perdure memory get {newer} shows that entry; supersede it, or bring the old one back: "
+            "perdure memory restore",
+        )
+        self.superseded_by = superseded_by
 
 
 class EmbedderUnavailable(PerdureError):

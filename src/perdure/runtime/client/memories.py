@@ -114,7 +114,8 @@ class Memories(MemoryTransfer):
         self, id: MemoryId, text: str, *, tags: Sequence[str] | None = None, source: str | None = None
     ) -> MemoryEntry:
         """Replace an entry by a new one of the same scope and kind: searches find the new one, and the old one says what replaced
-        it. tags: by default those of the old one. Raises NotFound, AmbiguousId, InvalidInput, NotJson."""
+        it. tags: by default those of the old one. Of two at once one is refused. Raises EntrySuperseded if another entry has
+        replaced it already, which it names; NotFound, AmbiguousId, InvalidInput, NotJson."""
         store = await self._store()
         old = await store.memories.get_memory(await self._entry_id(id))
         new = new_memory(
@@ -126,7 +127,8 @@ class Memories(MemoryTransfer):
             kind=old.kind,
         )
         [new] = await with_vectors(self._embedder, [new], [new.text])
-        await store.memories.change_memories(new=[new], leave=[leave_of(old.id, old.text, new.id)])
+        leave = leave_of(old.id, old.text, new.id)._replace(replaces=True)
+        await store.memories.change_memories(new=[new], leave=[leave])
         return await store.memories.get_memory(new.id)
 
     async def archive(self, id: MemoryId) -> MemoryEntry:

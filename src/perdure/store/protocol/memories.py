@@ -30,7 +30,8 @@ class MemoryStore(Protocol):
 
         new: one whose id is there is not written. leave: one that is not found already stays as it is. enter: it is found
         (again), by these terms and this vector; without `restore` an archived one stays archived. Raises NotFound, and changes
-        nothing, for an id of `leave` or `enter` that is not there.
+        nothing, for an id of `leave` or `enter` that is not there; EntrySuperseded likewise, where one of `leave` with
+        `replaces` was replaced by another one.
         """
         ...
 

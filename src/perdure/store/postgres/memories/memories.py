@@ -20,7 +20,7 @@ from perdure.model.memory import (
     ScopeHead,
 )
 from perdure.store.errors import ambiguous_memory, memory_not_found
-from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of
+from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of, replaced
 from perdure.store.memory_vectors import SCALE, Change, Place
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
@@ -58,6 +58,8 @@ class PostgresMemories:
     async def _leave(self, tx: Transaction, leave: MemoryLeave) -> None:
         row = await self._found(tx, leave.id)
         if row["archived_at"] is not None:
+            if leave.replaces and not replaced(row, leave, CODEC):
+                await tx.rows("name_newer_memory", no=row["no"], superseded_by=leave.superseded_by)
             return
         terms = leave.terms if row["tokeniser"] == leave.tokeniser else None
         await tx.rows("drop_memory_terms", scope_no=row["scope_no"], no=row["no"], terms=terms)

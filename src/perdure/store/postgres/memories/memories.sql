@@ -26,7 +26,7 @@ where s.no in (select e.scope_no from perdure.memory_entries e where e.tenant_id
 order by s.tenant_id, s.scope for update
 
 -- name: memory_for_change
-select no, scope_no, tokens, tokeniser, archived_at from perdure.memory_entries where tenant_id = :tenant_id and id = :id for update
+select no, scope_no, tokens, tokeniser, archived_at, superseded_by from perdure.memory_entries where tenant_id = :tenant_id and id = :id for update
 
 -- name: count_memory
 update perdure.memory_scopes set version = version + 1, entries = entries + :entries::int, tokens = tokens + :tokens::int
@@ -35,6 +35,9 @@ where no = :scope_no returning version
 -- name: leave_memory
 update perdure.memory_entries set archived_at = coalesce(:archived_at::timestamptz, perdure.db_now()),
   superseded_by = :superseded_by::uuid, changed = :changed where no = :no
+
+-- name: name_newer_memory
+update perdure.memory_entries set superseded_by = :superseded_by::uuid where no = :no
 
 -- name: enter_memory
 update perdure.memory_entries set archived_at = null, superseded_by = null, tokens = :tokens, tokeniser = :tokeniser, changed = :changed

@@ -23,7 +23,7 @@ from perdure.model.memory import (
     ScopeHead,
 )
 from perdure.store.errors import ambiguous_memory, memory_not_found
-from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of
+from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of, replaced
 from perdure.store.memory_vectors import SCALE, Change, Place
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC, micros, stored
@@ -61,6 +61,8 @@ class SqliteMemories:
     def _leave(self, conn: sqlite3.Connection, now: int, leave: MemoryLeave) -> None:
         row = self._found(conn, leave.id)
         if row["archived_at"] is not None:
+            if leave.replaces and not replaced(row, leave, CODEC):
+                conn.execute(SQL["name_newer_memory"], {"no": row["no"], "superseded_by": stored(leave.superseded_by)})
             return
         terms = leave.terms if row["tokeniser"] == leave.tokeniser else None
         conn.execute(SQL["drop_memory_terms"], {"scope_no": row["scope_no"], "no": row["no"], "terms": terms})

@@ -19,7 +19,7 @@ update memory_entries set pinned_at = case when :pinned then coalesce(pinned_at,
 where tenant_id = :tenant_id and id = :id returning no
 
 -- name: memory_for_change
-select no, scope_no, tokens, tokeniser, archived_at from memory_entries where tenant_id = :tenant_id and id = :id
+select no, scope_no, tokens, tokeniser, archived_at, superseded_by from memory_entries where tenant_id = :tenant_id and id = :id
 
 -- name: count_memory
 update memory_scopes set version = version + 1, entries = entries + :entries, tokens = tokens + :tokens where no = :scope_no
@@ -27,6 +27,9 @@ returning version
 
 -- name: leave_memory
 update memory_entries set archived_at = coalesce(:archived_at, :now), superseded_by = :superseded_by, changed = :changed where no = :no
+
+-- name: name_newer_memory
+update memory_entries set superseded_by = :superseded_by where no = :no
 
 -- name: enter_memory
 update memory_entries set archived_at = null, superseded_by = null, tokens = :tokens, tokeniser = :tokeniser, changed = :changed
