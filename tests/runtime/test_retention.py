@@ -614,6 +614,27 @@ async def test_retention_of_some_ends_and_of_logs(file_app: App, file_store_url:
     assert await file_app.database.prune(older_than=0) == 1, "its end was set by hand"
 
 
+async def expired_signal(app: App) -> None:
+    """One to ann that expired in the past of the database."""
+    await app.agents.signal("ann", "form", expires_in=0.001)
+    store = await app.open()
+    await passed(store, await store.now() + timedelta(milliseconds=5))
+
+
+async def test_signals_that_expired_are_forgotten_by_a_prune_without_filters_and_by_workers(app: App) -> None:
+    await app.agents.create("ann", kind="echo")
+    await app.agents.signal("ann", "pending")
+    await expired_signal(app)
+    await app.database.prune(older_than=0, kind="echo")
+    await app.database.prune(older_than=0, dry_run=True)
+    assert len((await app.agents.signals("ann")).items) == 2
+    await app.database.prune(older_than=0)
+    assert [s.key for s in (await app.agents.signals("ann")).items] == ["pending"]
+    await expired_signal(app)
+    await chores(await app.open(), "w-1", older_than=0.0).run_once()
+    assert [s.key for s in (await app.agents.signals("ann")).items] == ["pending"]
+
+
 async def test_a_worker_of_an_app_with_retention(file_app: App, file_store_url: str) -> None:
     store = await file_app.open()
     await old_jobs(store, file_store_url, 2, hours=2)

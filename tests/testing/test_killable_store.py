@@ -65,7 +65,7 @@ REFUSED = {
     "signals": {"send_agent_signal", "send_signal"},
     "schedules": {"fire", "miss", "pause_schedule", "put_schedule", "remove_schedule", "resume_schedule", "trigger"},
     "queues": {"pause_queue", "resume_queue"},
-    "retention": {"forget_workers", "lead", "prune"},
+    "retention": {"forget_messages", "forget_workers", "lead", "prune"},
     "checks": {"blocked_by", "check", "repair"},
 }
 """Calls that no worker of a test makes."""

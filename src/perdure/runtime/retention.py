@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from uuid import UUID
 
 import structlog
@@ -155,6 +155,30 @@ class Pruning:
         self.close()
 
 
+class Forgetting:
+    """One pass over the old messages and signals to agents that no job will get any more, one transaction per step."""
+
+    def __init__(self, store: Store, older_than: float) -> None:
+        self.forgotten = 0
+        """Messages and signals so far."""
+        self._store = store
+        self._older_than = older_than
+        self._left: list[Literal["message", "signal"]] = ["signal", "message"]
+        self._after: UUID | None = None
+
+    async def step(self) -> bool:
+        """Delete those of the next batch; False after the last."""
+        if not self._left:
+            return False
+        deleted, self._after = await self._store.retention.forget_messages(
+            self._left[-1], self._older_than, after=self._after
+        )
+        self.forgotten += deleted
+        if self._after is None:
+            self._left.pop()
+        return bool(self._left)
+
+
 async def count(store: Store, wanted: PruneFilter) -> int:
     """How many jobs a prune would delete now, counted page by page."""
     found = 0
@@ -198,19 +222,22 @@ class PrunePass:
         self._worker_id = worker_id
         self._retention = retention
         self._pruning: Pruning | None = None
+        self._forgetting = Forgetting(store, retention.older_than)
 
     async def __call__(self) -> bool:
         """Go on for about a second; True after the last batch. Raises StoreError; the next call then goes on."""
         if self._pruning is None:
             self._pruning = await self._begin()
         until = time.monotonic() + BUDGET
-        while await self._pruning.step():
-            if time.monotonic() >= until:
-                return False
+        for steps in (self._pruning, self._forgetting):
+            while await steps.step():
+                if time.monotonic() >= until:
+                    return False
         await self._store.files.forget_contents()
         forgotten = await self._store.retention.forget_workers(max(self._retention.older_than, WORKERS_KEPT))
-        if self._pruning.pruned or forgotten:
-            log.info("pruned", worker=self._worker_id, jobs=self._pruning.pruned, workers=forgotten)
+        messages = self._forgetting.forgotten
+        if self._pruning.pruned or forgotten or messages:
+            log.info("pruned", worker=self._worker_id, jobs=self._pruning.pruned, workers=forgotten, messages=messages)
         return True
 
     async def _begin(self) -> Pruning:

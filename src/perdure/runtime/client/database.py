@@ -16,7 +16,7 @@ from perdure.model.timing import Duration
 from perdure.runtime.client.base import ClientPart
 from perdure.runtime.client.fsck import Fsck
 from perdure.runtime.client.queries import job_filter
-from perdure.runtime.retention import BATCH, WORKERS_KEPT, Pruning, count
+from perdure.runtime.retention import BATCH, WORKERS_KEPT, Forgetting, Pruning, count
 from perdure.runtime.validation import check_seconds
 from perdure.store.protocol import Migration, SchemaStatus
 
@@ -103,8 +103,9 @@ class Database(ClientPart):
         far after each. Stopped at any moment it leaves whole jobs, and another call goes on.
         status: only jobs that ended so. keep_logs: only payloads, results and checkpoints are deleted. export: a file (JSON
         lines; gzipped if it ends in .gz) to which each job is appended and synced before the transaction that deletes it.
-        dry_run: only count. Without filters it also deletes the rows of workers without a heartbeat for that long, at least a
-        day. Raises InvalidInput, and StoreError if the export cannot be written.
+        dry_run: only count jobs. Without filters it also deletes the rows of workers without a heartbeat for that long, at least
+        a day, and messages and signals to agents as old that no job will get any more.
+        Raises InvalidInput, and StoreError if the export cannot be written.
         """
         wanted = _wanted(older_than, status, kind, queue, heavy=keep_logs)
         _check_batch(batch)
@@ -124,6 +125,9 @@ class Database(ClientPart):
                         on_batch(reported)
         if not (status or kind or queue):
             await store.retention.forget_workers(max(wanted.older_than, WORKERS_KEPT))
+            forgetting = Forgetting(store, wanted.older_than)
+            while await forgetting.step():
+                pass
         await store.files.forget_contents()
         return pruning.pruned
 

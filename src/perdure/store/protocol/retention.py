@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 from uuid import UUID
 
 from perdure.model.events import Event
 from perdure.model.retention import PruneFilter, PrunePage
+
+MOST_FORGOTTEN = 1000
+"""Messages or signals that one `forget_messages` reads, at most."""
 
 MOST_EXAMINED = 10_000
 """Rows that one `list_prunable` reads, at most."""
@@ -45,6 +48,19 @@ class RetentionStore(Protocol):
     ) -> list[Event]:
         """What a prune has kept of a job: its events of these types with a version above `after`, in order, at most `limit`. None
         of a job that was not pruned."""
+        ...
+
+    async def forget_messages(
+        self, what: Literal["message", "signal"], older_than: float, *, after: UUID | None = None
+    ) -> tuple[int, UUID | None]:
+        """Delete old messages or signals to agents that no job will get any more, in one transaction; return how many, and the
+        `after` of the next call; None: that was the last.
+
+        - message: those that expired or came too late, and those to no agent; unless the job that sent them has not ended.
+        - signal: those that expired, and those that a job has got which has ended or was deleted.
+        - Never one that is pending. Messages that a job has got go with that job: see `prune`. Ages are by database time.
+        - It reads the first MOST_FORGOTTEN with ids above `after`, whether they match or not.
+        """
         ...
 
     async def forget_workers(self, older_than: float) -> int:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Literal
 from uuid import UUID
 
 from perdure.model.events import Event
+from perdure.model.ids import first_id_of
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
-from perdure.store.protocol.retention import MOST_EXAMINED
+from perdure.store.protocol.retention import MOST_EXAMINED, MOST_FORGOTTEN
 from perdure.store.rows import event_of
 
 _PARTS = (
@@ -94,6 +97,21 @@ class PostgresRetention:
             limit=limit,
         )
         return [event_of(row, CODEC) for row in rows]
+
+    async def forget_messages(
+        self, what: Literal["message", "signal"], older_than: float, *, after: UUID | None = None
+    ) -> tuple[int, UUID | None]:
+        """See `protocol.RetentionStore.forget_messages`."""
+        now = await self._database.row("db_now")
+        assert now is not None
+        before = first_id_of(now["now"] - timedelta(seconds=older_than))
+        rows = await self._database.rows(f"{what}_window", after=after, before=before, rows=MOST_FORGOTTEN)
+        ids: list[UUID] = [row["id"] for row in rows]
+        deleted = 0
+        if ids:
+            values = {"ids": ids, "tenant_id": self._tenant_id, "older_than": float(older_than)}
+            deleted = len(await self._database.rows(f"forget_{what}s", **values))
+        return deleted, ids[-1] if len(ids) == MOST_FORGOTTEN else None
 
     async def forget_workers(self, older_than: float) -> int:
         """See `protocol.RetentionStore.forget_workers`."""

@@ -112,6 +112,34 @@ delete from perdure.job_files where job_id = any (:ids::uuid[])
 -- name: lighten_tool_output
 delete from perdure.tool_output where job_id = any (:ids::uuid[])
 
+-- name: message_window
+select id from perdure.agent_messages where (:after::uuid is null or id > :after) and id < :before::uuid order by id limit :rows
+
+-- name: forget_messages
+-- What was refused, and what was sent to no agent. A job that has not ended keeps what it has sent: the wait for a reply is found
+-- by its question. What another prune has locked is left to it.
+delete from perdure.agent_messages d where d.id = any (array (
+  select m.id from perdure.agent_messages m where m.id = any (:ids::uuid[]) and m.tenant_id = :tenant_id
+    and m.created_at <= perdure.db_now() - :older_than::float8 * interval '1 second'
+    and m.consumed_by_job_id is null and (m.refused is not null or m.to_agent_id is null and m.channel not like 'reply:%')
+    and not exists (select from perdure.jobs p where p.id = m.job_id and p.finished_at is null offset 0)
+  order by m.id for update skip locked))
+returning d.id
+
+-- name: signal_window
+select id from perdure.agent_signals where (:after::uuid is null or id > :after) and id < :before::uuid order by id limit :rows
+
+-- name: forget_signals
+-- What expired, and what a job has got that has ended.
+delete from perdure.agent_signals d where d.id = any (array (
+  select s.id from perdure.agent_signals s where s.id = any (:ids::uuid[]) and s.tenant_id = :tenant_id
+    and s.created_at <= perdure.db_now() - :older_than::float8 * interval '1 second'
+    and case when s.consumed_at is null then s.expires_at <= perdure.db_now() - :older_than::float8 * interval '1 second'
+      else s.consumed_at <= perdure.db_now() - :older_than::float8 * interval '1 second'
+        and not exists (select from perdure.jobs j where j.id = s.consumed_by_job_id and j.finished_at is null offset 0) end
+  order by s.id for update skip locked))
+returning d.id
+
 -- name: forget_workers
 delete from perdure.workers w where w.tenant_id = :tenant_id
   and w.heartbeat_at < perdure.db_now() - :seconds::float8 * interval '1 second'

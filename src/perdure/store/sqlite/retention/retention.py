@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from perdure.model.events import Event
+from perdure.model.ids import first_id_of
 from perdure.model.retention import Prunable, PruneFilter, PrunePage
-from perdure.store.protocol.retention import MOST_EXAMINED
+from perdure.store.protocol.retention import MOST_EXAMINED, MOST_FORGOTTEN
 from perdure.store.rows import event_of
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC, json_list, span
@@ -106,6 +107,25 @@ class SqliteRetention:
             limit=limit,
         )
         return [event_of(row, CODEC) for row in rows]
+
+    async def forget_messages(
+        self, what: Literal["message", "signal"], older_than: float, *, after: UUID | None = None
+    ) -> tuple[int, UUID | None]:
+        """See `protocol.RetentionStore.forget_messages`."""
+
+        def forget(conn: sqlite3.Connection, now: int) -> tuple[int, UUID | None]:
+            cutoff = now - span(older_than)
+            window = {
+                "after": None if after is None else str(after),
+                "before": str(first_id_of(CODEC.time(cutoff))),
+                "rows": MOST_FORGOTTEN,
+            }
+            ids = [row["id"] for row in conn.execute(SQL[f"{what}_window"], window)]
+            values = {"ids": json.dumps(ids), "tenant_id": self._tenant_id, "cutoff": cutoff}
+            deleted = conn.execute(SQL[f"forget_{what}s"], values).rowcount if ids else 0
+            return deleted, UUID(ids[-1]) if len(ids) == MOST_FORGOTTEN else None
+
+        return await self._engine.write(forget, NOTHING)
 
     async def forget_workers(self, older_than: float) -> int:
         """See `protocol.RetentionStore.forget_workers`."""

@@ -114,6 +114,26 @@ delete from job_files where job_id in (select j.id from json_each(:ids) e
 delete from tool_output where job_id in (select j.id from json_each(:ids) e
   join jobs j on j.id = e.value where j.tenant_id = :tenant_id and j.pruned_at is not null)
 
+-- name: message_window
+select id from agent_messages where id > coalesce(:after, '') and id < :before order by id limit :rows
+
+-- name: forget_messages
+-- What was refused, and what was sent to no agent. A job that has not ended keeps what it has sent: the wait for a reply is found
+-- by its question. ids: JSON array
+delete from agent_messages where id in (select value from json_each(:ids)) and tenant_id = :tenant_id and created_at <= :cutoff
+  and consumed_by_job_id is null and (refused is not null or to_agent_id is null and channel not like 'reply:%')
+  and not exists (select 1 from jobs p where p.id = agent_messages.job_id and p.finished_at is null)
+
+-- name: signal_window
+select id from agent_signals where id > coalesce(:after, '') and id < :before order by id limit :rows
+
+-- name: forget_signals
+-- What expired, and what a job has got that has ended. ids: JSON array
+delete from agent_signals where id in (select value from json_each(:ids)) and tenant_id = :tenant_id and created_at <= :cutoff
+  and case when consumed_at is null then expires_at <= :cutoff
+    else consumed_at <= :cutoff
+      and not exists (select 1 from jobs j where j.id = agent_signals.consumed_by_job_id and j.finished_at is null) end
+
 -- name: forget_workers
 delete from workers where tenant_id = :tenant_id and heartbeat_at < :before
   and not exists (select 1 from job_claims k where k.worker_id = workers.id)
