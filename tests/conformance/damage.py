@@ -199,12 +199,11 @@ WITHOUT_A_JOB = [
     Harm({"orphan ?"}, sent("missing")),
     Harm({"orphan ?"}, f"{kept('missing', 1)}; {written('missing', 1)}"),
     Harm({"orphan ?"}, "update tool_runs set job_id = {missing} where job_id = {coded}", fixed=False),
-    Harm({"memory-sums"}, "insert into memory_scopes (scope, tokens) values ('tenant', 5)", fixed=False),
+    Harm({"memory-sums"}, "insert into memory_scopes (scope, tokens) values ('tenant', 5)"),
     Harm(
         {"memory-unindexed"},
         "insert into memory_scopes (scope, entries) values ('tenant', 1);"
         "insert into memory_entries (id, scope_no, text, created_at) values ({missing}, 1, 'x', {ago})",
-        fixed=False,
     ),
     Harm({"prune-left"}, "insert into prune_batch (job_id) values ({completed})"),
 ]

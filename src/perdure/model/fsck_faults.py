@@ -46,11 +46,12 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
         "schema-off": FaultKind("triggers are switched off (PostgreSQL only)", advice=_OFF),
         "memory-unindexed": FaultKind(
             "an entry of memory lacks its search terms or its vector: searches do not find it",
-            advice="`perdure memory reindex` makes them again. Vectors that an embedding endpoint did not give follow later.",
+            "they are made again",
+            "Vectors that an embedding endpoint did not give follow later; `perdure memory reindex` asks for them now.",
         ),
         "memory-sums": FaultKind(
             "a scope of memory does not have as many entries or terms as it says: its searches rank a little wrongly",
-            advice="`perdure memory reindex --all` makes missing terms again; export and import memory into a new database.",
+            "the numbers follow the entries, terms that are not whole are made again, and those of archived entries are deleted",
         ),
         "prune-left": FaultKind(
             "jobs are marked for deletion and no prune is running: their logs are unprotected", "the marks are removed"
@@ -209,6 +210,9 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
     }
 )  # fmt: skip
 """Every fault by its code. Codes are stable."""
+
+OF_MEMORY = frozenset({"memory-unindexed", "memory-sums"})
+"""Findings after whose repair entries of memory are to be indexed again."""
 
 OF_CONTENTS = frozenset({"blob-missing", "blob-damaged"})
 """Findings that are not of the database but of the files next to it."""

@@ -82,7 +82,7 @@ class Database(ClientPart):
         It takes time in proportion to the database, memory for a few jobs, and blocks no worker. It checks the jobs of
         this client's tenant. Raises ForeignDatabase, SchemaMissing, SchemaOutdated, SchemaTooNew, StoreUnreachable.
         """
-        return Fsck(self._store, fix=fix, deep=deep)
+        return Fsck(self._store, fix=fix, deep=deep, embedder=self._scope.registry.choose_embedder)
 
     async def prune(
         self,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Self
 
-from perdure.model.fsck_faults import OF_CONTENTS, Finding
+from perdure.memory.tokens import TOKENISER
+from perdure.model.fsck_faults import OF_CONTENTS, OF_MEMORY, Finding
+from perdure.runtime.client.memory_transfer import index_again
+from perdure.runtime.embedders import HASH, Embedder
 from perdure.store.protocol import Store
 
 PAGE = 200
@@ -16,8 +20,16 @@ PAGE = 200
 class Fsck(AsyncIterator[Finding]):
     """The findings of one check, one at a time. `jobs` is how many jobs were checked so far."""
 
-    def __init__(self, open: Callable[[], Awaitable[Store]], *, fix: bool, deep: bool = False) -> None:
+    def __init__(
+        self,
+        open: Callable[[], Awaitable[Store]],
+        *,
+        fix: bool,
+        deep: bool = False,
+        embedder: Callable[[], Embedder] = lambda: HASH,
+    ) -> None:
         self.jobs = 0
+        self._embedder = embedder
         self._open = open
         self._fix = fix
         self._deep = deep
@@ -49,5 +61,11 @@ class Fsck(AsyncIterator[Finding]):
         """The findings of one job, after the repairs, if they are wanted."""
         if not self._fix or not any(finding.fixable for finding in findings):
             return findings
-        repaired = await (await self._open()).checks.repair(findings[0].job_id)
+        store = await self._open()
+        repaired = await store.checks.repair(findings[0].job_id)
+        if any(finding.code in OF_MEMORY for finding in repaired):
+            await index_again(store, self._embedder(), None, (TOKENISER, None), wait=False)
+            left = {found.code: found for found in await store.checks.repair(None) if not found.fixed}
+            repaired = [replace(found, fixed=found.code not in left) for found in repaired]
+            repaired += [left[code] for code in left if code not in {found.code for found in repaired}]
         return [*repaired, *(finding for finding in findings if finding.code in OF_CONTENTS)]

@@ -12,7 +12,7 @@ from perdure.model.errors import InvalidInput
 from perdure.model.jobs import Page
 from perdure.model.memory import MemoryEntry, MemoryFilter, MemoryHit, parse_scope, parse_scopes
 from perdure.runtime.client.base import JobId
-from perdure.runtime.client.memory_transfer import MemoryTransfer
+from perdure.runtime.client.memory_transfer import MemoryTransfer, indexes_of
 from perdure.runtime.embedders import with_vectors
 from perdure.runtime.memory_checks import check_k, check_mode, check_query, check_tags, leave_of, new_memory
 from perdure.runtime.memory_search import search
@@ -143,7 +143,7 @@ class Memories(MemoryTransfer):
         store = await self._store()
         entry = await store.memories.get_memory(await self._entry_id(id))
         if not entry.live:
-            await store.memories.change_memories(enter=await self._indexes([entry]))
+            await store.memories.change_memories(enter=await indexes_of(self._embedder, [entry]))
         return await store.memories.get_memory(entry.id)
 
     async def pin(self, id: MemoryId, *, pinned: bool = True) -> MemoryEntry:
@@ -165,7 +165,7 @@ class Memories(MemoryTransfer):
         replaced = await store.memories.superseded_memories(ids)
         await store.memories.change_memories(
             leave=[leave_of(entry.id, entry.text) for _, entry in found],
-            enter=await self._indexes(replaced),
+            enter=await indexes_of(self._embedder, replaced),
         )
         return [await store.memories.get_memory(id) for id in ids]
 

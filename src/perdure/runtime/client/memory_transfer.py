@@ -10,6 +10,7 @@ from perdure.runtime.client.base import ClientPart
 from perdure.runtime.embedders import Embedder, with_vectors
 from perdure.runtime.memory_checks import index_of
 from perdure.runtime.memory_file import Writer, read_export
+from perdure.store.protocol import Store
 
 PAGE = 200
 """Entries that are read or written together."""
@@ -21,12 +22,6 @@ class MemoryTransfer(ClientPart):
     @property
     def _embedder(self) -> Embedder:
         return self._scope.registry.choose_embedder()
-
-    async def _indexes(
-        self, entries: Sequence[MemoryEntry], *, wait: bool = False, restore: bool = True
-    ) -> list[MemoryIndex]:
-        indexes = [index_of(entry.id, entry.text, restore=restore) for entry in entries]
-        return await with_vectors(self._embedder, indexes, [entry.text for entry in entries], wait=wait)
 
     async def export(self, *, scope: str | Sequence[str] | None = None) -> AsyncIterator[str]:
         """All entries of these scopes (default: of the tenant), also archived ones, as lines of JSON without line ends, oldest
@@ -63,10 +58,32 @@ class MemoryTransfer(ClientPart):
         vector of the embedder of the settings, or of every one. Searches and writes go on meanwhile. Returns how many. Raises
         InvalidInput, EmbedderUnavailable, MixedDimensions; what was made until then stays."""
         scopes = None if scope is None else parse_scopes(scope)
-        store, after, done = await self._store(), 0, 0
-        only = None if every else (TOKENISER, self._embedder.id)
-        while page := await store.memories.memories_after(after, scopes=scopes, limit=PAGE, without=only, live=True):
-            entries = [entry for _, entry in page]
-            await store.memories.change_memories(enter=await self._indexes(entries, wait=True, restore=False))
-            after, done = page[-1][0], done + len(page)
-        return done
+        store, embedder = await self._store(), self._embedder
+        only = None if every else (TOKENISER, embedder.id)
+        return await index_again(store, embedder, scopes, only, wait=True)
+
+
+async def index_again(
+    store: Store,
+    embedder: Embedder,
+    scopes: Sequence[str] | None,
+    without: tuple[str, str | None] | None,
+    *,
+    wait: bool,
+) -> int:
+    """Make the search terms and the vectors of entries again, a page in a transaction; return of how many. without: see
+    `MemoryStore.memories_after`. wait: see `with_vectors`."""
+    after = done = 0
+    while page := await store.memories.memories_after(after, scopes=scopes, limit=PAGE, without=without, live=True):
+        entries = [entry for _, entry in page]
+        await store.memories.change_memories(enter=await indexes_of(embedder, entries, wait=wait, restore=False))
+        after, done = page[-1][0], done + len(page)
+    return done
+
+
+async def indexes_of(
+    embedder: Embedder, entries: Sequence[MemoryEntry], *, wait: bool = False, restore: bool = True
+) -> list[MemoryIndex]:
+    """What these entries are found by. wait: see `with_vectors`. restore: see `MemoryIndex`."""
+    indexes = [index_of(entry.id, entry.text, restore=restore) for entry in entries]
+    return await with_vectors(embedder, indexes, [entry.text for entry in entries], wait=wait)

@@ -15,10 +15,11 @@ from perdure.store.rows import Codec, Row
 @dataclass(frozen=True, slots=True)
 class Repair:
     """A named statement that both dialects have, and its parameters by name: ids as the dialect writes them, else texts,
-    numbers, UUIDs and datetimes."""
+    numbers, UUIDs and datetimes. first: statements with the same parameters that come before it; of what is of no job alone."""
 
     statement: str
     values: Mapping[str, Any]
+    first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

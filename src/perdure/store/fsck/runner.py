@@ -126,8 +126,8 @@ class FsckRunner(ABC):
             if not before:
                 return []
             await self._repair_whole([fault.repair for fault in before if fault.repair])
-            left = await self._schema_faults()
-            return [_finding(None, fault, fixed=fault not in left) for fault in before]
+            left = {fault.code for fault in await self._schema_faults()}
+            return [_finding(None, fault, fixed=fault.code not in left) for fault in before]
         key = self._key_of(job_id)
         findings: list[Finding] = []
         reasons: dict[str, str] = {}
@@ -168,15 +168,17 @@ def examine(case: Case) -> Examined:
     return Examined(case.key, case.id, faults_of(case))
 
 
-def memory_faults(unindexed: int, sums: int) -> list[Fault]:
-    """What is wrong with long-term memory: how many entries, and how many scopes."""
+def memory_faults(unindexed: int, sums: int, tenant_id: str) -> list[Fault]:
+    """What is wrong with long-term memory: how many entries, and how many scopes. The repair lets the entries whose terms are not
+    whole lack all of them; who has an embedder makes them again."""
+    before = ("lock_tenant_memory", "drop_wrong_terms", "mark_unindexed")
+    repair = Repair("put_memory_sums", {"tenant_id": tenant_id}, before)
     found = []
     if unindexed:
-        found.append(Fault("memory-unindexed", f"{unindexed} entries of memory lack search terms or a vector"))
+        found.append(Fault("memory-unindexed", f"{unindexed} entries of memory lack search terms or a vector", repair))
     if sums:
-        found.append(
-            Fault("memory-sums", f"{sums} scopes of memory have other numbers of entries or terms than they say")
-        )
+        text = f"{sums} scopes of memory have other numbers of entries or terms than they say"
+        found.append(Fault("memory-sums", text, repair))
     return found
 
 

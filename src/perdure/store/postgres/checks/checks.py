@@ -60,7 +60,7 @@ class PostgresChecks(FsckRunner):
             if not any(fault.code == "schema-lost" for fault in found):
                 memory = await tx.row("check_memory", tenant_id=self._tenant_id)
                 assert memory is not None
-                found += memory_faults(memory["unindexed"], memory["sums"])
+                found += memory_faults(memory["unindexed"], memory["sums"], self._tenant_id)
                 counts = await tx.row("check_agents", tenant_id=self._tenant_id)
                 assert counts is not None
                 found += agent_faults(counts, self._tenant_id)
@@ -71,7 +71,8 @@ class PostgresChecks(FsckRunner):
     async def _repair_whole(self, repairs: Sequence[Repair]) -> None:
         async def work(tx: Transaction) -> None:
             for repair in repairs:
-                await tx.rows(repair.statement, **repair.values)
+                for statement in (*repair.first, repair.statement):
+                    await tx.rows(statement, **repair.values)
 
         await self._database.transact(work)
         self._notifier.notify(self._tenant_id, "work", "news")

@@ -142,3 +142,28 @@ delete from perdure.job_tags t where t.tenant_id = :tenant_id and not exists (se
 -- name: drop_unique_keys
 delete from perdure.unique_keys k where k.tenant_id = :tenant_id and k.until is null and not exists (select 1 from perdure.jobs j
   where j.id = k.job_id and j.finished_at is null and j.kind = k.kind and j.unique_key = k.key)
+
+-- name: lock_tenant_memory
+-- In the order in which writes lock them: the entries do not change until the sums are right.
+select no from perdure.memory_scopes where tenant_id = :tenant_id order by scope for update
+
+-- name: drop_wrong_terms
+-- Of entries that are not found, and of those whose terms are not as many as they say: these are made again.
+delete from perdure.memory_terms t using (
+  select t.scope_no, t.entry_no from perdure.memory_scopes s join perdure.memory_terms t on t.scope_no = s.no
+  left join perdure.memory_entries e on e.no = t.entry_no and e.scope_no = t.scope_no and e.archived_at is null
+  where s.tenant_id = :tenant_id group by t.scope_no, t.entry_no, e.no, e.tokens
+  having e.no is null or sum(t.count) <> e.tokens or min(t.length) <> e.tokens or max(t.length) <> e.tokens) wrong
+where t.scope_no = wrong.scope_no and t.entry_no = wrong.entry_no
+
+-- name: mark_unindexed
+update perdure.memory_entries e set tokeniser = '', tokens = 0
+where e.tenant_id = :tenant_id and e.archived_at is null and e.tokens > 0 and e.no not in (
+  select t.entry_no from perdure.memory_scopes s join perdure.memory_terms t on t.scope_no = s.no where s.tenant_id = :tenant_id)
+
+-- name: put_memory_sums
+with n as materialized (select s.no, count(e.no)::int as entries, coalesce(sum(e.tokens), 0)::bigint as tokens
+  from perdure.memory_scopes s left join perdure.memory_entries e on e.scope_no = s.no and e.archived_at is null
+  where s.tenant_id = :tenant_id group by s.no)
+update perdure.memory_scopes s set version = s.version + 1, entries = n.entries, tokens = n.tokens
+from n where n.no = s.no and (s.entries <> n.entries or s.tokens <> n.tokens)

@@ -78,7 +78,7 @@ class PostgresMemories:
         archived = row["archived_at"] is not None
         if archived and not enter.restore:
             return
-        if not archived and row["tokeniser"] != enter.tokeniser:
+        if not archived and row["tokeniser"] not in ("", enter.tokeniser):
             await tx.rows("drop_memory_terms", scope_no=row["scope_no"], no=row["no"], terms=None)
         added = enter.tokens if archived else enter.tokens - row["tokens"]
         changed = await _count(tx, row["scope_no"], 1 if archived else 0, added)

@@ -58,7 +58,7 @@ class SqliteChecks(FsckRunner):
                 found += [prune_left(marks)] if marks else []
             if not any(fault.code == "schema-lost" for fault in found):
                 memory = conn.execute(SQL["check_memory"], {"tenant_id": self._tenant_id}).fetchone()
-                found += memory_faults(memory["unindexed"], memory["sums"])
+                found += memory_faults(memory["unindexed"], memory["sums"], self._tenant_id)
                 counts = conn.execute(SQL["check_agents"], {"tenant_id": self._tenant_id}).fetchone()
                 found += agent_faults(counts, self._tenant_id)
             return found
@@ -68,7 +68,8 @@ class SqliteChecks(FsckRunner):
     async def _repair_whole(self, repairs: Sequence[Repair]) -> None:
         def make(conn: sqlite3.Connection, _: int) -> None:
             for repair in repairs:
-                conn.execute(SQL[repair.statement], dict(repair.values))
+                for statement in (*repair.first, repair.statement):
+                    conn.execute(SQL[statement], dict(repair.values))
 
         await self._engine.write(make, WORK | NEWS)
 

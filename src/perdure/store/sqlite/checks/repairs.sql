@@ -140,3 +140,27 @@ delete from job_tags as t where t.tenant_id = :tenant_id and not exists (select 
 -- name: drop_unique_keys
 delete from unique_keys as k where k.tenant_id = :tenant_id and k.until is null and not exists (select 1 from jobs j
   where j.id = k.job_id and j.finished_at is null and j.kind = k.kind and j.unique_key = k.key)
+
+-- name: lock_tenant_memory
+-- There is one writer at a time: nothing is to be locked.
+select no from memory_scopes where tenant_id = :tenant_id
+
+-- name: drop_wrong_terms
+-- Of entries that are not found, and of those whose terms are not as many as they say: these are made again.
+delete from memory_terms where scope_no in (select no from memory_scopes where tenant_id = :tenant_id) and (scope_no, entry_no) in (
+  select t.scope_no, t.entry_no from memory_scopes s join memory_terms t on t.scope_no = s.no
+  left join memory_entries e on e.no = t.entry_no and e.scope_no = t.scope_no and e.archived_at is null
+  where s.tenant_id = :tenant_id group by t.scope_no, t.entry_no
+  having e.no is null or sum(t.count) <> e.tokens or min(t.length) <> e.tokens or max(t.length) <> e.tokens)
+
+-- name: mark_unindexed
+update memory_entries set tokeniser = '', tokens = 0
+where tenant_id = :tenant_id and archived_at is null and tokens > 0 and no not in (
+  select t.entry_no from memory_scopes s join memory_terms t on t.scope_no = s.no where s.tenant_id = :tenant_id)
+
+-- name: put_memory_sums
+with n as materialized (select s.no, count(e.no) as entries, coalesce(sum(e.tokens), 0) as tokens
+  from memory_scopes s left join memory_entries e on e.scope_no = s.no and e.archived_at is null
+  where s.tenant_id = :tenant_id group by s.no)
+update memory_scopes set version = version + 1, entries = n.entries, tokens = n.tokens
+from n where n.no = memory_scopes.no and (memory_scopes.entries <> n.entries or memory_scopes.tokens <> n.tokens)

@@ -83,7 +83,7 @@ class SqliteMemories:
         archived = row["archived_at"] is not None
         if archived and not enter.restore:
             return
-        if not archived and row["tokeniser"] != enter.tokeniser:
+        if not archived and row["tokeniser"] not in ("", enter.tokeniser):
             conn.execute(SQL["drop_memory_terms"], {"scope_no": row["scope_no"], "no": row["no"], "terms": None})
         added = enter.tokens if archived else enter.tokens - row["tokens"]
         changed = _count(conn, row["scope_no"], 1 if archived else 0, added)
