@@ -122,6 +122,12 @@ async def test_what_makes_no_sense_is_refused(app: App) -> None:
         app.jobs.edit_many(kind="echo", priority=10),
         app.jobs.edit_many(kind="echo", delay=60, status="parked"),
         app.jobs.cancel_many(kinds="echo"),  # type: ignore[call-arg]  # no such filter
+        app.jobs.cancel_many(kind=3),  # type: ignore[arg-type]  # no text, as the next ones
+        app.jobs.cancel_many(queue=["default", 3]),  # type: ignore[list-item]
+        app.jobs.cancel_many(tags=3),  # type: ignore[arg-type]
+        app.jobs.cancel_many(search=3),  # type: ignore[arg-type]
+        app.jobs.cancel_many(idempotency_key=3),  # type: ignore[arg-type]
+        app.jobs.cancel_many(status=3),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidInput):
             await call

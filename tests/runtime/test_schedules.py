@@ -10,7 +10,7 @@ import pytest
 
 from perdure import App, InvalidInput, JobContext, NotFound, Overlap, Schedule, Status, UnknownHandler
 from perdure.runtime.chores import Chores
-from perdure.runtime.firings import check_cron, firings, next_firing
+from perdure.runtime.firings import ALIASES, check_cron, firings, next_firing
 from perdure.runtime.schedule_firing import job_of
 from perdure.testing import ManualClock, TestApp
 from tests.runtime.support import PATIENCE, chores, working
@@ -89,6 +89,17 @@ def test_an_interval_is_counted_from_its_anchor_and_a_single_time_ends() -> None
 def test_a_bad_expression_says_which_field(text: Any, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         check_cron(text)
+
+
+def test_a_short_name_says_which_fields_to_write() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_cron("@daily")
+    assert refused.value.hint == "write the fields: '0 0 * * *'"
+
+
+@pytest.mark.parametrize("fields", sorted(set(ALIASES.values())))
+def test_what_short_names_stand_for_is_understood(fields: str) -> None:
+    assert check_cron(fields) == fields
 
 
 async def test_workers_start_the_jobs_of_a_schedule_on_time(app: App) -> None:

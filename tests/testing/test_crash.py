@@ -12,9 +12,11 @@ import pytest
 
 from perdure import (
     App,
+    ApprovalContext,
     ApprovalRequest,
     Backoff,
     BlockingContext,
+    Budget,
     Denied,
     Fail,
     JobContext,
@@ -224,6 +226,32 @@ async def test_a_plain_handler_survives(t: TestApp, world: World) -> None:
 
     report = await t.crash_after_each_step(plain, Brief("tea"), effects=world.effects)
     assert (report.result, len(report.boundaries)) == ("tea", 8)
+
+
+async def test_the_job_has_what_it_is_enqueued_with(t: TestApp, world: World) -> None:
+    asked: list[str] = []
+
+    @t.job
+    async def buyer(ctx: JobContext) -> list[Any]:
+        await ctx.tool("buy", world.do, "buy")
+        assert ctx.budget_left is not None
+        return [ctx.budget_left["tool_calls"] < 5, ctx.fields.user_id]
+
+    async def decide(app: App, approval: Approval) -> None:
+        asked.append(approval.payload["tool"])
+        await app.approve(approval.id)
+
+    report = await t.crash_after_each_step(
+        buyer,
+        effects=world.effects,
+        decide=decide,
+        budget=Budget(tool_calls=5),
+        approval_context=ApprovalContext({"buy": "always"}),
+        user_id="ann",
+    )
+    assert report.result == [True, "ann"]
+    assert names(report.boundaries)[0].startswith("the request for approval 'buy")
+    assert set(asked) == {"buy"}
 
 
 async def test_a_handler_without_steps_may_survive_as_well(t: TestApp) -> None:

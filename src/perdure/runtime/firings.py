@@ -59,6 +59,26 @@ def check_timezone(name: object) -> str:
     return name
 
 
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+"""What the short names of other crons stand for; cronsim does not read them."""
+
+
+def _instead_of(text: str) -> str:
+    """What to write for an expression that is not understood."""
+    fields = ALIASES.get(text.strip().lower())
+    if fields is not None:
+        return f"write the fields: '{fields}'"
+    return "minute hour day-of-month month day-of-week, for example '30 3 * * MON-FRI'"
+
+
 def check_cron(text: object) -> str:
     """Raise InvalidInput unless this is a cron expression, saying which field is wrong."""
     if not isinstance(text, str):
@@ -68,7 +88,7 @@ def check_cron(text: object) -> str:
     except CronSimError as error:
         raise InvalidInput(
             f"cron: {str(error).lower()} in '{text:.200}'",
-            hint="minute hour day-of-month month day-of-week, for example '30 3 * * MON-FRI'",
+            hint=_instead_of(text),
         ) from None
     except StopIteration:
         raise InvalidInput(f"cron: '{text:.200}' never comes") from None

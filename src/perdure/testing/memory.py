@@ -141,7 +141,7 @@ class MemoryApp(App):
     async def enqueue_as(self, job_id: UUID, job: Handler[Any, Any], input: Any, options: EnqueueOptions) -> None:
         """As `enqueue`, under an id that is given."""
         new = self.jobs.prepared(job, input, options)
-        await (await self.open()).jobs.enqueue(new._replace(id=job_id))
+        await self.jobs.enqueue_prepared(new._replace(id=job_id), options)
 
     # -- running -------------------------------------------------------------------------------------------------------
 

@@ -262,9 +262,11 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         """The job that `enqueue` would store, checked; nothing is stored. Raises as `enqueue`."""
         return self._form(job, options).with_input(input)
 
-    async def enqueue_prepared(self, job: NewJob) -> Enqueued:
-        """Store a job that `prepared` made. Raises IdempotencyConflict, StoreUnreachable."""
-        return await self._send(job, (await self._store()).jobs.enqueue)
+    async def enqueue_prepared(self, job: NewJob, options: EnqueueOptions) -> Enqueued:
+        """Store a job that `prepared` made with these options. Raises as `enqueue`."""
+        if job.agent_id is not None:
+            job = of_agent(job, await self._agents_of([job.agent_id]))
+        return await self._send(job, self._writing((await self._store()).jobs, first_events(options)))
 
     @cached_property
     def _said(self) -> dict[str, int]:

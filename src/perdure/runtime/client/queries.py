@@ -264,20 +264,36 @@ def job_filter(
         statuses = tuple(s if isinstance(s, Status) else parse_status(s) for s in _several(status))
     except ValueError as error:
         raise InvalidInput(str(error)) from None
+    except TypeError:
+        raise InvalidInput(f"status must be a status or several, got {status!r:.100}") from None
+    for name, value in (("search", search), ("idempotency_key", idempotency_key)):
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{name} must be text, got {value!r:.100}")
     return JobFilter(
         statuses=statuses,
-        kinds=tuple(_several(kind)),
-        queues=tuple(_several(queue)),
+        kinds=_texts(kind, "kind"),
+        queues=_texts(queue, "queue"),
         since=check_moment(since, "since"),
         until=check_moment(until, "until"),
         search=search or None,
         idempotency_key=idempotency_key,
-        tags=tuple(_several(tags)),
+        tags=_texts(tags, "tags"),
     )
 
 
 def _plain(left: dict[str, Any]) -> dict[str, Any]:
     return {thing: plain(value) for thing, value in left.items()}
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    """Text, or several. Raises InvalidInput."""
+    try:
+        texts = tuple(_several(value))
+    except TypeError:
+        texts = (value,)
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidInput(f"{name} must be text or a list of texts, got {value!r:.100}")
+    return texts
 
 
 def _several(value: Any) -> Iterable[Any]:

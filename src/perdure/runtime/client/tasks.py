@@ -8,7 +8,7 @@ import io
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from perdure.model.errors import AccountDisabled, FileNotFound, InvalidTask
@@ -18,6 +18,7 @@ from perdure.model.task_records import JobFile, NewFile, OutputChunk, TaskResult
 from perdure.model.timing import Duration
 from perdure.model.tooling import Account, TaskSpec, check_path
 from perdure.runtime.client.base import ClientPart, JobId, Scope
+from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.handle import Handle
 from perdure.store.protocol import AccountStore, FileStore
@@ -75,12 +76,12 @@ class Tasks(ClientPart):
         store = await self._store()
         inputs = await kept_inputs(store.files, files or {})
         payload = payload_of_task(task, inputs)
-        new = self._jobs.prepared(KIND_PREFIX + task.tool, payload, {**given, "elsewhere": True})  # type: ignore[typeddict-item]  # only known keys
-        new = new._replace(id=uuid7())
+        wanted = cast("EnqueueOptions", {**given, "elsewhere": True})
+        new = self._jobs.prepared(KIND_PREFIX + task.tool, payload, wanted)._replace(id=uuid7())
         if inputs:
             await store.files.add_inputs(new.id, inputs)
         try:
-            stored = await self._jobs.enqueue_prepared(new)
+            stored = await self._jobs.enqueue_prepared(new, wanted)
         except BaseException:
             if inputs:
                 await store.files.drop_inputs(new.id)
