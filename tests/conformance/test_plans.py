@@ -317,6 +317,23 @@ async def test_sqlite_finds_reruns_by_an_index(sqlite_url: str) -> None:
     assert any("INDEX jobs_rerun (origin_id=?)" in step for step in steps), steps
 
 
+async def test_postgres_finds_heads_by_an_index(old_postgres_url: str) -> None:
+    store = await open_store(old_postgres_url)
+    ids = [job.id for job in (await store.jobs.list_jobs(JobFilter(), limit=100)).items]
+    await store.close()
+    assert await rows_read(old_postgres_url, lambda store: store.jobs.heads(ids), "jobs", "job_claims") <= 2 * len(ids)
+
+
+async def test_sqlite_finds_heads_by_an_index(sqlite_url: str) -> None:
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    try:
+        steps = plan(connection, load_statements("perdure.store.sqlite")["heads"])
+    finally:
+        connection.close()
+    assert not [step for step in steps if step.startswith(("SCAN j", "SCAN k")) and "json" not in step], steps
+    assert any(step.startswith("SEARCH j ") and "(id=?)" in step for step in steps), steps
+
+
 async def test_postgres_reads_no_job_of_a_paused_queue(full_postgres_url: str) -> None:
     """However many are due at its head."""
     store = await open_store(full_postgres_url)

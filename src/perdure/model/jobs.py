@@ -98,6 +98,13 @@ class Enqueued(NamedTuple):
     created: bool
 
 
+class Head(NamedTuple):
+    """How far a job is: the version of its newest event, and its status."""
+
+    version: int
+    status: Status
+
+
 @dataclass(frozen=True, slots=True)
 class JobState:
     """What changes while a job runs: the row of `job_state`, plus the cursor (last finished step) from the log."""

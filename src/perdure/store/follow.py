@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 from perdure.model.events import Event
+from perdure.store.heads import moved_on
 from perdure.store.protocol import Store
 
 
@@ -13,21 +14,15 @@ async def follow(store: Store, job_id: UUID, *, after: int = 0) -> AsyncIterator
     """Yield the events of a job after version `after`, in order, none twice and none skipped, as they are committed, on any
     store and across processes; end after the event that makes the job terminal. Raises `JobNotFound`."""
     await store.jobs.get_job(job_id)
-    async with store.hints.listen("news") as listener:
-        pause = 0.02
-        while True:
-            events = await store.jobs.list_events(job_id, after=after)
-            for event in events:
-                yield event
-                after = event.version
-                if event.new_status is not None and event.new_status.terminal:
-                    return
-            if events:
-                pause = 0.02
-                continue
-            if (await store.jobs.get_job(job_id)).status.terminal:
-                if not await store.jobs.list_events(job_id, after=after, limit=1):
-                    return
-                continue
-            hinted = await listener.wait(pause)
-            pause = 0.02 if hinted else min(pause * 2, 0.5)
+    while True:
+        events = await store.jobs.list_events(job_id, after=after)
+        for event in events:
+            yield event
+            after = event.version
+            if event.new_status is not None and event.new_status.terminal:
+                return
+        if not events and (await store.jobs.get_job(job_id)).status.terminal:
+            if not await store.jobs.list_events(job_id, after=after, limit=1):
+                return
+            continue
+        await moved_on(store, job_id, after=after)

@@ -8,6 +8,7 @@ READS: dict[str, frozenset[str]] = {
         {
             "get_job",
             "find_job",
+            "heads",
             "newest_rerun",
             "list_jobs",
             "count_jobs",

@@ -9,16 +9,16 @@ from perdure.model.errors import JobNotFound, PerdureError, WaitInsideJob, WaitT
 from perdure.model.jobs import Job
 from perdure.model.states import Status
 from perdure.runtime.explain.explain import explain
+from perdure.store.heads import moved_on
 from perdure.store.protocol import Store
 
 
 async def wait_for_end(store: Store, job_id: UUID, seconds: float | None) -> Job:
     """Wait until the job is finished and return it. seconds: None waits without a limit. Raises WaitTimeout, JobNotFound."""
     try:
-        async with asyncio.timeout(seconds), store.hints.listen("news") as news:
-            pause = 0.01
+        async with asyncio.timeout(seconds):
             while not (job := await store.jobs.get_job(job_id)).status.terminal:
-                pause = 0.01 if await news.wait(pause) else min(pause * 2, 0.5)
+                await moved_on(store, job_id)
             return job
     except TimeoutError:
         job = await store.jobs.get_job(job_id)

@@ -9,7 +9,7 @@ from uuid import UUID
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
 from perdure.model.job_changes import NO_EVENTS, Changed, JobChange
-from perdure.model.jobs import Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.jobs import Enqueued, Head, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.store.tx_enqueue.caller_connection import PreparedEnqueue
 
@@ -85,6 +85,11 @@ class JobStore(Protocol):
 
     async def get_job(self, job_id: UUID) -> Job:
         """The job with its state, live lease, open waits and due time. Raises `JobNotFound`."""
+        ...
+
+    async def heads(self, job_ids: Sequence[UUID]) -> dict[UUID, Head]:
+        """The version and the status of these jobs, in one read, at a cost that grows with their number alone; jobs that do not
+        exist are absent."""
         ...
 
     async def newest_rerun(self, job_id: UUID) -> UUID:

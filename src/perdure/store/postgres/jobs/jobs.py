@@ -9,7 +9,7 @@ from uuid import UUID
 from perdure.model.events import Event, NewEvent
 from perdure.model.explanation import Situation
 from perdure.model.job_changes import NO_EVENTS, Changed, JobChange
-from perdure.model.jobs import ALL_QUEUES, Enqueued, Job, JobFilter, NewJob, Page, RunRecord
+from perdure.model.jobs import ALL_QUEUES, Enqueued, Head, Job, JobFilter, NewJob, Page, RunRecord
 from perdure.model.states import Status
 from perdure.model.waits.code import PREFIX
 from perdure.store.errors import ambiguous_id, id_suffix, job_not_found
@@ -81,6 +81,11 @@ class PostgresJobs:
         if row is None:
             raise job_not_found(job_id)
         return read.job_of_row(row)
+
+    async def heads(self, job_ids: Sequence[UUID]) -> dict[UUID, Head]:
+        """See `protocol.JobStore.heads`."""
+        rows = await self._database.rows("heads", ids=list(job_ids), tenant_id=self._tenant_id)
+        return {row["id"]: Head(row["version"], Status(row["status"])) for row in rows}
 
     async def newest_rerun(self, job_id: UUID) -> UUID:
         """See `protocol.JobStore.newest_rerun`."""

@@ -13,6 +13,11 @@ from perdure.jobs j left join perdure.job_claims k on k.job_id = j.id left join 
 left join perdure.job_queue q on q.job_id = j.id
 where j.id = :job_id and j.tenant_id = :tenant_id
 
+-- name: heads
+select j.id, coalesce(k.version, j.version) as version, j.status
+from perdure.jobs j left join perdure.job_claims k on k.job_id = j.id
+where j.id = any (:ids::uuid[]) and j.tenant_id = :tenant_id
+
 -- name: newest_rerun
 -- Reruns of reruns too.
 with recursive made(id) as (

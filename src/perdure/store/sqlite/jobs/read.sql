@@ -14,6 +14,11 @@ from jobs j left join job_claims k on k.job_id = j.id left join job_state s on s
 left join job_queue q on q.job_id = j.id
 where j.id = :job_id and j.tenant_id = :tenant_id
 
+-- name: heads
+select j.id, coalesce(k.version, j.version) as version, j.status
+from jobs j left join job_claims k on k.job_id = j.id
+where j.id in (select value from json_each(:ids)) and j.tenant_id = :tenant_id
+
 -- name: newest_rerun
 -- Reruns of reruns too.
 with recursive made(id) as (
