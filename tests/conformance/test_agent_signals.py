@@ -9,14 +9,15 @@ import pytest
 
 from perdure.model.agents import key_of_agent
 from perdure.model.effects import look_at_mailbox
-from perdure.model.errors import AgentNotFound, AgentPaused, SignalConflict
-from perdure.model.ids import uuid7
+from perdure.model.errors import AgentNotFound, AgentPaused, LeaseLost, SignalConflict
+from perdure.model.ids import new_event_id, uuid7
 from perdure.model.jobs import ClaimedJob, Wait
-from perdure.model.signals import AgentSignal, NewAgentSignal
+from perdure.model.signals import MOST_BOUND, AgentSignal, NewAgentSignal, NewSignal
 from perdure.model.states import Status
 from perdure.model.waits import SIGNAL
 from perdure.runtime.context.waits import started
 from perdure.store.protocol import Store
+from tests.conformance.healthy_jobs import fsck
 from tests.conformance.support import KINDS, claim, enqueue, outcome, own_queue
 from tests.conformance.test_agents import agent, message
 from tests.conformance.test_received_messages import waiting
@@ -188,3 +189,74 @@ async def test_each_goes_to_one_of_many_jobs_that_are_claimed_at_once(store: Sto
     pending = [s.payload for s in (await store.signals.list_agent_signals("ann", pending=True)).items]
     assert sorted(given + pending) == list(range(30))
     assert set(range(20)) <= set(given)
+
+
+async def take(store: Store, job: ClaimedJob, key: str = "receive_signals") -> list[tuple[str, Any]]:
+    taken = await store.signals.take_signals(job.lease, "ann", key, new_event_id())
+    assert not taken.more
+    return [(signal.key, signal.payload) for signal in taken.signals]
+
+
+async def test_a_job_takes_what_is_pending_for_it_and_its_agent_in_one_event(store: Store) -> None:
+    await agent(store)
+    await send(store, "a")
+    job, other = await claim(store, await job_of(store)), await claim(store, await job_of(store))
+    await store.signals.send_signal(NewSignal(uuid7(), job.id, "mine", '{"n": 1}', None, "bob", "test"))
+    await wait_for(store, other, "c")
+    for key in ("b", "c"):
+        await send(store, key, f'"{key}"')
+    await send(store, "late", expires_in=0.0)
+    assert await take(store, job) == [("a", 1), ("mine", {"n": 1}), ("b", "b")]
+    assert await take(store, job, "receive_signals#2") == await take(store, other) == []
+    assert await states(store) == ["consumed"] * 3 + ["expired"]
+    assert [signal.pending for signal in await store.signals.list_signals(job.id)] == [False] * 3
+    events = await store.jobs.list_events(job.id, types=["signals_taken"])
+    assert [event.payload["key"] for event in events if event.payload] == ["receive_signals", "receive_signals#2"]
+    assert (await store.jobs.get_job(job.id)).version == (await store.jobs.list_events(job.id))[-1].version
+    await wait_for(store, job, "mine")
+    assert await store.signals.bound_signal(job.id, "mine") is None
+    assert await fsck(store) == []
+
+
+async def test_a_call_that_is_repeated_takes_nothing_more(store: Store) -> None:
+    await agent(store)
+    job = await claim(store, await job_of(store))
+    await send(store, payload="1")
+    event_id = new_event_id()
+    first = await store.signals.take_signals(job.lease, "ann", "receive_signals", event_id)
+    await send(store, payload="2")
+    assert await store.signals.take_signals(job.lease, "ann", "receive_signals", event_id) == first
+    assert [signal.payload for signal in first.signals] == [1]
+    assert await states(store) == ["consumed", "pending"]
+
+
+async def test_signals_are_taken_by_the_holder_alone(store: Store) -> None:
+    await agent(store)
+    job = await claim(store, await job_of(store))
+    await send(store)
+    await store.leases.finish(job.lease, outcome(Status.RETRY, delay=0.0))
+    with pytest.raises(LeaseLost):
+        await take(store, job)
+    assert await states(store) == ["pending"]
+
+
+async def test_many_signals_are_taken_in_several_events(store: Store) -> None:
+    await agent(store)
+    job = await claim(store, await job_of(store))
+    for n in range(MOST_BOUND + 3):
+        await send(store, payload=str(n))
+    first = await store.signals.take_signals(job.lease, "ann", "receive_signals", new_event_id())
+    assert (len(first.signals), first.more) == (MOST_BOUND, True)
+    second = await store.signals.take_signals(job.lease, "ann", "receive_signals", new_event_id())
+    assert ([signal.payload for signal in second.signals], second.more) == ([100, 101, 102], False)
+    large = json.dumps("x" * 700_000)
+    for _ in range(2):
+        await send(store, payload=large)
+    assert [
+        len((await store.signals.take_signals(job.lease, "ann", "k", new_event_id())).signals) for _ in range(2)
+    ] == [1, 1]
+
+
+async def test_an_agent_that_is_not_there_has_no_signals(store: Store) -> None:
+    job = await claim(store, await enqueue(store, agent_id="ann"))
+    assert await take(store, job) == []

@@ -46,6 +46,7 @@ Doing = Literal[
     "approve",
     "flag",
     "signal",
+    "signals",
     "checkpoint",
     "usage",
     "emit",
@@ -208,6 +209,13 @@ async def _signal(ctx: JobContext, op: Op) -> Any:
     return await ctx.wait_signal(op.name, str)
 
 
+async def _signals(ctx: JobContext, op: Op) -> Any:
+    """Take what is pending until the one of this name has come."""
+    while op.name not in [signal.key for signal in await ctx.receive_signals()]:
+        await ctx.sleep("again", 0.05)
+    return op.name
+
+
 async def _checkpoint(ctx: JobContext, op: Op) -> Any:
     await ctx.checkpoint({"at": op.name})
     return op.name
@@ -266,6 +274,7 @@ _DOERS = {
     "approve": _approve,
     "flag": _flag,
     "signal": _signal,
+    "signals": _signals,
     "checkpoint": _checkpoint,
     "usage": _usage,
     "emit": _emit,

@@ -25,6 +25,7 @@ _WRITES = {
     "leases": ("claim", "record", "finish", "finish_many", "set_waiting", "release_held"),
     "approvals": ("request_approval", "replace_token"),
     "agents": ("deliver",),
+    "signals": ("take_signals",),
 }
 _config = ChildConfig("worker", "memory:", ".")
 Method = Callable[..., Coroutine[Any, Any, Any]]

@@ -83,3 +83,31 @@ async def ended_well(crew: Crew, job_id: UUID) -> None:
     assert case.status == "COMPLETED", case.log()
     assert case.job["result"] == result_of(ERRAND)
     assert case.keys("wait_started", "wait_completed") == ["paid", "paid"]
+
+
+@pytest.mark.parametrize("kill_at", ["before take_signals", "during take_signals", "after take_signals"])
+async def test_killed_while_a_handler_takes_all(crew: Crew, kill_at: str) -> None:
+    errand = Errand([Op("step", "one"), Op("signals", "paid"), Op("step", "last")])
+    async with make_app(crew.url) as app:
+        await prepared(app)
+        handle = await app.enqueue("errand", errand, agent="ann")
+        first = crew.start(kill_at="before record node_finished one")
+        assert await first.ended() == -9
+        await send(app)
+        second = crew.start(kill_at=kill_at)
+        assert await second.ended() == -9
+        third = crew.start()
+        await all_ended(app, [handle.id])
+        await crew.dismiss(third)
+        signals = await app.jobs.signals(handle)
+        events = await app.jobs.events(handle.id)
+    assert [(signal.key, signal.wait_key, signal.pending) for signal in signals] == [
+        ("paid", None, False),
+        ("other", None, False),
+    ]
+    taken = [
+        each["signal"] for event in events if event.type == "signals_taken" for each in (event.payload or {})["signals"]
+    ]
+    assert taken == [str(signal.id) for signal in signals]
+    case = (await check(crew.url, [handle.id], at_rest=True)).of(handle.id)
+    assert (case.status, case.job["result"]) == ("COMPLETED", result_of(errand)), case.log()

@@ -11,6 +11,7 @@ from perdure import (
     BlockingContext,
     InvalidInput,
     JobContext,
+    JobFailed,
     Message,
     OnSignal,
     OnTime,
@@ -187,3 +188,98 @@ async def test_an_offline_replay_has_them() -> None:
         [recording] = recordings_of(records, "it")
         done = await replay(t, recording)
         assert (done.status, done.result) == ("COMPLETED", 3)
+
+
+async def test_a_handler_takes_all_that_are_pending_once() -> None:
+    async with TestApp() as t:
+        seen: list[list[Any]] = []
+
+        @t.job
+        async def work(ctx: JobContext) -> Any:
+            first = await ctx.receive_signals()
+            await t.agents.signal("ann", "b", "late", id="b")
+            second = await ctx.receive_signals()
+            seen.append([(signal.key, signal.payload) for signal in first + second])
+            if ctx.attempt < 3:
+                raise Retry(after=0)
+            try:
+                await ctx.wait_signal("a", timeout=1)
+            except SignalTimeout:
+                return len(ctx.signals)
+
+        await t.agents.create("ann", kind="work")
+        await t.agents.signal("ann", "a", {"key": "x", "n": 1})
+        handle = await t.enqueue(work, agent="ann")
+        await t.signal(handle, "mine", None)
+        await t.run_until_idle(advance=True)
+        assert await handle.result() == 2
+        assert seen == [[("a", {"key": "x", "n": 1}), ("mine", None), ("b", "late")]] * 4
+        assert [s.state for s in (await t.agents.signals("ann")).items] == ["consumed", "consumed"]
+        assert [fault async for fault in t.database.fsck()] == []
+
+
+async def test_more_than_one_event_can_hold() -> None:
+    async with TestApp() as t:
+
+        @t.job
+        def work(ctx: BlockingContext) -> list[int]:
+            sizes = [len(signal.payload) for signal in ctx.receive_signals()]
+            if ctx.attempt == 1:
+                raise Retry(after=0)
+            return [*sizes, len(ctx.receive_signals())]
+
+        await t.agents.create("ann", kind="work")
+        for n in range(3):
+            await t.agents.signal("ann", "k", "x" * (600_000 + n))
+        handle = await t.enqueue(work, agent="ann")
+        await t.run_until_idle(advance=True)
+        assert await handle.result() == [600_000, 600_001, 600_002, 0]
+
+
+async def test_a_job_without_an_agent_takes_its_own_and_a_change_of_the_code_is_noticed() -> None:
+    async with TestApp() as t:
+        calls = []
+
+        @t.job(on_change="fail", max_retries=1)
+        async def work(ctx: JobContext) -> Any:
+            calls.append(1)
+            if len(calls) == 1:
+                taken = await ctx.receive_signals()
+                raise Retry(f"{[signal.payload for signal in taken]}", after=0)
+            return await ctx.step("receive_signals", str, 1)
+
+        handle = await t.enqueue(work)
+        await t.signal(handle, "mine", 7)
+        await t.run_until_idle(advance=True)
+        with pytest.raises(JobFailed, match="was recorded as signals that were taken and is called as a step now"):
+            await handle.result()
+        assert any("[7]" in str(event.payload) for event in await t.jobs.events(handle.id))
+
+
+async def test_a_crash_after_each_event_takes_them_once() -> None:
+    async with TestApp() as t:
+
+        @t.job(max_retries=100)
+        async def work(ctx: JobContext) -> Any:
+            first = await ctx.receive_signals()
+            await ctx.step("one", str, len(await ctx.receive_signals()))
+            return [signal.key for signal in first]
+
+        report = await t.crash_after_each_step(work)
+        assert "signals_taken" in {boundary.type for boundary in report.boundaries}
+
+
+async def test_an_offline_replay_gets_what_was_taken() -> None:
+    async with TestApp() as t:
+
+        @t.job
+        async def work(ctx: JobContext) -> Any:
+            return [signal.payload for signal in await ctx.receive_signals()]
+
+        await t.agents.create("ann", kind="work")
+        await t.agents.signal("ann", "n", 1)
+        handle = await t.enqueue(work, agent="ann")
+        await t.run_until_idle()
+        [recording] = recordings_of([record async for record in t.jobs.export(handle.id)], "it")
+        done = await replay(t, recording)
+        assert (done.status, done.result) == ("COMPLETED", [1])

@@ -35,6 +35,7 @@ CUT_OFF = {
     "accounts": {"take_account", "park_account", "note_probe"},
     "files": {"add_outputs", "keep"},
     "schedules": {"due_schedules"},
+    "signals": {"take_signals"},
     "tool_runs": {"append_output"},
     "documents": {"change_documents"},
     "memories": {"change_memories"},

@@ -112,6 +112,10 @@ EVENT_TYPES: MappingProxyType[str, EventType] = MappingProxyType(
             _C, "the payload of a signal does not fit: the wait goes on", ("key", "signal", "subject", "error"),
             by_holder=True,
         ),
+        "signals_taken": EventType(
+            _C, "the handler took the signals that were pending for the job and its agent; with `more` others may follow",
+            ("key", "more", "signals"), by_holder=True, replayed=True, forked=True,
+        ),
         "agent_message": EventType(
             _C, "the wait `key` of the job took a message of its agent", ("key", "message", "channel")
         ),

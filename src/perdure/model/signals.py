@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from perdure.model.jobs import MAX_JSON_BYTES
 
 
 class NewSignal(NamedTuple):
@@ -101,3 +105,34 @@ class ReceivedSignal(NamedTuple):
 
 MOST_BOUND = 100
 """Signals of an agent that one job gets at once."""
+
+
+class TakenSignals(NamedTuple):
+    """Signals that a job has taken at once, without a wait. more: others may be there."""
+
+    signals: list[ReceivedSignal]
+    more: bool
+
+
+def taken_together(pending: Sequence[Signal]) -> TakenSignals:
+    """The first of these signals, which are in order: as many as one event can hold, at most `MOST_BOUND`."""
+    chosen: list[ReceivedSignal] = []
+    size = 0
+    for signal in pending[:MOST_BOUND]:
+        size += len(json.dumps(signal.payload, ensure_ascii=False).encode())
+        if chosen and size > MAX_JSON_BYTES:
+            break
+        chosen.append(ReceivedSignal(signal.id, signal.key, signal.payload))
+    return TakenSignals(chosen, len(chosen) < len(pending) or len(chosen) == MOST_BOUND)
+
+
+def taken_note(key: str, taken: TakenSignals) -> str:
+    """The payload of `signals_taken`, as JSON. key: that of the call."""
+    signals = [{"signal": str(id), "subject": name, "payload": payload} for id, name, payload in taken.signals]
+    return json.dumps({"key": key, "more": taken.more, "signals": signals}, ensure_ascii=False)
+
+
+def taken_of(note: Mapping[str, Any]) -> TakenSignals:
+    """What a payload of `signals_taken` says."""
+    signals = [ReceivedSignal(UUID(each["signal"]), each["subject"], each["payload"]) for each in note["signals"]]
+    return TakenSignals(signals, note["more"])

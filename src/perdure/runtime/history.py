@@ -15,13 +15,16 @@ from perdure.model.conversation import Noted
 from perdure.model.events import REPLAY_TYPES, Event
 from perdure.model.job_fields import JobFields, checked_fields
 from perdure.model.jobs import Wait
-from perdure.model.signals import ReceivedSignal
+from perdure.model.signals import ReceivedSignal, TakenSignals, taken_of
 from perdure.model.stuck import NOTICED, SET, StuckRecord
 from perdure.model.tool_approvals import tool_of
 from perdure.model.waits import APPROVAL, CODE, QUESTION, TIMER
 from perdure.store.protocol import Store
 
 _PAGE = 1000
+
+TAKE_SIGNALS = "signals"
+"""The kind of the calls of `receive_signals`."""
 
 KindAndKey: TypeAlias = tuple[str, str]
 """The kind of a keyed call (step, tool, timer, approval, ...) and its key: calls of different kinds may have the same key."""
@@ -96,6 +99,8 @@ class History:
     """What calls recorded for the stash of tools that another call's function made, by the key of that other call."""
     signals: list[ReceivedSignal] = field(default_factory=list)
     """Those that the job had when it began."""
+    taken_signals: dict[str, list[TakenSignals]] = field(default_factory=dict)
+    """What calls of `receive_signals` took, by key."""
     checkpoint: Any = None
     """The last one that was saved."""
     progress: float = 0.0
@@ -176,6 +181,9 @@ class History:
                 self.noted.append((event.type, payload))
             case "message_sent":
                 self.messages[key] = UUID(payload["message"])
+            case "signals_taken":
+                self.taken_signals.setdefault(key, []).append(taken_of(payload))
+                self._expect((TAKE_SIGNALS, key))
             case "session_read":
                 self.sessions[key] = payload
                 self.unsaved_reads.append(key)

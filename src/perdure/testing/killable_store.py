@@ -18,6 +18,7 @@ from perdure.model.errors import PerdureError, StoreUnreachable
 from perdure.model.events import NewEvent
 from perdure.model.jobs import ClaimedJob, Lease, Outcome, Reaped
 from perdure.model.shared_budgets import Reserved
+from perdure.model.signals import TakenSignals
 from perdure.model.states import Status
 from perdure.model.task_records import NewFile, OutputChunk
 from perdure.model.workers import WorkerCommand, WorkerInfo
@@ -64,7 +65,7 @@ class KillableStore:
         self.jobs = _KillableJobs(switch, store)
         self.children = _KillableChildren(switch, store)
         self.limits = _KillableLimits(switch, store)
-        self.signals = _Reads("signals", store)
+        self.signals = _KillableSignals(switch, store)
         self.schedules = _KillableSchedules(store)
         self.queues = _Reads("queues", store)
         self.memories = _KillableMemories(switch, store)
@@ -338,6 +339,20 @@ class _KillableAgents(_Reads):
     async def deliver(self, agent_id: str) -> int:
         """See `protocol.AgentStore.deliver`."""
         return 0 if self._switch.killed else await self._agents.deliver(agent_id)
+
+
+class _KillableSignals(_Reads):
+    def __init__(self, switch: _KillSwitch, store: Store) -> None:
+        super().__init__("signals", store)
+        self._switch = switch
+        self._signals = store.signals
+
+    async def take_signals(self, lease: Lease, agent_id: str | None, key: str, event_id: str) -> TakenSignals:
+        """See `protocol.SignalStore.take_signals`."""
+        async with self._switch.writing(lease):
+            taken = await self._signals.take_signals(lease, agent_id, key, event_id)
+        await self._switch.check_kill(lease, "signals_taken", key)
+        return taken
 
 
 class _KillableDocuments(_Reads):

@@ -238,6 +238,7 @@ class _Offline:
         self._run = run
         self.approvals = _Approvals(store.approvals, player, run)
         self.children = _Children(store.children, player)
+        self.signals = _Signals(store.signals, player, run)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -255,6 +256,20 @@ class _Approvals:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._approvals, name)
+
+
+class _Signals:
+    def __init__(self, signals: Any, player: _Player, run: Run) -> None:
+        self._signals = signals
+        self._player = player
+        self._run = run
+
+    async def take_signals(self, lease: Any, agent_id: Any, key: str, event_id: Any) -> Any:
+        del lease, agent_id, event_id
+        self._player.end(self._run, "signals", key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._signals, name)
 
 
 class _Children:

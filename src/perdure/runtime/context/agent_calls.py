@@ -15,6 +15,8 @@ from perdure.model.waits import MESSAGE
 from perdure.runtime import codec
 from perdure.runtime.context.child_calls import ChildCalls
 from perdure.runtime.context.session import Session
+from perdure.runtime.context.signals import take_all
+from perdure.runtime.history import TAKE_SIGNALS
 from perdure.runtime.message_checks import check_channel, check_message
 from perdure.runtime.validation import check_seconds
 
@@ -57,6 +59,14 @@ class AgentCalls(ChildCalls):
         for a message or claimed first, and those that were sent to the job itself before that. The same in every attempt. A
         wait for the key of one of them takes it."""
         return tuple(self._run.history.signals)
+
+    async def receive_signals(self) -> list[ReceivedSignal]:
+        """Take all signals that are pending now, the oldest first: those to the job's agent, and those that the job has and no
+        wait took, which may be in `signals` too. Empty if there are none; it does not wait. They are consumed by this job, in
+        the commit that records them, and a replay gets the same ones. The second call is `receive_signals#2`; parallel ones
+        need options(key=...). Raises StepChanged."""
+        key = await self._caller.enter(TAKE_SIGNALS, "receive_signals", self._options)
+        return await take_all(self._run, key)
 
     @property
     def message(self) -> Message | None:

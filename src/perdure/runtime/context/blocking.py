@@ -18,6 +18,7 @@ from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.model.batches import Batch
 from perdure.model.errors import ChildError, InvalidInput, Suspended
 from perdure.model.messages import DEFAULT_CHANNEL, Message
+from perdure.model.signals import ReceivedSignal
 from perdure.model.task_records import TaskOutcome
 from perdure.model.timing import Backoff, Duration
 from perdure.model.tooling import TaskSpec
@@ -242,6 +243,10 @@ class BlockingContext(BlockingFacts):
     def wait_signal(self, key: str, model: Any = None, *, timeout: Duration | None = None) -> Any:
         """See `JobContext.wait_signal`."""
         return self._wait(self._ctx.wait_signal(key, model, timeout=timeout))
+
+    def receive_signals(self) -> list[ReceivedSignal]:
+        """See `JobContext.receive_signals`."""
+        return self._wait(self._ctx.receive_signals())
 
     def wait_any(self, *waits: Awaited) -> First:
         """See `JobContext.wait_any`."""

@@ -363,7 +363,7 @@ class _Answer(NamedTuple):
     value: Any
 
 
-_NOUNS = {"step": "a step", "tool": "a tool", "spawn": "a child"}
+_NOUNS = {"step": "a step", "tool": "a tool", "spawn": "a child", "signals": "signals that were taken"}
 
 
 def _another_kind(key: str, recorded: str, called: str) -> StepChanged:

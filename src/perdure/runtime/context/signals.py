@@ -11,10 +11,11 @@ import structlog
 
 from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect, close_wait, look_at_mailbox, refuse_signal
-from perdure.model.errors import InvalidInput, SignalTimeout
+from perdure.model.errors import InvalidInput, LeaseLost, SignalTimeout, Suspended
 from perdure.model.events import NewEvent
+from perdure.model.ids import new_event_id
 from perdure.model.jobs import Wait
-from perdure.model.signals import Signal
+from perdure.model.signals import ReceivedSignal, Signal
 from perdure.model.waits import SIGNAL
 from perdure.runtime import codec
 from perdure.runtime.context.deliver_now import deliver_now
@@ -79,6 +80,28 @@ async def _refuse(run: Run, wait: Wait, signal: Signal, error: str) -> None:
     )
     run.history.rows.pop((wait.kind, wait.key), None)
     log.warning("a signal does not fit, and was set aside", **attempt_ids(), signal=signal.key, error=error)
+
+
+async def take_all(run: Run, key: str) -> list[ReceivedSignal]:
+    """Take what is pending for the job and its agent; see `JobContext.receive_signals`."""
+    known = run.history.taken_signals.get(key, [])
+    signals = [signal for taken in known for signal in taken.signals]
+    more = known[-1].more if known else True
+    agent_id = None if run.of_agent is None else run.of_agent.agent_id
+    while more:
+        if run.pending is not None:
+            await run.record(())
+        if run.stop_reason is not None:
+            raise Suspended(run.stop_reason)
+        try:
+            with run.busy():
+                taken = await run.store.signals.take_signals(run.lease, agent_id, key, new_event_id())
+        except LeaseLost:
+            run.lease_lost()
+            raise Suspended("lease lost") from None
+        signals += taken.signals
+        more = taken.more
+    return signals
 
 
 def _what(name: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from perdure.model.jobs import Page
-from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
+from perdure.model.jobs import Lease, Page
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal, TakenSignals
 
 
 class SignalStore(Protocol):
@@ -17,7 +17,8 @@ class SignalStore(Protocol):
 
     - by a wait for its key that is open when it is sent, or that opens later: the oldest, see `AgentStore.deliver`;
     - by their first claim, in its transaction: the job claimed first gets all that are pending, at most `MOST_BOUND`;
-    - when a message starts or wakes them, in the transaction that does so.
+    - when a message starts or wakes them, in the transaction that does so;
+    - when they take what is pending, see `take_signals`.
 
     Expired ones are given to no job.
     """
@@ -37,6 +38,13 @@ class SignalStore(Protocol):
 
     async def list_signals(self, job_id: UUID, *, pending: bool = False, limit: int = 1000) -> list[Signal]:
         """The signals that were sent to a job, in order; pending=True: those that no wait has taken."""
+        ...
+
+    async def take_signals(self, lease: Lease, agent_id: str | None, key: str, event_id: str) -> TakenSignals:
+        """Give a job what is pending for its agent, and take what is pending for the job then, the oldest first: at most
+        `MOST_BOUND`, and as many as one event can hold; its waits that are open have taken theirs before. One transaction, which
+        writes `signals_taken` with this key. A second call with the same event id returns what the first one took. Raises
+        `LeaseLost`, `JobNotFound`."""
         ...
 
     async def send_agent_signal(self, signal: NewAgentSignal) -> AgentSignal:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from uuid import UUID
 
 from perdure.model.effects import bind_signals
-from perdure.model.signals import MOST_BOUND, AgentSignal, NewAgentSignal
-from perdure.store.errors import agent_not_found, agent_paused, check_same_agent_signal
+from perdure.model.events import NewEvent
+from perdure.model.jobs import Lease
+from perdure.model.signals import (
+    MOST_BOUND,
+    AgentSignal,
+    NewAgentSignal,
+    TakenSignals,
+    taken_note,
+    taken_of,
+    taken_together,
+)
+from perdure.store.errors import agent_not_found, agent_paused, check_same_agent_signal, lease_lost
 from perdure.store.postgres.agents.locked_agent import lock_agent
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.locked_job import LockedJob, lock_job
 from perdure.store.postgres.leases.effects import run_effects
+from perdure.store.postgres.leases.record import Entry, write_entries
 from perdure.store.rows import Row, agent_signal_of, signal_note, signal_of
 
 
@@ -66,6 +78,30 @@ async def give_to_new(tx: Transaction, tenant_id: str, agent_id: str, job_id: UU
     job = await lock_job(tx, job_id, tenant_id)
     for row in rows:
         job = await _give(tx, agent_id, job, row["id"], row["key"], at_start=True)
+
+
+async def take_signals(
+    tx: Transaction, tenant_id: str, lease: Lease, agent_id: str | None, key: str, event_id: str
+) -> TakenSignals:
+    """See `protocol.SignalStore.take_signals`."""
+    agent = None if agent_id is None else await lock_agent(tx, tenant_id, agent_id)
+    job = await lock_job(tx, lease.job_id, tenant_id)
+    if not job.held_by(lease, tenant_id):
+        raise lease_lost(lease)
+    before = await tx.row("taken_signals", job_id=job.id, event_id=event_id)
+    if before is not None:
+        return taken_of(json.loads(before["payload"]))  # the answer of the first time was lost
+    if agent is not None:
+        await give_all(tx, tenant_id, agent.id, job)
+    rows = await tx.rows("list_signals", job_id=job.id, tenant_id=tenant_id, pending=True, limit=MOST_BOUND + 1)
+    taken = taken_together([signal_of(row, CODEC) for row in rows])
+    if taken.signals:
+        await tx.rows("take_signals", ids=[signal.id for signal in taken.signals])
+    event = NewEvent("signals_taken", taken_note(key, taken), event_id)
+    [result] = await write_entries(tx.rows, [Entry(tenant_id, lease, [event], [])])
+    if isinstance(result, Exception):
+        raise result
+    return taken
 
 
 async def _pending(tx: Transaction, tenant_id: str, agent_id: str) -> Sequence[Row]:

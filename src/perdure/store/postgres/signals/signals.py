@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from perdure.model.effects import bind_signals
-from perdure.model.jobs import Page
-from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
+from perdure.model.jobs import Lease, Page
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal, TakenSignals
 from perdure.model.states import Status
 from perdure.store.errors import check_same_signal, parse_cursor, signal_too_late
 from perdure.store.postgres.engine.codec import CODEC
@@ -14,7 +14,7 @@ from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
 from perdure.store.postgres.engine.locked_job import lock_job
 from perdure.store.postgres.leases.effects import run_effects
-from perdure.store.postgres.signals.agent_signals import send_to_agent
+from perdure.store.postgres.signals.agent_signals import send_to_agent, take_signals
 from perdure.store.rows import agent_signal_of, signal_note, signal_of
 
 
@@ -43,6 +43,14 @@ class PostgresSignals:
             "list_signals", job_id=job_id, tenant_id=self._tenant_id, pending=pending, limit=limit
         )
         return [signal_of(row, CODEC) for row in rows]
+
+    async def take_signals(self, lease: Lease, agent_id: str | None, key: str, event_id: str) -> TakenSignals:
+        """See `protocol.SignalStore.take_signals`."""
+        taken = await self._database.transact(
+            lambda tx: take_signals(tx, self._tenant_id, lease, agent_id, key, event_id)
+        )
+        self._notifier.notify(self._tenant_id, "news")
+        return taken
 
     async def send_agent_signal(self, signal: NewAgentSignal) -> AgentSignal:
         """See `protocol.SignalStore.send_agent_signal`."""

@@ -18,3 +18,11 @@ select * from perdure.signals where consumed_by_job_id = :job_id and wait_key = 
 -- name: list_signals
 select * from perdure.signals where job_id = :job_id and tenant_id = :tenant_id and (not :pending::bool or consumed_at is null)
 order by created_at, id limit :limit
+
+-- name: taken_signals
+-- What a call took, whose event has this id.
+select payload::text as payload from perdure.job_events where job_id = :job_id and event_id = :event_id
+
+-- name: take_signals
+-- Without a wait.
+update perdure.signals set consumed_by_job_id = job_id, consumed_at = perdure.db_now() where id = any (:ids::uuid[])

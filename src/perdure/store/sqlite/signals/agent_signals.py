@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import cast
 
 from perdure.model.effects import bind_signals
-from perdure.model.signals import MOST_BOUND, AgentSignal, NewAgentSignal
-from perdure.store.errors import agent_not_found, agent_paused, check_same_agent_signal
+from perdure.model.jobs import Lease
+from perdure.model.signals import (
+    MOST_BOUND,
+    AgentSignal,
+    NewAgentSignal,
+    TakenSignals,
+    taken_note,
+    taken_of,
+    taken_together,
+)
+from perdure.store.errors import agent_not_found, agent_paused, check_same_agent_signal, lease_lost
 from perdure.store.rows import Row, agent_signal_of, signal_note, signal_of
 from perdure.store.sqlite.agents.locked_agent import lock_agent
-from perdure.store.sqlite.engine.codec import CODEC
+from perdure.store.sqlite.engine.codec import CODEC, json_array
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL
+from perdure.store.sqlite.leases.lease_check import held_claim
 
 
 def send_to_agent(conn: sqlite3.Connection, now: int, tenant_id: str, new: NewAgentSignal) -> AgentSignal:
@@ -51,6 +62,28 @@ def give_all(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str, 
     for row in rows:
         assert job is not None
         _give(conn, now, agent_id, job, row, at_start=at_start)
+
+
+def take_signals(
+    conn: sqlite3.Connection, now: int, tenant_id: str, lease: Lease, agent_id: str | None, key: str, event_id: str
+) -> TakenSignals:
+    """See `protocol.SignalStore.take_signals`."""
+    if held_claim(conn, now, tenant_id, lease) is None:
+        raise lease_lost(lease)
+    job_id = str(lease.job_id)
+    before = conn.execute(SQL["taken_signals"], {"job_id": job_id, "event_id": event_id}).fetchone()
+    if before is not None:
+        return taken_of(json.loads(before["payload"]))  # the answer of the first time was lost
+    if agent_id is not None and lock_agent(conn, tenant_id, agent_id) is not None:
+        give_all(conn, now, tenant_id, agent_id, job_id, at_start=False)
+    place = {"job_id": job_id, "tenant_id": tenant_id, "pending": True, "limit": MOST_BOUND + 1}
+    rows = conn.execute(SQL["list_signals"], place).fetchall()
+    taken = taken_together([signal_of(cast("Row", row), CODEC) for row in rows])
+    conn.execute(SQL["take_signals"], {"ids": json_array([str(s.id) for s in taken.signals]), "now": now})
+    job = LockedJob(conn, job_id, tenant_id)
+    job.write_event(conn, now, "signals_taken", taken_note(key, taken), event_id)
+    conn.execute(SQL["advance_heads"], {"heads": json.dumps({job_id: job.head}), "now": now})
+    return taken
 
 
 def give_to_claimed(conn: sqlite3.Connection, now: int, tenant_id: str, ids: str) -> None:

@@ -7,8 +7,8 @@ from typing import cast
 from uuid import UUID
 
 from perdure.model.effects import bind_signals
-from perdure.model.jobs import Page
-from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal
+from perdure.model.jobs import Lease, Page
+from perdure.model.signals import AgentSignal, NewAgentSignal, NewSignal, Signal, TakenSignals
 from perdure.model.states import Status
 from perdure.store.errors import check_same_signal, parse_cursor, signal_too_late
 from perdure.store.rows import Row, agent_signal_of, signal_note, signal_of
@@ -17,7 +17,7 @@ from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
 from perdure.store.sqlite.engine.locked_job import LockedJob
 from perdure.store.sqlite.engine.statements import SQL
-from perdure.store.sqlite.signals.agent_signals import send_to_agent
+from perdure.store.sqlite.signals.agent_signals import send_to_agent, take_signals
 
 
 class SqliteSignals:
@@ -42,6 +42,12 @@ class SqliteSignals:
             "list_signals", job_id=str(job_id), tenant_id=self._tenant_id, pending=pending, limit=limit
         )
         return [signal_of(row, CODEC) for row in rows]
+
+    async def take_signals(self, lease: Lease, agent_id: str | None, key: str, event_id: str) -> TakenSignals:
+        """See `protocol.SignalStore.take_signals`."""
+        return await self._engine.write(
+            lambda conn, now: take_signals(conn, now, self._tenant_id, lease, agent_id, key, event_id), NEWS
+        )
 
     async def send_agent_signal(self, signal: NewAgentSignal) -> AgentSignal:
         """See `protocol.SignalStore.send_agent_signal`."""

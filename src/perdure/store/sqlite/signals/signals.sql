@@ -18,3 +18,11 @@ select s.* from signals s where s.consumed_by_job_id = :job_id and s.wait_key = 
 -- name: list_signals
 select * from signals where job_id = :job_id and tenant_id = :tenant_id and (not :pending or consumed_at is null)
 order by created_at, id limit :limit
+
+-- name: taken_signals
+-- What a call took, whose event has this id.
+select payload from job_events where job_id = :job_id and event_id = :event_id
+
+-- name: take_signals
+-- Without a wait.
+update signals set consumed_by_job_id = job_id, consumed_at = :now where id in (select value from json_each(:ids))
