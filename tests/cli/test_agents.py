@@ -27,7 +27,11 @@ def test_an_agent_from_its_creation_to_its_first_message(perdure: Perdure) -> No
 
 def test_a_paused_agent_refuses_messages(perdure: Perdure) -> None:
     perdure("agents", "create", "ann")
-    assert "idle, paused" in perdure("agents", "pause", "ann").out
+    assert perdure("agents", "get", "ann").err == ""
+    perdure("agents", "send", "ann", "later", "--delay", "1h")
+    assert "parked, paused" in perdure("agents", "pause", "ann").out
+    assert "1 message waits; deliver again: " in perdure("agents", "get", "ann").err
+    assert perdure("agents", "get", "ann", "--json").only["waiting_messages"] == 1
     refused = perdure("agents", "send", "ann", "hello", code=5)
     assert "agent 'ann' was paused at" in refused.err
     assert "perdure agents resume ann" in refused.err

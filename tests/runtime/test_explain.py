@@ -15,6 +15,7 @@ from perdure.model.errors import JobNotFound
 from perdure.model.explanation import MOST_AHEAD, Explanation, Why
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Outcome, Wait
+from perdure.model.messages import wanted_text
 from perdure.model.timing import when
 from perdure.model.workers import WorkerCommand, WorkerInfo, WorkerState
 from perdure.store.protocol import Store
@@ -653,7 +654,7 @@ async def test_a_job_that_waits_for_a_slot_names_its_key_and_who_holds_it(app: A
     short = str(job.id)[-8:]
     found = await app.jobs.explain(handles[1].id)
     assert found.code is Why.LIMIT
-    assert found.sentence == f"It waits for a slot of 'customer:7': 1 of 1 in use by job …{short}."
+    assert found.sentence == f"It waits for a slot of 'customer:7': 1 of 1 in use by job …{short}. It is the next."
     assert [move.command for move in found.moves] == [
         f"perdure jobs explain {short}",
         "perdure limits set customer:7 --max 2",
@@ -665,3 +666,61 @@ async def test_a_job_that_waits_for_a_slot_names_its_key_and_who_holds_it(app: A
     found = await app.jobs.explain(handles[1].id)
     assert found.sentence.startswith("It waited for a slot of 'customer:7', and one is free: ")
     assert (await app.limits.unset("customer:7")).max == 1
+
+
+# -- agents -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_waits_for_its_turn_says_which_job_of_its_agent_runs_and_how_many_are_before_it(
+    app: App,
+) -> None:
+    await app.agents.create("ann", kind="echo")
+    handles = [await echo(app, agent="ann") for _ in range(4)]
+    first = await echo(app, agent="ann", priority=9)
+    store = await app.open()
+    [job] = await store.leases.claim(worker_id="w", queue="default", kinds={"echo": 3}, limit=1, ttl=30)
+    assert job.id == first.id
+    assert await store.leases.claim(worker_id="w", queue="default", kinds={"echo": 3}, limit=9, ttl=30) == []
+    says = f"It waits for its turn: agent 'ann' runs one job at a time, now job …{str(job.id)[-8:]}. "
+    places = ["It is the next.", "1 job is before it.", "2 jobs are before it.", "3 jobs are before it."]
+    for number, (handle, place) in enumerate(zip(handles, places, strict=True)):
+        found = await why(app, handle, Why.LIMIT)
+        assert (found.sentence, found.details["before"]) == (says + place, number)
+    paused = await app.agents.pause("ann")
+    found = await why(app, handles[0], Why.LIMIT, "Its agent 'ann' is paused since", "its jobs go on")
+    assert found.details["agent_paused_at"] == paused.paused_at
+    assert "paused" not in (await app.jobs.explain(first.id)).sentence, "it runs"
+
+
+async def parked_on_a_message(app: App) -> Handle[Any]:
+    """A job of ann that a worker of version 1.0 has parked."""
+    store = await app.open()
+    await app.agents.create("ann", kind="echo", intake="inbox")
+    await employ(store, "old", version="1.0")
+    handle = await echo(app, agent="ann")
+    [job] = await store.leases.claim(
+        worker_id=f"w-{store.tenant_id}-old", queue="default", kinds={"echo": 3}, limit=1, ttl=30
+    )
+    wait = open_wait(Wait("receive", "message", None, wanted_text("news", 1)))
+    await store.leases.record(job.lease, [], effects=[wait])
+    await store.leases.finish(job.lease, Outcome(Status.PARKED))
+    return handle
+
+
+async def test_a_job_that_waits_for_a_message_to_a_paused_agent_says_so(app: App) -> None:
+    job = await parked_on_a_message(app)
+    await why(app, job, Why.WAITING, "a message to agent 'ann' on channel 'news' is to come")
+    await app.agents.pause("ann")
+    found = await why(app, job, Why.WAITING, "Its agent 'ann' is paused since", "no messages and signals until then")
+    assert commands(found)[0] == "perdure agents resume ann"
+
+
+async def test_a_wait_that_no_live_code_may_ask_for_is_named(app: App) -> None:
+    job = await parked_on_a_message(app)
+    store = await app.open()
+    assert "version" not in (await why(app, job, Why.WAITING)).sentence
+    await employ(store, "new", version="2.0")
+    assert "version" not in (await why(app, job, Why.WAITING)).sentence, "a worker of the old code lives"
+    await store.workers.beat_worker(f"w-{store.tenant_id}-old", state=WorkerState.STOPPED)
+    found = await why(app, job, Why.WAITING, "Code of version 1.0 asked for that, and the live workers have 2.0")
+    assert commands(found)[1:] == [f"perdure jobs {verb} {found.short_id}" for verb in ("fork", "cancel")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -115,7 +116,13 @@ async def ls(
 async def get(cli: Cli, id: Id) -> None:
     """Show an agent."""
     async with cli.client() as client:
-        _show(cli, await operations.get_agent(client, id))
+        agent = await operations.get_agent(client, id)
+        _show(cli, agent)
+    if agent.paused_at is not None:
+        number = agent.waiting_messages or 0
+        waiting = f"{number:,} {'message waits' if number == 1 else 'messages wait'}"
+        command = cli.next(f"agents resume {shlex.quote(id)}")
+        cli.out.note(f"paused since {cli.out.times.show(agent.paused_at)}: {waiting}; deliver again: {command}")
 
 
 @command(

@@ -88,6 +88,8 @@ class AgentInstance:
     updated_at: datetime
     status: AgentStatus | None = None
     """None where it was not asked for."""
+    waiting_messages: int | None = None
+    """While it is paused: how many messages are pending, counted up to 1,000; else None, and in lists."""
 
     @property
     def max_concurrent(self) -> int:

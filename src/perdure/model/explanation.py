@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from perdure.model.agents import AgentInstance
 from perdure.model.approvals import Approval
 from perdure.model.events import Event
 from perdure.model.ids import short_id
@@ -98,6 +99,8 @@ class Situation:
     stopped one. approvals: those its open waits are about, decided or not. events: its newest, in order. limit: of its
     concurrency key, where it waits for a slot. account: of a task that is due, why none of its tool's accounts has a slot for it.
     awaited: of each open wait for children, the first few that have not ended. pause: the one of its queue that holds now.
+    before: jobs of its concurrency key that get a slot before it, counted up to MOST_AHEAD; 0 where it waits for none. agent:
+    whose job it is. parked_by: the version of the code of its last attempt, where that parked it and its worker is known.
     """
 
     now: datetime
@@ -112,6 +115,9 @@ class Situation:
     account: NoAccount | None = None
     awaited: tuple[Awaited, ...] = ()
     pause: QueuePause | None = None
+    before: int = 0
+    agent: AgentInstance | None = None
+    parked_by: str | None = None
 
 
 def kinds_served(job: Job, workers: Iterable[WorkerInfo]) -> list[str]:

@@ -20,7 +20,8 @@ def agent_of(row: Row, codec: Codec, *, id: str = "id") -> AgentInstance:
     def time(name: str) -> datetime | None:
         return None if row[name] is None else codec.time(row[name])
 
-    status = row["status"] if "status" in row.keys() else None  # noqa: SIM118  a row of sqlite3 has no such test of its own
+    names = row.keys()  # a row of sqlite3 has no other test for a column
+    status = row["status"] if "status" in names else None
     return AgentInstance(
         id=row[id],
         tenant_id=row["tenant_id"],
@@ -39,6 +40,7 @@ def agent_of(row: Row, codec: Codec, *, id: str = "id") -> AgentInstance:
         created_at=codec.time(row["created_at"]),
         updated_at=codec.time(row["updated_at"]),
         status=None if status is None else AgentStatus(status),
+        waiting_messages=row["waiting_messages"] if "waiting_messages" in names else None,
     )
 
 

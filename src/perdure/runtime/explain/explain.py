@@ -15,6 +15,7 @@ from perdure.model.timing import span, when
 from perdure.model.waits import WaitLine, kind_of
 from perdure.model.workers import WorkerState
 from perdure.runtime.explain.accounts import without_account
+from perdure.runtime.explain.agents import with_agent, with_code
 from perdure.runtime.explain.limits import held
 from perdure.runtime.explain.workers import SOON, Reason, able_workers, count, named, seconds, with_workers
 
@@ -33,7 +34,7 @@ def explain(seen: Situation) -> Explanation:
     elif job.lease is not None:
         reason = _leased(seen, job.lease)
     else:
-        reason = _without_lease(seen)
+        reason = with_agent(seen, with_code(seen, _without_lease(seen)))
     return Explanation(
         job.id, job.kind, job.queue, job.status, seen.now, reason.code, reason.sentence, reason.details, reason.moves
     )

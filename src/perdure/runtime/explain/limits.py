@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from perdure.model.explanation import Move, Situation, Why, done_by_a_worker
+from perdure.model.agents import key_of_agent
+from perdure.model.explanation import MOST_AHEAD, Move, Situation, Why, done_by_a_worker
 from perdure.model.ids import short_id
 from perdure.model.limits import Limit
 from perdure.model.timing import when
@@ -22,6 +23,7 @@ def held(seen: Situation, limit: Limit) -> Reason:
         "waiting": limit.waiting,
         "holders": [str(id) for id in limit.holders],
         "set_by_hand": limit.set_by_hand,
+        "before": seen.before,
     }
     if limit.rate is not None:
         details["per_minute"] = limit.rate.per_minute
@@ -48,7 +50,18 @@ def held(seen: Situation, limit: Limit) -> Reason:
     more = f" and {limit.in_use - len(limit.holders)} more" if limit.in_use > len(limit.holders) else ""
     jobs = "job" if limit.in_use == 1 else "jobs"
     sentence = f"It waits for a slot of {limit.key!r}: {limit.in_use} of {most} in use by {jobs} {by}{more}."
+    if seen.agent is not None and limit.key == key_of_agent(seen.agent.id):
+        at_a_time = "one job" if most == 1 else f"{most:,} jobs"
+        sentence = f"It waits for its turn: agent '{seen.agent.id}' runs {at_a_time} at a time, now {jobs} {by}{more}."
+    sentence += f" {_place(seen.before)}"
     look = tuple(
         Move("see what the oldest of them does", f"perdure jobs explain {short_id(id)}") for id in limit.holders[:1]
     )
     return Reason(Why.LIMIT, sentence, details, (*look, raised))
+
+
+def _place(before: int) -> str:
+    if not before:
+        return "It is the next."
+    many = f"At least {before:,}" if before >= MOST_AHEAD else f"{before:,}"
+    return f"{many} {'job is' if before == 1 else 'jobs are'} before it."

@@ -16,7 +16,10 @@ update perdure.agent_instances set name = :name, kind = :kind, queue = :queue, d
 where tenant_id = :tenant_id and id = :id
 
 -- name: get_agent
-select * from perdure.agents where tenant_id = :tenant_id and id = :id
+select a.*, case when a.paused_at is not null then (select count(*) from (select from perdure.agent_messages m
+    where m.tenant_id = a.tenant_id and m.to_agent_id = a.id and m.consumed_by_job_id is null and m.refused is null limit 1000) p)
+  end as waiting_messages
+from perdure.agents a where a.tenant_id = :tenant_id and a.id = :id
 
 -- name: list_agents
 select * from perdure.agents a where a.tenant_id = :tenant_id and (:after::text is null or a.id > :after)

@@ -16,7 +16,9 @@ from perdure.model.explanation import (
     kinds_served,
 )
 from perdure.model.jobs import Job, lane_of
+from perdure.model.states import Status
 from perdure.model.waits import CHILD
+from perdure.store.agent_rows import job_agent_of
 from perdure.store.child_rows import awaited_of
 from perdure.store.errors import job_not_found
 from perdure.store.postgres.engine.codec import CODEC
@@ -45,6 +47,10 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
         "list_events", job_id=job_id, after=before, limit=NEWEST_EVENTS, types=None, tenant_id=tenant_id
     )
     pause = await tx.row("open_pause", lane=lane_of(tenant_id, job.queue))
+    of_limit = await read_limit(tx, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None
+    ahead = None if of_limit is None else await tx.row("held_before", job_id=job_id, limit=MOST_AHEAD)
+    agent = None if job.agent_id is None else await tx.row("agent_of_job", tenant_id=tenant_id, job_id=job_id)
+    parked = await tx.row("parked_by", job_id=job_id) if job.status is Status.PARKED else None
     return Situation(
         now=CODEC.time(now["now"]),
         job=job,
@@ -53,7 +59,10 @@ async def read_situation(tx: Transaction, tenant_id: str, job_id: UUID) -> Situa
         claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
         approvals=tuple(approval_of(row, CODEC) for row in approvals),
         events=tuple(event_of(row, CODEC) for row in events),
-        limit=await read_limit(tx, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
+        limit=of_limit,
+        before=0 if ahead is None else ahead["n"],
+        agent=None if agent is None else job_agent_of(agent, CODEC).agent,
+        parked_by=None if parked is None else parked["version"],
         account=await _without_account(tx, tenant_id, job, CODEC.time(now["now"])),
         awaited=await _awaited(tx, job),
         pause=None if pause is None else pause_of(pause, CODEC),

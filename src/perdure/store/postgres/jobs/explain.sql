@@ -16,6 +16,19 @@ select count(*) as n from (
       and not q.held and (q.run_at, q.job_id) < (:run_at, :job_id) limit :limit)
 ) ahead
 
+-- name: held_before
+-- Jobs of its concurrency key that get a slot before it: held ones, and those that were let through and not yet taken.
+select count(*) as n from (select from perdure.job_queue own
+  join perdure.job_queue q on q.tenant_id = own.tenant_id and q.concurrency_key = own.concurrency_key
+    and q.lane = own.lane and q.kind = own.kind and (not q.held and q.run_at <= perdure.db_now()
+      or q.held and (q.priority > own.priority or q.priority = own.priority and (q.run_at, q.job_id) < (own.run_at, own.job_id)))
+  where own.job_id = :job_id limit :limit) before
+
+-- name: parked_by
+-- The version of the code of the last attempt that ended.
+select (select w.version from perdure.workers w where w.id = r.worker_id) as version from perdure.job_incomplete_runs r
+where r.job_id = :job_id order by r.attempt desc limit 1
+
 -- name: account_holders
 -- The jobs that hold slots of accounts, the oldest first.
 select k.account_id, k.job_id from perdure.job_claims k where k.tenant_id = :tenant_id and k.account_id is not null

@@ -16,7 +16,10 @@ update agent_instances set name = :name, kind = :kind, queue = :queue, default_s
 where tenant_id = :tenant_id and id = :id
 
 -- name: get_agent
-select * from agents where tenant_id = :tenant_id and id = :id
+select a.*, case when a.paused_at is not null then (select count(*) from (select 1 from agent_messages m
+    where m.tenant_id = a.tenant_id and m.to_agent_id = a.id and m.consumed_by_job_id is null and m.refused is null limit 1000))
+  end as waiting_messages
+from agents a where a.tenant_id = :tenant_id and a.id = :id
 
 -- name: list_agents
 select * from agents a where a.tenant_id = :tenant_id and (:after is null or a.id > :after)

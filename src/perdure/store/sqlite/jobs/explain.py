@@ -16,7 +16,9 @@ from perdure.model.explanation import (
     kinds_served,
 )
 from perdure.model.jobs import Job, lane_of
+from perdure.model.states import Status
 from perdure.model.waits import CHILD
+from perdure.store.agent_rows import job_agent_of
 from perdure.store.child_rows import awaited_of
 from perdure.store.errors import job_not_found
 from perdure.store.queue_rows import pause_of
@@ -40,6 +42,11 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
     log = event_values(job_id, tenant_id, after=after, limit=NEWEST_EVENTS, types=None)
     rows = conn.execute(SQL["list_workers"], {"tenant_id": tenant_id, "include_stopped": False})
     workers = tuple(worker_of(row, CODEC) for row in rows)
+    of_limit = read_limit(conn, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None
+    agent = (
+        None if job.agent_id is None else conn.execute(SQL["agent_of_job"], {**id, "tenant_id": tenant_id}).fetchone()
+    )
+    parked = conn.execute(SQL["parked_by"], id).fetchone() if job.status is Status.PARKED else None
     pause = conn.execute(SQL["open_pause"], {"lane": lane_of(tenant_id, job.queue)}).fetchone()
     return Situation(
         now=CODEC.time(conn.execute(SQL["db_now"]).fetchone()["now"]),
@@ -49,7 +56,10 @@ def read_situation(conn: sqlite3.Connection, tenant_id: str, job_id: UUID) -> Si
         claimed_at=None if lease is None else CODEC.time(lease["claimed_at"]),
         approvals=tuple(approval_of(a, CODEC) for a in conn.execute(SQL["approvals_awaited"], id)),
         events=tuple(event_of(e, CODEC) for e in conn.execute(SQL["list_events"], log)),
-        limit=read_limit(conn, tenant_id, job.concurrency_key) if job.held and job.concurrency_key else None,
+        limit=of_limit,
+        before=0 if of_limit is None else conn.execute(SQL["held_before"], {**id, "limit": MOST_AHEAD}).fetchone()["n"],
+        agent=None if agent is None else job_agent_of(agent, CODEC).agent,
+        parked_by=None if parked is None else parked["version"],
         account=_without_account(conn, tenant_id, job),
         awaited=tuple(
             awaited_of(row, CODEC)
