@@ -11,6 +11,7 @@ from perdure import (
     AccountDisabled,
     AccountNotFound,
     App,
+    ApprovalContext,
     Backoff,
     BlockingContext,
     InvalidInput,
@@ -20,6 +21,7 @@ from perdure import (
     SecretByValue,
     StepChanged,
     TaskSpec,
+    ToolNotAllowed,
 )
 from perdure.model.tooling import Account, RunClass, Usage
 from tests.tools.conftest import GOOD, Runs
@@ -82,6 +84,55 @@ async def test_a_replay_runs_no_cli_again(app: App, runs: Runs) -> None:
 
     assert await result_of(app, await app.enqueue(agent)) == ["done", "done"]
     assert len(runs.accounts) == 2
+
+
+async def test_a_cli_runs_once_a_person_has_approved_its_task(app: App, runs: Runs) -> None:
+    prompt = ["write"]
+
+    @app.job(backoff=NOW)
+    async def agent(ctx: JobContext) -> str:
+        run = await ctx.run_tool(replace(TASK, prompt=prompt[0]), files={"in.txt": b"input"})
+        return run.text
+
+    handle = await app.enqueue(agent, approval_context=ApprovalContext({"cli.codex": "always"}, default="never"))
+    await app.work(once=True)
+    [first] = (await app.approvals.list()).items
+    assert first.payload["tool"] == "cli.codex"
+    arguments = first.payload["arguments"]
+    assert (arguments["prompt"], arguments["input_files"][0]["path"]) == ("write", "in.txt")
+    assert runs.accounts == []
+    prompt[0] = "write results.txt"
+    await app.approvals.approve(first.id)
+    await app.work(once=True)
+    [second] = (await app.approvals.list()).items
+    assert (second.id != first.id, runs.accounts) == (True, [])
+    await app.approvals.approve(second.id)
+    assert await result_of(app, handle) == "done"
+    assert len(runs.accounts) == 1
+    [spawned] = [e.payload for e in await handle.events() if e.type == "child_spawned"]
+    assert spawned["approval"] == str(second.id)
+
+
+async def test_a_cli_that_is_not_allowed_is_not_run_also_when_the_rules_change(app: App, runs: Runs) -> None:
+    failures = iter([True, False])
+
+    @app.job(backoff=NOW)
+    async def agent(ctx: JobContext) -> str:
+        try:
+            await ctx.run_tool(TASK)
+        except ToolNotAllowed as error:
+            await ctx.step("note", lambda: None)
+            if next(failures):
+                raise ValueError("again") from None
+            return error.message
+        return "ran"
+
+    handle = await app.enqueue(agent, approval_context=ApprovalContext(autonomous=[]))
+    rule = await app.approvals.add_rule("cli.codex", "deny", scope="tenant", reason="incident 12")
+    await app.work(once=True)
+    await app.approvals.revoke_rule(rule.id)
+    assert "denies tool 'cli.codex': incident 12" in await result_of(app, handle)
+    assert runs.accounts == []
 
 
 async def test_a_task_that_failed_is_not_ok(app: App, runs: Runs) -> None:

@@ -281,6 +281,22 @@ class Caller:
             self._add_failure(kind, call, error)
             raise
 
+    async def admit_task(self, noun: str, call: Asked, options: CallOptions) -> str:
+        """As `_admitted`, for a coding CLI that is to be run as a child; a recorded refusal is raised again."""
+        run, of = self._run, (noun, call.key)
+        failure = run.history.failures.get(of)
+        if failure is not None and failure["digest"] == call.digest:
+            error = rebuilt(failure["raised"])
+            run.failures.add_replayed(*of, error, inside=_around(run))
+            raise error
+        if self.approval_context is None and call.key not in run.history.asked_tools:
+            return ""
+        try:
+            return await admit(run, self.approval_context, call, options.assignees)
+        except ToolNotAllowed as error:
+            run.failures.add(*of, call.digest, error, inside=_around(run))
+            raise
+
     def _add_failure(self, kind: CallKind, call: Call, error: Exception) -> None:
         self._run.failures.add(kind.noun, call.key, call.digest, error, inside=_around(self._run))
 

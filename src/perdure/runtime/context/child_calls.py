@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
@@ -143,9 +144,9 @@ class ChildCalls:
         It runs once for this key (`cli.codex`, `cli.codex#2`, ...; parallel calls give `key`), however often this job is
         replayed. files: input files by their path in the workspace. The `extra_env` of this job is added to its environment.
         max_attempts: 3 unless given. A task that failed gives `ok=False` and its error. Workers that serve the tool run it:
-        `perdure worker start --tools codex`.
+        `perdure worker start --tools codex`. To an `ApprovalContext` it is the tool `cli.codex`.
         Raises UnknownTool, PromptTooLarge, InvalidTask, UnsafePath, FilesTooLarge, AccountNotFound, AccountDisabled,
-        StepChanged.
+        StepChanged, ToolNotAllowed, Denied.
         """
         task = task.with_env(self._run.history.fields.extra_env)
         tool_tasks.checked(self._run, task, files or {})
@@ -157,7 +158,8 @@ class ChildCalls:
         if goal is not None:
             given["goal"] = goal
         its_key = await self._caller.enter(children.SPAWN, KIND_PREFIX + task.tool, self._keyed(key))
-        id = await tool_tasks.spawn_task(self._run, self._options, its_key, task, files or {}, given)
+        admit = partial(self._caller.admit_task, children.SPAWN, options=self._options)
+        id = await tool_tasks.spawn_task(self._run, self._options, its_key, task, files or {}, given, admit)
         [ended] = await children.wait_for_all(self._run, self._options, await self._caller.enter_wait(its_key), [id])
         return await tool_tasks.outcome_of_task(self._run, ended)
 

@@ -105,6 +105,16 @@ def checked(run: Run, job: Handler[Any, Any] | str, input: Any, options: SpawnOp
     return new, None if handler is None else handler.output_type
 
 
+def _digest(job: NewJob) -> str:
+    return hash_json(f"[{json.dumps(job.kind)},{job.payload}]")
+
+
+def is_spawned(run: Run, options: CallOptions, key: str, asked: NewJob) -> bool:
+    """Whether an earlier attempt has stored the child of this key, and no other takes its place."""
+    recorded = run.history.spawned.get(key)
+    return recorded is not None and (options.on_change != "rerun" or recorded["digest"] == _digest(asked))
+
+
 async def spawn(
     run: Run,
     options: CallOptions,
@@ -113,11 +123,11 @@ async def spawn(
     *,
     compared: NewJob | None = None,
     budget: Budget | None = None,
+    granted: str = "",
 ) -> UUID:
     """Store this job as a child, once under this key; returns its id. compared: what is compared with the record, the job itself
-    unless given. Raises StepChanged."""
-    asked = compared or new
-    digest = hash_json(f"[{json.dumps(asked.kind)},{asked.payload}]")
+    unless given. granted: what `tool_gate.admit` says. Raises StepChanged."""
+    digest = _digest(compared or new)
     recorded = run.history.spawned.get(key)
     if recorded is not None and recorded["digest"] != digest and options.on_change not in ("keep", "rerun"):
         changed = StepChanged(
@@ -129,6 +139,7 @@ async def spawn(
         return UUID(recorded["child"])
     child = new._replace(deadline=_earlier(new.deadline, run.claimed.deadline))
     payload: dict[str, Any] = {"key": key, "kind": new.kind, "child": str(new.id), "digest": digest}
+    payload |= json.loads(f"{{{granted.rstrip(',')}}}")
     events, effects, stored = list[NewEvent](), [spawn_job(child)], None if budget is None else budget.as_json()
     ledger = ledger_of(run)
     if ledger is not None:

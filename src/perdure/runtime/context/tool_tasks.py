@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from perdure.model.children import ChildState
@@ -15,12 +15,17 @@ from perdure.model.states import Status
 from perdure.model.task_payload import KIND_PREFIX, payload_of_task
 from perdure.model.task_records import DIFF, TaskOutcome, TaskResult
 from perdure.model.tooling import TaskSpec, Usage
+from perdure.model.waits import APPROVAL
+from perdure.runtime import codec
 from perdure.runtime.client.tasks import account_of, check_enabled, check_inputs, kept_inputs
 from perdure.runtime.context import children
 from perdure.runtime.context.children import SpawnOptions
 from perdure.runtime.context.options import CallOptions
+from perdure.runtime.context.tool_gate import Asked
 from perdure.runtime.run import Run
 
+Admit: TypeAlias = Callable[[Asked], Awaitable[str]]
+"""Waits until a call may be made; see `tool_gate.admit`."""
 MOST_DIFF = 1024 * 1024
 """Bytes of a diff that are read; a longer one is read with `read_file`."""
 
@@ -33,23 +38,38 @@ def checked(run: Run, task: TaskSpec, files: Mapping[str, bytes | Path]) -> None
 
 
 async def spawn_task(
-    run: Run, options: CallOptions, key: str, task: TaskSpec, files: Mapping[str, bytes | Path], given: SpawnOptions
+    run: Run,
+    options: CallOptions,
+    key: str,
+    task: TaskSpec,
+    files: Mapping[str, bytes | Path],
+    given: SpawnOptions,
+    admit: Admit,
 ) -> UUID:
-    """Store the task as a child, once under this key; its inputs are stored before it, under its id. Raises AccountNotFound,
-    AccountDisabled, InvalidTask, FilesTooLarge, StepChanged."""
+    """Store the task as a child, once under this key; its inputs are stored before it, under its id. admit: waits until it may be
+    run. Raises AccountNotFound, AccountDisabled, InvalidTask, FilesTooLarge, StepChanged, ToolNotAllowed, Denied."""
     kind = KIND_PREFIX + task.tool
     asked, _ = children.checked(run, kind, payload_of_task(task, ()), {**given, "elsewhere": True})
-    if key in run.history.spawned:
+    for approval in run.history.asked_tools.get(key, ()):
+        run.history.meet(APPROVAL.name, approval)
+    if children.is_spawned(run, options, key, asked):
         return await children.spawn(run, options, key, asked)  # which compares it, without reading its inputs again
     with run.busy():
         if (account := await account_of(run.store.accounts, task)) is not None:
             check_enabled(account)
         inputs = await kept_inputs(run.store.files, files)
-        new, _ = children.checked(run, kind, payload_of_task(task, inputs), {**given, "elsewhere": True})
-        new = new._replace(id=uuid7())
-        if inputs:
+    payload = payload_of_task(task, inputs)
+    granted = await admit(Asked(kind, key, codec.digest((), payload), _shown, (), payload))
+    new, _ = children.checked(run, kind, payload, {**given, "elsewhere": True})
+    new = new._replace(id=uuid7())
+    if inputs:
+        with run.busy():
             await run.store.files.add_inputs(new.id, inputs)
-    return await children.spawn(run, options, key, new, compared=asked)
+    return await children.spawn(run, options, key, new, compared=asked, granted=granted)
+
+
+def _shown(**task: Any) -> None:
+    """What a person sees of a task: all that differs from the defaults."""
 
 
 async def outcome_of_task(run: Run, ended: ChildState) -> TaskOutcome:
