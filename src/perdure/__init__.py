@@ -168,7 +168,7 @@ if TYPE_CHECKING:
     from perdure.runtime.context.context import JobContext
     from perdure.runtime.context.current_call import idempotency_key
     from perdure.runtime.context.current_context import current_context
-    from perdure.runtime.context.wait_any import First, OnApproval, OnChild, OnSignal, OnTime
+    from perdure.runtime.context.wait_any import First, OnApproval, OnChild, OnMessage, OnSignal, OnTime
     from perdure.runtime.handle import Handle
     from perdure.runtime.registry import Handler
     from perdure.runtime.worker import Worker
@@ -277,6 +277,7 @@ __all__ = [
     "NotifyFailed",
     "OnApproval",
     "OnChild",
+    "OnMessage",
     "OnSignal",
     "OnTime",
     "OtherDatabase",
@@ -408,7 +409,7 @@ _HOMES = {
     "perdure.runtime.context.context": "JobContext",
     "perdure.runtime.context.current_call": "idempotency_key",
     "perdure.runtime.context.current_context": "current_context",
-    "perdure.runtime.context.wait_any": "First OnApproval OnChild OnSignal OnTime",
+    "perdure.runtime.context.wait_any": "First OnApproval OnChild OnMessage OnSignal OnTime",
     "perdure.runtime.handle": "Handle",
     "perdure.runtime.registry": "Handler",
     "perdure.runtime.worker": "Worker",

@@ -15,12 +15,16 @@ from perdure import (
     Handle,
     InvalidInput,
     JobContext,
+    JobFailed,
     OnApproval,
     OnChild,
+    OnMessage,
     OnSignal,
     OnTime,
+    Retry,
     SignalTimeout,
 )
+from perdure.testing import TestApp
 from tests.conformance.support import S
 from tests.runtime.support import LONG, NOW, PATIENCE, ended, pending, reached, types, until, working
 
@@ -220,3 +224,87 @@ async def test_what_is_refused(file_app: App) -> None:
     async with working(file_app):
         job = await ended(file_app, await file_app.enqueue(wrong))
     assert (job.status, job.result, job.waits) == (S.COMPLETED, "none", ())
+
+
+async def listener(ctx: JobContext) -> Any:
+    first = await ctx.wait_any(OnSignal("stop", str), OnMessage("news"), OnTime("late", "1h"))
+    value = [message.payload for message in first.value] if first.name == "news" else first.value
+    if ctx.retry_count < 1:
+        raise Retry(after=0)
+    return [first.name, value]
+
+
+async def test_messages_come_first() -> None:
+    async with TestApp() as t:
+        t.job(listener)
+        await t.agents.create("ann", kind="listener")
+        handle = await t.enqueue("listener", agent="ann")
+        await t.run_until_idle()
+        assert {w.key for w in (await handle.get()).waits} == {"stop", "news", "late"}
+        await t.agents.send("ann", "no news", channel="other")
+        await t.agents.send("ann", "one", channel="news")
+        await t.run_until_idle(advance=True)
+        assert await handle.result() == ["news", ["one"]]
+        assert await closed(handle) == {"stop": True, "news": False, "late": True}
+        assert {m.payload: m.consumed_by_job_id == handle.id for m in (await t.agents.inbox("ann")).items}["one"]
+        assert [f async for f in t.database.fsck()] == []
+
+
+async def test_a_closed_wait_for_messages_takes_none() -> None:
+    async with TestApp() as t:
+        t.job(listener)
+        await t.agents.create("ann", kind="listener", max_parallel_jobs=2)
+        handle = await t.enqueue("listener", agent="ann")
+        await t.signal(handle, "stop", "enough")
+        await t.agents.send("ann", "mine", channel="other", delay=60)
+        await t.run_until_idle()
+        assert await handle.result() == ["stop", "enough"]
+        await t.agents.send("ann", "late", channel="news")
+        await t.run_until_idle(advance=True)
+        boxes = (await t.agents.inbox("ann")).items
+        assert {m.payload for m in boxes if m.consumed_by_job_id == handle.id} == set()
+        assert await closed(handle) == {"stop": False, "news": True, "late": True}
+        assert [f async for f in t.database.fsck()] == []
+
+
+async def test_what_came_for_a_wait_that_is_closed_goes_to_another_job(file_app: App) -> None:
+    """Both are there when the handler looks: the signal is given first, and counts."""
+
+    @file_app.job
+    async def either(ctx: JobContext) -> Any:
+        return (await ctx.wait_any(OnSignal("stop"), OnMessage("news", limit=1))).name
+
+    @file_app.job
+    async def other(ctx: JobContext) -> Any:
+        return [m.payload for m in await ctx.receive("news", timeout="1h")]
+
+    await file_app.agents.create("ann", kind="other", intake="inbox", max_parallel_jobs=2)
+    async with working(file_app):
+        handle = await file_app.enqueue(either, agent="ann")
+        await reached(handle, S.PARKED)
+    await file_app.agents.send("ann", "one", channel="news")
+    await handle.signal("stop")
+    async with working(file_app):
+        assert await handle.result(PATIENCE) == "stop"
+        taken = await file_app.enqueue(other, agent="ann")
+        assert await taken.result(PATIENCE) == ["one"]
+    assert [f async for f in file_app.database.fsck()] == []
+
+
+async def test_messages_are_for_jobs_of_agents_alone() -> None:
+    async with TestApp() as t:
+        t.job(listener)
+        handle = await t.enqueue("listener")
+        await t.run_until_idle()
+        with pytest.raises(JobFailed, match="not one of an agent"):
+            await handle.result()
+
+        @t.job
+        async def bad(ctx: JobContext, limit: int) -> None:
+            await ctx.wait_any(OnMessage("reply:1" if limit else None, limit))
+
+        for limit in (0, 1):
+            bad_handle = await t.enqueue(bad, limit, agent="ann")
+            await t.run_until_idle()
+            with pytest.raises(JobFailed, match="limit must be" if limit == 0 else "are for replies"):
+                await bad_handle.result()

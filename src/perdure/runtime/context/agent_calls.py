@@ -7,13 +7,13 @@ from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from perdure.model.agents import AgentInstance
-from perdure.model.errors import InvalidInput
-from perdure.model.messages import DEFAULT_CHANNEL, MOST_RECEIVED, Message, messages_of_payload
+from perdure.model.messages import DEFAULT_CHANNEL, Message, messages_of_payload
 from perdure.model.signals import ReceivedSignal
 from perdure.model.timing import Duration
 from perdure.model.waits import MESSAGE
 from perdure.runtime import codec
 from perdure.runtime.context.child_calls import ChildCalls
+from perdure.runtime.context.messages import check_limit, check_receives
 from perdure.runtime.context.session import Session
 from perdure.runtime.context.signals import take_all
 from perdure.runtime.history import TAKE_SIGNALS
@@ -162,12 +162,8 @@ class AgentCalls(ChildCalls):
         timeout: after it, what is returned is an empty list; 0 takes what is there. Raises InvalidInput, also in a job without an
         agent; StepChanged.
         """
-        if self.agent_id is None:
-            raise InvalidInput(
-                "this job is not one of an agent, which alone receives messages", hint="enqueue(..., agent=)"
-            )
-        if not 1 <= limit <= MOST_RECEIVED:
-            raise InvalidInput(f"limit must be between 1 and {MOST_RECEIVED}, got {limit!r:.60}")
+        check_receives(self._run)
+        check_limit(limit)
         name = "receive" if channel is None else check_channel(channel)
         seconds = None if timeout is None else check_seconds(timeout, "timeout")
         key = await self._caller.enter(MESSAGE.name, name, self._options)

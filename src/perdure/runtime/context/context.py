@@ -320,10 +320,10 @@ class JobContext(AgentCalls):
         """Begin several waits, and return the first that ends, with its name and value; the others are closed. A replay gets the
         same one.
 
-        waits: `OnSignal(key, model)`, `OnTime(name, duration)`, `OnApproval(name, title=...)`, `OnChild(child)`. Of several
-        that have come the one given first counts, and a time last. What a closed wait was for is not used up: a signal that
-        came for it stays pending; an approval is closed as CANCELLED; a child goes on. Raises what the wait raises that came
-        first, such as Denied; InvalidInput, StepChanged.
+        waits: `OnSignal(key, model)`, `OnTime(name, duration)`, `OnApproval(name, title=...)`, `OnChild(child)`,
+        `OnMessage(channel)`. Of several that have come the one given first counts, and a time last. What a closed wait was for is
+        not used up: a signal or message that came for it stays pending; an approval is closed as CANCELLED; a child goes on.
+        Raises what the wait raises that came first, such as Denied; InvalidInput, StepChanged.
         """
         return await wait_any(self._run, self._caller, self._options, waits)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from perdure.model.agents import AgentStatus
 from perdure.model.effects import open_wait, send_message
-from perdure.model.errors import ReplyTimeout
+from perdure.model.errors import InvalidInput, ReplyTimeout
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import Wait
-from perdure.model.messages import Message, NewMessage, message_from, reply_channel_of, wanted_text
+from perdure.model.messages import MOST_RECEIVED, Message, NewMessage, message_from, reply_channel_of, wanted_text
 from perdure.model.waits import MESSAGE
 from perdure.runtime import codec
 from perdure.runtime.context.current_call import running_call
@@ -80,15 +81,10 @@ class Mail:
         """See `JobContext.receive`. timeout: seconds."""
         run = self._run
         subject = wanted_text(channel, limit)
-        done = await completed(run, MESSAGE, key, duration=timeout, subject_id=subject, answer_of=self._received)
+        done = await completed(
+            run, MESSAGE, key, duration=timeout, subject_id=subject, answer_of=partial(received, run)
+        )
         return [message_from(record) for record in done.get("messages", ())]
-
-    async def _received(self, wait: Wait) -> list[Message] | None:
-        run = self._run
-        row = run.history.rows.get((wait.kind, wait.key))
-        if run.of_agent is not None and (row is None or row.answered_at is None):
-            await deliver_now(run, run.of_agent.agent_id)
-        return await run.waits.answer(MESSAGE, wait)
 
     async def _check_accepts(self, agent_id: str, *, delayed: bool = False) -> None:
         """Raises AgentNotFound, AgentPaused, AgentBusy."""
@@ -100,6 +96,29 @@ class Mail:
             raise agent_paused(agent)
         if agent.on_busy == "reject" and not delayed and agent.status in (AgentStatus.RUNNING, AgentStatus.WAITING):
             raise agent_busy(agent_id)
+
+
+async def received(run: Run, wait: Wait) -> list[Message] | None:
+    """The messages to the job's agent that an open wait takes; None: its time has come."""
+    row = run.history.rows.get((wait.kind, wait.key))
+    if run.of_agent is not None and (row is None or row.answered_at is None):
+        await deliver_now(run, run.of_agent.agent_id)
+    return await run.waits.answer(MESSAGE, wait)
+
+
+def check_receives(run: Run) -> None:
+    """Raise InvalidInput in a job without an agent."""
+    if run.of_agent is None:
+        raise InvalidInput(
+            "this job is not one of an agent, which alone receives messages", hint="enqueue(..., agent=)"
+        )
+
+
+def check_limit(limit: int) -> int:
+    """Raise InvalidInput unless a wait can take so many messages."""
+    if not 1 <= limit <= MOST_RECEIVED:
+        raise InvalidInput(f"limit must be between 1 and {MOST_RECEIVED}, got {limit!r:.60}")
+    return limit
 
 
 def _sent(key: str, message: NewMessage) -> NewEvent:

@@ -13,16 +13,18 @@ from perdure.model.approvals import Approval, OnDeny, OnExpiry
 from perdure.model.errors import InvalidInput, StepChanged, Suspended
 from perdure.model.events import NewEvent
 from perdure.model.jobs import Wait
+from perdure.model.messages import message_from, wanted_text
 from perdure.model.timing import Duration
-from perdure.model.waits import APPROVAL, CHILD, SIGNAL, TIMER, WaitKind
+from perdure.model.waits import APPROVAL, CHILD, MESSAGE, SIGNAL, TIMER, WaitKind
 from perdure.runtime import codec
-from perdure.runtime.context import approvals, children, signals
+from perdure.runtime.context import approvals, children, messages, signals
 from perdure.runtime.context.approvals import ApprovalRequest, Question
 from perdure.runtime.context.calls import Caller
 from perdure.runtime.context.changed_code import refuse
 from perdure.runtime.context.children import ChildHandle
 from perdure.runtime.context.options import CallOptions
 from perdure.runtime.context.waits import opened, recorded_answer
+from perdure.runtime.message_checks import check_channel
 from perdure.runtime.run import Run
 from perdure.runtime.validation import check_key, check_names, check_seconds, check_title, check_word
 from perdure.store.protocol import Store
@@ -33,14 +35,15 @@ MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What came first. name: that of the wait. value: what it gives: the payload of a signal, a Decision, None for a time."""
+    """What came first. name: that of the wait. value: what it gives: the payload of a signal, a Decision, a list of messages,
+    None for a time."""
 
     name: str
     value: Any
 
 
 class Awaited(ABC):
-    """A wait that `wait_any` begins: `OnSignal`, `OnTime`, `OnApproval`, `OnChild`."""
+    """A wait that `wait_any` begins: `OnSignal`, `OnTime`, `OnApproval`, `OnChild`, `OnMessage`."""
 
     kind: ClassVar[WaitKind[Store, Any]]
     name: str
@@ -196,14 +199,54 @@ class OnChild(Awaited):
         return children.result_of(await children.ended(run, self.child.id), self.child.output_type)
 
 
+@dataclass(frozen=True, slots=True)
+class OnMessage(Awaited):
+    """For `wait_any`: messages to the job's agent, as `JobContext.receive` takes them; its value is the list of them.
+
+    channel: of this channel, or None for any. limit: at most so many, 1 to 100. name: if it is not given, the channel, or
+    "receive". If another wait comes first, no message is taken."""
+
+    kind = MESSAGE
+    channel: str | None = None
+    limit: int = 10
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", "receive" if self.channel is None else self.channel)
+
+    def check(self) -> None:
+        """See `Awaited.check`."""
+        messages.check_limit(self.limit)
+        if self.channel is not None:
+            check_channel(self.channel)
+
+    async def begin(self, run: Run, key: str, options: CallOptions) -> Wait:
+        """See `Awaited.begin`."""
+        del options
+        return await opened(run, MESSAGE, key, None, wanted_text(self.channel, self.limit))
+
+    async def answer(self, run: Run, wait: Wait) -> Any:
+        """See `Awaited.answer`."""
+        return await messages.received(run, wait)
+
+    async def value(self, run: Run, key: str, done: Mapping[str, Any], options: CallOptions) -> Any:
+        """See `Awaited.value`."""
+        del run, key, options
+        return [message_from(record) for record in done["messages"]]
+
+
 async def wait_any(run: Run, caller: Caller, options: CallOptions, awaited: Sequence[Awaited]) -> First:
     """See `JobContext.wait_any`."""
     if not 1 <= len(awaited) <= MOST or not all(isinstance(one, Awaited) for one in awaited):
         raise InvalidInput(
-            f"wait_any takes 1 to {MOST} of OnSignal, OnTime, OnApproval and OnChild", hint='OnSignal("paid")'
+            f"wait_any takes 1 to {MOST} of OnSignal, OnTime, OnApproval, OnChild and OnMessage",
+            hint='OnSignal("paid")',
         )
     for one in awaited:
         one.check()
+    if any(one.kind is MESSAGE for one in awaited):
+        messages.check_receives(run)
     keys = [await one.enter(caller, options) for one in awaited]
     for one, key in zip(awaited, keys, strict=True):
         done = recorded_answer(run, one.kind, key)
