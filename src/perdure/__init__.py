@@ -146,7 +146,7 @@ if TYPE_CHECKING:
     from perdure.model.fsck_faults import Finding
     from perdure.model.job_fields import JobFields
     from perdure.model.jobs import Job
-    from perdure.model.memory import MemoryEntry, MemoryHit, MemoryImport
+    from perdure.model.memory import MemoryChunk, MemoryEntry, MemoryHit, MemoryImport
     from perdure.model.messages import Message, Sent
     from perdure.model.partial import LastAction, PartialResult
     from perdure.model.queues import QueueInfo, QueuePause
@@ -262,6 +262,7 @@ __all__ = [
     "LastAction",
     "LeaseLost",
     "MalformedUrl",
+    "MemoryChunk",
     "MemoryEntry",
     "MemoryHit",
     "MemoryImport",
@@ -389,7 +390,7 @@ _HOMES = {
     "perdure.model.jobs": "Job",
     "perdure.model.shared_budgets": "SharedBudget",
     "perdure.model.signals": "Signal",
-    "perdure.model.memory": "MemoryEntry MemoryHit MemoryImport",
+    "perdure.model.memory": "MemoryChunk MemoryEntry MemoryHit MemoryImport",
     "perdure.model.messages": "Message Sent",
     "perdure.model.partial": "LastAction PartialResult",
     "perdure.model.queues": "QueueInfo QueuePause",

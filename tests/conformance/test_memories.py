@@ -373,13 +373,13 @@ def test_terms() -> None:
 
 def test_a_dimension_that_does_not_fit_is_refused() -> None:
     for matrix in (PythonMatrix(2), ScopeVectors(2).matrix):
-        matrix.change([(1, packed([1, 0])), (2, packed([0, 1])), (3, None)])
+        matrix.change([(1, 0, packed([1, 0])), (2, 0, packed([0, 1])), (3, 0, None)])
         with pytest.raises(MixedDimensions, match="3 dimensions"):
-            matrix.change([(4, packed([1, 0, 0]))])
-        assert matrix.nearest([1.0, 0.5], 5, None) == [(1, 1.0), (2, 0.5)]
-        assert matrix.nearest([1.0, 0.5], 5, {2}) == [(2, 0.5)]
-        matrix.change([(1, None), (5, packed([0.5, 0]))])
-        assert matrix.nearest([1.0, 0.5], 1, None) == [(5, 0.5)]
+            matrix.change([(4, 0, packed([1, 0, 0]))])
+        assert matrix.nearest([1.0, 0.5], 5, None) == [(1, 1.0, 0), (2, 0.5, 0)]
+        assert matrix.nearest([1.0, 0.5], 5, {2}) == [(2, 0.5, 0)]
+        matrix.change([(1, 0, None), (5, 0, packed([0.5, 0]))])
+        assert matrix.nearest([1.0, 0.5], 1, None) == [(5, 0.5, 0)]
 
 
 async def exported(client: Client) -> list[str]:

@@ -58,7 +58,7 @@ def hit_columns(times: Times) -> list[Column[MemoryHit]]:
         Column("memory", lambda h: short(h.entry.id)),
         Column("scope", lambda h: h.entry.scope, least=10),
         Column("written", lambda h: times.show(h.entry.created_at)),
-        Column("text", lambda h: clean_text(h.entry.text), flexible=True),
+        Column("text", lambda h: clean_text(h.passage), flexible=True),
         Column("why", lambda h: h.why, wide=True, flexible=True),
     ]
 

@@ -235,7 +235,8 @@ def write_memory(tenant_id: str, new: NewMemory) -> tuple[Effect, ...]:
         Effect("memory_terms", {**place, "terms": new.terms, "length": new.tokens}),
     ]
     if new.vector is not None:
-        effects.append(Effect("memory_vector", {**place, "embedder": new.embedder, "vector": new.vector}))
+        vectors = {"embedder": new.embedder, "vector": new.vector, "chunks": new.chunks}
+        effects.append(Effect("memory_vector", {**place, **vectors}))
     return tuple(effects)
 
 

@@ -75,14 +75,27 @@ class MemoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryChunk:
+    """The part of an entry that fits a query best. number: from 1. of: how many the entry has; a text of a few paragraphs is one.
+    start, end: its place in the text, in characters."""
+
+    number: int
+    of: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryHit:
     """An entry that a search found, and why.
 
-    score: the fused score, times the factors. text_rank, vector_rank: its places, from 1, among what each search found; None: not
-    there. text_score: BM25. vector_score: the cosine. recency, pin: the factors. terms: those of the query that it has.
+    chunk: the part of a long text that fits best. score: the fused score, times the factors. text_rank, vector_rank: its places,
+    from 1, among what each search found; None: not there. text_score: BM25. vector_score: the cosine of the nearest chunk.
+    recency, pin: the factors. terms: those of the query that it has.
     """
 
     entry: MemoryEntry
+    chunk: MemoryChunk
     score: float
     text_rank: int | None
     text_score: float | None
@@ -93,9 +106,14 @@ class MemoryHit:
     terms: tuple[str, ...]
 
     @property
+    def passage(self) -> str:
+        """The text of the chunk."""
+        return self.entry.text[self.chunk.start : self.chunk.end]
+
+    @property
     def why(self) -> str:
         """The score in words."""
-        parts = []
+        parts = [] if self.chunk.of == 1 else [f"part {self.chunk.number} of {self.chunk.of}"]
         if self.text_rank is not None:
             parts.append(f"words #{self.text_rank} (BM25 {self.text_score:.2f}: {' '.join(self.terms)})")
         if self.vector_rank is not None:
@@ -118,7 +136,7 @@ class NewMemory(NamedTuple):
     """An entry to be stored, already checked, with what searches find it by.
 
     tags: JSON text. terms: a JSON object of terms and their counts. tokens: the sum of these. embedder, vector: None where the
-    vector follows later.
+    vectors follow later; vector: those of its chunks, one after the other. chunks: how many.
     """
 
     id: UUID
@@ -133,6 +151,7 @@ class NewMemory(NamedTuple):
     tokeniser: str
     embedder: str | None
     vector: bytes | None
+    chunks: int = 1
     created_at: datetime | None = None
     """None: now."""
     pinned_at: datetime | None = None
@@ -149,6 +168,7 @@ class MemoryIndex(NamedTuple):
     tokeniser: str
     embedder: str | None
     vector: bytes | None
+    chunks: int = 1
     restore: bool = True
 
 
@@ -193,10 +213,11 @@ class Posting(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """An entry that a search found, by its number, and its score."""
+    """An entry that a search found, by its number, and its score. chunk: the one whose vector it is, from 0."""
 
     no: int
     score: float
+    chunk: int = 0
 
 
 ANY = MemoryFilter()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from perdure.memory.chunks import chunks_of, said_of
 from perdure.memory.embedding import HASH_V1, LEXICAL_WEIGHT, hash_v1, packed
 from perdure.memory.tokens import query_terms
 from perdure.model.errors import ConfigError, EmbedderUnavailable
@@ -59,19 +60,22 @@ HASH = HashEmbedder()
 async def with_vectors(
     embedder: Embedder, indexed: Sequence[Indexed], texts: Sequence[str], *, wait: bool = False
 ) -> list[Indexed]:
-    """What is to be stored, with the vectors of these texts. Where the endpoint gives none, they follow later, so it comes
-    without; with wait=True that raises EmbedderUnavailable. Raises MixedDimensions."""
+    """What is to be stored, with the vectors of the chunks of these texts. Where the endpoint gives none, they follow later, so
+    it comes without; with wait=True that raises EmbedderUnavailable. Raises MixedDimensions."""
     if embedder.id == HASH_V1 or not indexed:
         return list(indexed)  # it has them
+    parts = [[said_of(text, chunk) for chunk in chunks_of(text)] for text in texts]
     try:
-        vectors = await embedder.vectors(texts, wait=wait)
+        vectors = await embedder.vectors([said for some in parts for said in some], wait=wait)
     except EmbedderUnavailable as error:
         if wait:
             raise
         log.warning("memory was written without vectors, which follow later", entries=len(indexed), reason=str(error))
         return [one._replace(embedder=None, vector=None) for one in indexed]
+    made = iter(vectors)
     return [
-        one._replace(embedder=embedder.id, vector=packed(vector)) for one, vector in zip(indexed, vectors, strict=True)
+        one._replace(embedder=embedder.id, vector=b"".join(packed(next(made)) for _ in some), chunks=len(some))
+        for one, some in zip(indexed, parts, strict=True)
     ]
 
 

@@ -22,8 +22,6 @@ from perdure.model.tooling import SecretReference
 
 BATCH = 64
 """Texts of one request."""
-MOST_EMBEDDED = 6_000
-"""Characters of a text that are sent; models read no more than some thousand tokens."""
 TIMEOUT = 10.0
 """Seconds for an answer."""
 ATTEMPTS = 5
@@ -69,7 +67,7 @@ class EmbeddingEndpoint:
         """See `Embedder.vectors`."""
         found: list[list[float]] = []
         for start in range(0, len(texts), BATCH):
-            batch = [text[:MOST_EMBEDDED] for text in texts[start : start + BATCH]]
+            batch = list(texts[start : start + BATCH])
             found += self._checked(await self._asked(batch, wait), len(batch))
         return found
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from perdure.memory.chunks import chunks_of, said_of
 from perdure.memory.embedding import HASH_V1, hash_v1, packed
 from perdure.memory.tokens import TOKENISER, terms_of
 from perdure.model.errors import EmptyQuery, InvalidInput, TextTooLong
@@ -104,19 +105,21 @@ def new_memory(
         tokeniser=index.tokeniser,
         embedder=index.embedder,
         vector=index.vector,
+        chunks=index.chunks,
     )
 
 
 def index_of(id: UUID, text: str, *, restore: bool = True) -> MemoryIndex:
     """What an entry of this text is found by. restore: see `MemoryIndex`."""
-    terms = terms_of(text)
+    terms, chunks = terms_of(text), chunks_of(text)
     return MemoryIndex(
         id,
         json.dumps(dict(sorted(terms.items())), ensure_ascii=False),
         terms.total(),
         TOKENISER,
         HASH_V1,
-        packed(hash_v1(text)),
+        b"".join(packed(hash_v1(said_of(text, chunk))) for chunk in chunks),
+        len(chunks),
         restore,
     )
 

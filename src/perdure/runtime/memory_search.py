@@ -8,12 +8,13 @@ from functools import partial
 
 import structlog
 
-from perdure.memory.fusion import CANDIDATES, PINNED, best, idf, ranks, recency, reciprocal
+from perdure.memory.fusion import CANDIDATES, PINNED, Ranks, best, idf, ranks, recency, reciprocal
 from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, SAMPLE, estimated, portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.errors import EmbedderUnavailable
 from perdure.model.memory import ANY, MemoryFilter, MemoryHit, Posting, Ranked, ScopeHead, SearchMode
 from perdure.runtime.embedders import Embedder
+from perdure.runtime.memory_passages import chunk_at
 from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.memory")
@@ -124,7 +125,7 @@ async def _hits(
     k: int,
     vector_weight: float,
 ) -> list[MemoryHit]:
-    by_text, by_vector = dict(text), dict(vector)
+    by_text, by_vector = {found.no: found for found in text}, {found.no: found for found in vector}
     places = ranks(list(by_text), list(by_vector))
     standing = await store.memories.memory_standing(list(places))
     now = await store.now()
@@ -140,13 +141,19 @@ async def _hits(
     hits = []
     for no in chosen:
         place, has = places[no], terms_of(entries[no].text)
+        words, near = by_text.get(no), by_vector.get(no)
+        leads = near is not None and (
+            place.text is None
+            or reciprocal(Ranks(place.text, None), 0) < reciprocal(Ranks(None, place.vector), vector_weight)
+        )
         hit = MemoryHit(
             entry=entries[no],
+            chunk=chunk_at(entries[no].text, weights, near.chunk if near is not None and leads else None),
             score=scores[no],
             text_rank=None if place.text is None else place.text + 1,
-            text_score=by_text.get(no),
+            text_score=None if words is None else words.score,
             vector_rank=None if place.vector is None else place.vector + 1,
-            vector_score=by_vector.get(no),
+            vector_score=None if near is None else near.score,
             recency=factors[no][0],
             pin=factors[no][1],
             terms=tuple(term for term in weights if term in has),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from perdure.model.memory import MemoryEntry, MemoryLeave, ScopeHead
 from perdure.store.errors import entry_superseded
+from perdure.store.memory_vectors import Change, Place
 from perdure.store.rows import Codec, Row
 
 K1 = 1.2
@@ -71,3 +72,9 @@ def expansions_of(rows: Iterable[Row]) -> dict[str, list[tuple[str, int]]]:
     for row in rows:
         found.setdefault(row["word"], []).append((row["term"], row["entries"]))
     return {word: sorted(terms, key=lambda t: (-t[1], t[0]))[:MOST_EXPANSIONS] for word, terms in found.items()}
+
+
+def changes_of(rows: Sequence[Row], after: Place) -> tuple[list[Change], Place]:
+    """The rows of `changed_memory_vectors`, and the place of the last one."""
+    changes = [Change(row["no"], row["chunk"], row["vector"]) for row in rows]
+    return changes, Place(rows[-1]["changed"], rows[-1]["no"], rows[-1]["chunk"]) if rows else after

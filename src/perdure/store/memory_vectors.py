@@ -12,7 +12,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from perdure.model.errors import MixedDimensions
 from perdure.model.memory import Ranked, ScopeHead
@@ -27,6 +27,9 @@ MOST_BYTES = 512 * 1024 * 1024
 """Of all scopes that a process keeps; those that were used last stay."""
 SCALE = 1_000_000
 """Scores are rounded to so many parts: two ways to add the same numbers give the same order."""
+ERROR = 100 / SCALE
+"""More than sums of 32-bit floats are wrong. The best by such sums are added again with 64 bits, so that their order does not
+depend on the order of the additions."""
 _LAST = 2**62
 """Above the number of any entry."""
 _IN_THREAD = 1_000
@@ -34,11 +37,26 @@ _IN_THREAD = 1_000
 
 PORTION = 1_000
 """Vectors that are read at once: the event loop is not kept from other work for longer than that takes."""
-Change = tuple[int, bytes | None]
-"""The number of an entry, and its vector; None: it has none, or is not found."""
-Changed = Iterable[Change]
-Place = tuple[int, int]
-"""Of a change in its scope: a version, and the number of an entry."""
+
+
+class Change(NamedTuple):
+    """The number of an entry, and the vector of one of its chunks; None: it has none, or is not found. Those of an entry come
+    one after the other, from chunk 0."""
+
+    no: int
+    chunk: int
+    vector: bytes | None
+
+
+class Place(NamedTuple):
+    """Of a change in its scope."""
+
+    version: int
+    no: int
+    chunk: int
+
+
+Changed = Iterable[tuple[int, int, bytes | None]]
 
 
 class Matrix(Protocol):
@@ -58,7 +76,7 @@ class Matrix(Protocol):
         ...
 
     def nearest(self, vector: Sequence[float], limit: int, allowed: Collection[int] | None) -> list[Ranked]:
-        """The nearest, in order."""
+        """The nearest entries, in order, each with the chunk that is nearest."""
         ...
 
 
@@ -67,34 +85,35 @@ class PythonMatrix:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._rows: dict[int, array[float]] = {}
+        self._rows: dict[int, list[array[float]]] = {}
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return len(self._rows) * self._dimensions * 4
+        return sum(map(len, self._rows.values())) * self._dimensions * 4
 
     def reserve(self, entries: int) -> None:
         """See `Matrix.reserve`."""
 
     def change(self, changed: Changed) -> None:
         """See `Matrix.change`."""
-        for no, vector in changed:
-            if vector is None:
+        for no, chunk, vector in changed:
+            if chunk == 0:
                 self._rows.pop(no, None)
-            else:
+            if vector is not None:
                 check_dimensions(vector, self._dimensions)
-                self._rows[no] = array("f", vector)
+                self._rows.setdefault(no, []).append(array("f", vector))
 
     def nearest(self, vector: Sequence[float], limit: int, allowed: Collection[int] | None) -> list[Ranked]:
         """See `Matrix.nearest`."""
-        weights = [(at, x) for at, x in enumerate(vector) if x]
+        weights = [(at, x) for at, x in enumerate(array("f", vector)) if x]
         scores = (
-            (round(sum(row[at] * x for at, x in weights) * SCALE), no)
-            for no, row in self._rows.items()
+            max((round(sum(row[at] * x for at, x in weights) * SCALE), no, -chunk) for chunk, row in enumerate(rows))
+            for no, rows in self._rows.items()
             if allowed is None or no in allowed
         )
-        return [Ranked(no, score / SCALE) for score, no in heapq.nlargest(limit, (s for s in scores if s[0] > 0))]
+        best = heapq.nlargest(limit, (score for score in scores if score[0] > 0))
+        return [Ranked(no, score / SCALE, -chunk) for score, no, chunk in best]
 
 
 class NumpyMatrix:
@@ -102,9 +121,10 @@ class NumpyMatrix:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._places: dict[int, int] = {}
+        self._places: dict[int, list[int]] = {}
         self._free: list[int] = []
         self._nos: Any = np.zeros(0, dtype=np.int64)  # 0: a free place
+        self._chunks: Any = np.zeros(0, dtype=np.int32)
         self._rows: Any = np.zeros((dimensions, 0), dtype=np.float32)
 
     @property
@@ -115,21 +135,21 @@ class NumpyMatrix:
     def change(self, changed: Changed) -> None:
         """See `Matrix.change`."""
         listed = list(changed)
-        self._make_room(sum(1 for no, vector in listed if vector is not None and no not in self._places))
+        for no, chunk, _ in listed:
+            if chunk == 0:
+                left = self._places.pop(no, [])
+                self._nos[left] = 0
+                self._free += left
+        self._make_room(sum(vector is not None for _, _, vector in listed))
         places: list[int] = []
         vectors: list[bytes] = []
-        for no, vector in listed:
+        for no, chunk, vector in listed:
             if vector is None:
-                place = self._places.pop(no, None)
-                if place is not None:
-                    self._nos[place] = 0
-                    self._free.append(place)
                 continue
             check_dimensions(vector, self._dimensions)
-            if no not in self._places:
-                self._places[no] = self._free.pop()
-            place = self._places[no]
-            self._nos[place] = no
+            place = self._free.pop()
+            self._places.setdefault(no, []).append(place)
+            self._nos[place], self._chunks[place] = no, chunk
             places.append(place)
             vectors.append(vector)
         if vectors:
@@ -138,34 +158,46 @@ class NumpyMatrix:
 
     def reserve(self, entries: int) -> None:
         """See `Matrix.reserve`."""
-        self._make_room(entries - len(self._places))
+        self._make_room(entries - (len(self._nos) - len(self._free)))
 
     def _make_room(self, wanted: int) -> None:
         if wanted <= len(self._free):
             return
         before = len(self._nos)
         after = max(before + wanted - len(self._free), before + before // 2)
-        nos = np.zeros(after, dtype=np.int64)
+        nos, chunks = np.zeros(after, dtype=np.int64), np.zeros(after, dtype=np.int32)
         rows = np.zeros((self._dimensions, after), dtype=np.float32)
-        nos[:before], rows[:, :before] = self._nos, self._rows
-        self._nos, self._rows = nos, rows
+        nos[:before], chunks[:before], rows[:, :before] = self._nos, self._chunks, self._rows
+        self._nos, self._chunks, self._rows = nos, chunks, rows
         self._free += range(after - 1, before - 1, -1)
 
     def nearest(self, vector: Sequence[float], limit: int, allowed: Collection[int] | None) -> list[Ranked]:
         """See `Matrix.nearest`."""
-        scores = self._scores(np.asarray(vector, dtype=np.float32))
-        keep = (scores > 0.5 / SCALE) & (self._nos > 0)
+        wanted = np.asarray(vector, dtype=np.float32)
+        scores = self._scores(wanted)
+        keep = (scores > 0.1 / SCALE) & (self._nos > 0)
         if allowed is not None:
             keep &= np.isin(self._nos, np.fromiter(allowed, dtype=np.int64))
         places = np.flatnonzero(keep)
         found = scores[places]
-        if len(places) > limit:
-            least = np.partition(found, len(found) - limit)[len(found) - limit]
-            close = found >= least - 1 / SCALE
-            places, found = places[close], found[close]
-        rounded = np.rint(found.astype(np.float64) * SCALE).astype(np.int64)
-        order = np.lexsort((-self._nos[places], -rounded))[:limit]
-        return [Ranked(int(self._nos[places[at]]), int(rounded[at]) / SCALE) for at in order]
+        looked_at = limit
+        while True:
+            near = places
+            if len(places) > looked_at:
+                least = np.partition(found, len(found) - looked_at)[len(found) - looked_at]
+                near = places[found >= least - ERROR]
+            exact = wanted.astype(np.float64) @ self._rows[:, near].astype(np.float64)
+            rounded = np.rint(exact * SCALE).astype(np.int64)
+            best: dict[int, Ranked] = {}
+            for at in np.lexsort((self._chunks[near], -self._nos[near], -rounded)):
+                no = int(self._nos[near[at]])
+                if no not in best and rounded[at] > 0:
+                    best[no] = Ranked(no, int(rounded[at]) / SCALE, int(self._chunks[near[at]]))
+                if len(best) == limit:
+                    break
+            if len(best) == limit or len(near) == len(places):
+                return list(best.values())
+            looked_at *= 4  # several chunks of one entry are near
 
     def _scores(self, vector: Any) -> Any:
         used = np.flatnonzero(vector)
@@ -191,7 +223,7 @@ class ScopeVectors:
     async def catch_up(self, scope: ScopeHead, embedder: str, load: LoadChanges) -> None:
         """Read what changed, in portions."""
         self.matrix.reserve(scope.entries)
-        place = self.version, _LAST
+        place = Place(self.version, _LAST, 0)
         while True:
             changed, place = await load(scope.no, embedder, place, PORTION)
             if len(changed) < _IN_THREAD:
@@ -204,11 +236,11 @@ class ScopeVectors:
 
 
 class LoadChanges(Protocol):
-    """Reads the entries of a scope that changed after a place, in the order of their places: the version of the scope at their
-    last change, and their number."""
+    """Reads the vectors of the entries of a scope that changed after a place, in the order of their places: the version of the
+    scope at their last change, their number and their chunk."""
 
     async def __call__(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
-        """Their numbers and vectors, and the place of the last one."""
+        """What changed, and the place of the last one."""
         ...
 
 

@@ -161,7 +161,7 @@ class JobMemory:
         async def memory_search(query: str) -> str:
             """Search what was remembered in earlier conversations. Ask in words or in a whole sentence."""
             found = await self.search(query)
-            lines = [f"- {hit.entry.text} ({hit.entry.created_at:%Y-%m-%d})" for hit in found]
+            lines = [f"- {hit.passage} ({hit.entry.created_at:%Y-%m-%d})" for hit in found]
             return "\n".join(lines) or "nothing is remembered about that"
 
         return [memory_write, memory_search]

@@ -162,11 +162,14 @@ cross join lateral json_each_text(u.terms::json) t
 on conflict (scope_no, term, entry_no) do update set count = excluded.count, length = excluded.length
 
 -- name: memory_vector
-insert into perdure.memory_vectors (entry_no, embedder, vector)
-select e.no, u.embedder, u.vector
-from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :embedder::text[], :vector::bytea[]) u(job_id, tenant_id, id, embedder, vector)
+-- vector: those of the chunks, one after the other.
+insert into perdure.memory_vectors (entry_no, chunk, embedder, vector)
+select e.no, c.no, u.embedder, substring(u.vector from c.no * (length(u.vector) / u.chunks) + 1 for length(u.vector) / u.chunks)
+from unnest(:job_id::uuid[], :tenant_id::text[], :id::uuid[], :embedder::text[], :vector::bytea[], :chunks::int[])
+  u(job_id, tenant_id, id, embedder, vector, chunks)
 join perdure.memory_entries e on e.tenant_id = u.tenant_id and e.id = u.id and e.archived_at is null
-on conflict (entry_no) do update set embedder = excluded.embedder, vector = excluded.vector
+cross join lateral generate_series(0, u.chunks - 1) c(no)
+on conflict (entry_no, chunk) do update set embedder = excluded.embedder, vector = excluded.vector
 
 -- name: remove_range
 delete from perdure.documents d

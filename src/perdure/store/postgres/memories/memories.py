@@ -20,7 +20,17 @@ from perdure.model.memory import (
     ScopeHead,
 )
 from perdure.store.errors import ambiguous_memory, memory_not_found
-from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of, replaced
+from perdure.store.memory_rows import (
+    EXPANDING,
+    K1,
+    B,
+    changes_of,
+    expansions_of,
+    frequencies_of,
+    head_of,
+    memory_of,
+    replaced,
+)
 from perdure.store.memory_vectors import SCALE, Change, Place
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
@@ -85,10 +95,10 @@ class PostgresMemories:
         await tx.rows("enter_memory", no=row["no"], tokens=enter.tokens, tokeniser=enter.tokeniser, changed=changed)
         place = {"job_id": [None], "tenant_id": [self._tenant_id], "id": [enter.id]}
         await tx.rows("memory_terms", **place, terms=[enter.terms], length=[enter.tokens])
-        if enter.vector is None:
-            await tx.rows("drop_memory_vector", no=row["no"])
-        else:
-            await tx.rows("memory_vector", **place, embedder=[enter.embedder], vector=[enter.vector])
+        await tx.rows("drop_memory_vector", no=row["no"])
+        if enter.vector is not None:
+            vectors = {"embedder": [enter.embedder], "vector": [enter.vector], "chunks": [enter.chunks]}
+            await tx.rows("memory_vector", **place, **vectors)
 
     async def _found(self, tx: Transaction, id: UUID) -> Row:
         row = await tx.row("memory_for_change", tenant_id=self._tenant_id, id=id)
@@ -243,10 +253,8 @@ class PostgresMemories:
         return await self._vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
 
     async def _changed(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
-        version, no = after
-        values = {"scope_no": scope_no, "embedder": embedder, "version": version, "no": no, "limit": limit}
-        rows = await self._database.rows("changed_memory_vectors", **values)
-        return [(row["no"], row["vector"]) for row in rows], (rows[-1]["changed"], rows[-1]["no"]) if rows else after
+        values = {"scope_no": scope_no, "embedder": embedder, **after._asdict(), "limit": limit}
+        return changes_of(await self._database.rows("changed_memory_vectors", **values), after)
 
     async def memory_standing(self, nos: Sequence[int]) -> dict[int, tuple[datetime, bool]]:
         """See `protocol.MemoryStore.memory_standing`."""

@@ -124,10 +124,12 @@ where e.scope_no = any (:scope_nos::int[]) and e.archived_at is null and (:since
   and (:kind::text is null or e.kind = :kind) and e.tags @> :tags::text[]
 
 -- name: changed_memory_vectors
--- The entries of a scope that changed after a place; without a vector: it is not found, or its vector is of another embedder.
-select e.no, e.changed, v.vector from perdure.memory_entries e
+-- The vectors of a scope's entries that changed after a place; null: the entry is not found, or its vectors are of another embedder.
+select e.no, e.changed, coalesce(v.chunk, 0) as chunk, v.vector from perdure.memory_entries e
 left join perdure.memory_vectors v on v.entry_no = e.no and v.embedder = :embedder and e.archived_at is null
-where e.scope_no = :scope_no and (e.changed, e.no) > (:version::bigint, :no::bigint) order by e.changed, e.no limit :limit
+where e.scope_no = :scope_no and (e.changed, e.no) >= (:version::bigint, :no::bigint)
+  and (e.changed, e.no, coalesce(v.chunk, 0)) > (:version::bigint, :no::bigint, :chunk::int)
+order by e.changed, e.no, 3 limit :limit
 
 -- name: memory_standing
 select no, created_at, pinned_at is not null as pinned from perdure.memory_entries

@@ -123,10 +123,13 @@ where e.tenant_id = :tenant_id and e.id = :id and e.archived_at is null
 on conflict (scope_no, term, entry_no) do update set count = excluded.count, length = excluded.length
 
 -- name: memory_vector
-insert into memory_vectors (entry_no, embedder, vector)
-select e.no, :embedder, :vector from memory_entries e
+-- vector: those of the chunks, one after the other.
+insert into memory_vectors (entry_no, chunk, embedder, vector)
+with recursive c(no) as (select 0 union all select no + 1 from c where no + 1 < :chunks)
+select e.no, c.no, :embedder, substr(:vector, c.no * (length(:vector) / :chunks) + 1, length(:vector) / :chunks)
+from memory_entries e cross join c
 where e.tenant_id = :tenant_id and e.id = :id and e.archived_at is null
-on conflict (entry_no) do update set embedder = excluded.embedder, vector = excluded.vector
+on conflict (entry_no, chunk) do update set embedder = excluded.embedder, vector = excluded.vector
 
 -- name: remove_range
 delete from documents

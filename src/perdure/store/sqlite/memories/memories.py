@@ -23,7 +23,17 @@ from perdure.model.memory import (
     ScopeHead,
 )
 from perdure.store.errors import ambiguous_memory, memory_not_found
-from perdure.store.memory_rows import EXPANDING, K1, B, expansions_of, frequencies_of, head_of, memory_of, replaced
+from perdure.store.memory_rows import (
+    EXPANDING,
+    K1,
+    B,
+    changes_of,
+    expansions_of,
+    frequencies_of,
+    head_of,
+    memory_of,
+    replaced,
+)
 from perdure.store.memory_vectors import SCALE, Change, Place
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC, micros, stored
@@ -91,10 +101,10 @@ class SqliteMemories:
         conn.execute(SQL["enter_memory"], values)
         place = {"tenant_id": self._tenant_id, "id": str(enter.id)}
         conn.execute(SQL["memory_terms"], {**place, "terms": enter.terms, "length": enter.tokens})
-        if enter.vector is None:
-            conn.execute(SQL["drop_memory_vector"], {"no": row["no"]})
-        else:
-            conn.execute(SQL["memory_vector"], {**place, "embedder": enter.embedder, "vector": enter.vector})
+        conn.execute(SQL["drop_memory_vector"], {"no": row["no"]})
+        if enter.vector is not None:
+            vectors = {"embedder": enter.embedder, "vector": enter.vector, "chunks": enter.chunks}
+            conn.execute(SQL["memory_vector"], {**place, **vectors})
 
     def _found(self, conn: sqlite3.Connection, id: UUID) -> Any:
         row = conn.execute(SQL["memory_for_change"], {"tenant_id": self._tenant_id, "id": str(id)}).fetchone()
@@ -250,10 +260,8 @@ class SqliteMemories:
         return await self._engine.vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
 
     async def _changed(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
-        version, no = after
-        values = {"scope_no": scope_no, "embedder": embedder, "version": version, "no": no, "limit": limit}
-        rows = await self._engine.rows("changed_memory_vectors", **values)
-        return [(row["no"], row["vector"]) for row in rows], (rows[-1]["changed"], rows[-1]["no"]) if rows else after
+        values = {"scope_no": scope_no, "embedder": embedder, **after._asdict(), "limit": limit}
+        return changes_of(await self._engine.rows("changed_memory_vectors", **values), after)
 
     async def memory_standing(self, nos: Sequence[int]) -> dict[int, tuple[datetime, bool]]:
         """See `protocol.MemoryStore.memory_standing`."""

@@ -122,10 +122,12 @@ where e.archived_at is null and (:since is null or e.created_at >= :since) and (
   and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
 
 -- name: changed_memory_vectors
--- The entries of a scope that changed after a place; without a vector: it is not found, or its vector is of another embedder.
-select e.no, e.changed, v.vector from memory_entries e
+-- The vectors of a scope's entries that changed after a place; null: the entry is not found, or its vectors are of another embedder.
+select e.no, e.changed, coalesce(v.chunk, 0) as chunk, v.vector from memory_entries e
 left join memory_vectors v on v.entry_no = e.no and v.embedder = :embedder and e.archived_at is null
-where e.scope_no = :scope_no and (e.changed, e.no) > (:version, :no) order by e.changed, e.no limit :limit
+where e.scope_no = :scope_no and (e.changed, e.no) >= (:version, :no)
+  and (e.changed, e.no, coalesce(v.chunk, 0)) > (:version, :no, :chunk)
+order by e.changed, e.no, 3 limit :limit
 
 -- name: memory_standing
 select e.no, e.created_at, e.pinned_at is not null as pinned from json_each(:nos) n cross join memory_entries e on e.no = n.value
