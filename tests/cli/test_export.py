@@ -92,3 +92,25 @@ class TestExport:
             running.stdout.close()
             done = Done(running.wait(60), "", running.stderr.read().decode())
         assert (done.code, done.err) == (141, "")
+
+
+class TestReplay:
+    """jobs replay."""
+
+    def test_a_job_and_a_file_replay_and_what_differs_is_named(self, anywhere: Perdure, place: Path) -> None:
+        id = anywhere.ran("research", "--input", '{"topic": "tea"}')
+        anywhere("jobs", "export", id, "--to", "tea.jsonl")
+        for which in (id[-8:], "tea.jsonl"):
+            done = anywhere("jobs", "replay", which, "--app", "agents:app")
+            assert f"{id[-8:]} research: 2 steps answered from the record; COMPLETED, as recorded" in done.out
+        part = anywhere("jobs", "replay", "tea.jsonl", "--to", "read 1", "--app", "agents:app", "--json").json
+        assert (part["reached"], part["steps"], part["result"]) == ("read 1", 1, None)
+        assert "print" in anywhere("jobs", "replay", id, "--to", "print", "--app", "agents:app", code=3).err
+
+        agents = place / "agents.py"
+        agents.write_text(agents.read_text().replace('f"read {n}"', 'f"look {n}"'))
+        differs = anywhere("jobs", "replay", "tea.jsonl", "--app", "agents:app", code=1).err
+        assert (
+            "comes to step 'look 0', which the record does not have; the record goes on with step 'read 0'" in differs
+        )
+        assert "which handlers?" in anywhere("jobs", "replay", id, code=2).err

@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from perdure import App, InvalidExport, JobContext, ReplayDiverged, StepNotFound
+from perdure import (
+    App,
+    ApprovalContext,
+    InvalidExport,
+    JobContext,
+    ReplayDiverged,
+    StepNotFound,
+    ToolNotAllowed,
+    current_context,
+)
 from perdure.model.ids import uuid7
+from perdure.model.steps import steps_of
 from perdure.runtime.export_records import line_of
 from perdure.testing import Recording, TestApp, read_recordings, replay
 from perdure.testing.recording import recordings_of
@@ -194,3 +204,56 @@ async def test_a_conversation_replays() -> None:
     assert len(result[0]) == 3
     with pytest.raises(ReplayDiverged, match="message of the conversation 'message#2'"):
         await replay(other, recording)
+
+
+def reader_of(app: App, calls: list[str], *, path: str = "large") -> Any:
+    @app.job(name="reader")
+    async def reader(ctx: JobContext) -> list[Any]:
+        def read(path: str) -> list[str]:
+            calls.append(path)
+            current_context().tool_output_stash.state["__last"] = path
+            return ["x" * 50_000] * (2 if path == "large" else 1)
+
+        await ctx.options(tool_call_id="one").tool("read", read, "small")
+        await ctx.options(tool_call_id="two").tool("read", read, path)
+        found = [await ctx.tool("count", len, "$one"), await ctx.tool("count", len, "$two")]
+        try:
+            await ctx.tool("delete", calls.append, "all")
+        except ToolNotAllowed:
+            await ctx.step("note", len, "no")
+        stash = ctx.tool_output_stash
+        assert ctx.approval_context is not None
+        return [found, stash.ids, stash.state["__last"], len(await stash.output("two")), ctx.fields.user_id]
+
+    return reader
+
+
+async def test_approved_tools_and_their_outputs_replay() -> None:
+    context = ApprovalContext({"read": "always", "delete": "unless_auto_approved"}, default="never")
+    calls: list[str] = []
+    async with TestApp() as app:
+        await app.approvals.add_rule("delete", "deny", scope="tenant")
+        handle = await app.enqueue(reader_of(app, calls), approval_context=context, user_id="ann")
+        for _ in range(2):
+            await app.run_until_idle()
+            await app.approve_pending()
+        result = await handle.result()
+        assert calls == ["small", "large"]
+        records = [record async for record in app.jobs.export(handle.id)]
+        redacted = [record async for record in app.jobs.export(handle.id, redact=True)]
+    assert [record["content"] for record in redacted if record["record"] == "output"] == [None]
+    [recording] = recordings_of(records, "it")
+    calls.clear()
+    same, other = App("memory:"), App("memory:")
+    reader_of(same, calls)
+    reader_of(other, calls, path="huge")
+    done = await replay(same, recording)
+    assert (done.status, done.result, calls) == ("COMPLETED", result, [])
+    asked = [step.key for step in steps_of(recording.events) if step.kind == "approval"]
+    assert (await replay(same, recording, to=asked[1])).reached == asked[1]
+    with pytest.raises(ReplayDiverged, match="tool 'read#2' was recorded with other arguments"):
+        await replay(other, recording)
+    [lost] = recordings_of([record for record in records if record["record"] != "output"], "it")
+    with pytest.raises(ReplayDiverged, match=r"ends without tool 'count'.*it fails: ContentMissing"):
+        await replay(same, lost)
+    assert calls == []

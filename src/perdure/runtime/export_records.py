@@ -24,7 +24,7 @@ FORMAT = 1
 """The `v` of every record. A change that would mislead a reader of the former version increases it."""
 
 Record = dict[str, Any]
-"""A JSON object: `v`, `record` (job, run, approval, signal, event, child or end), `job_id`, and the record's own fields."""
+"""A JSON object: `v`, `record` (job, run, approval, signal, event, output, child or end), `job_id`, and its own fields."""
 
 # Characters that some programs read as line ends, and lone surrogates, which JSON can express and UTF-8 cannot.
 _ESCAPED = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
@@ -102,14 +102,18 @@ async def records_of(store: Store, job_id: UUID, *, redact: bool = False) -> Asy
     signals = await store.signals.list_signals(job_id)
     for signal in signals:
         yield _shown("signal", signal, redact)
-    events, spawned = 0, list[UUID]()
+    events, spawned, outputs = 0, list[UUID](), list[Record]()
     async for event in _events(store, job):  # last: if they are complete, the job was not pruned before
         events += 1
         if event.type == "child_spawned" and isinstance(event.payload, dict):
             spawned.append(UUID(event.payload["child"]))
+        if event.type == "tool_returned" and isinstance(event.payload, dict) and "stored" in event.payload:
+            outputs.append(event.payload["stored"])
         yield _event(event, redact)
     if events < job.version:
         await store.jobs.get_job(job_id)
+    for place in outputs:
+        yield await _output(store, job_id, place, redact)
     children = await store.children.read_children(spawned) if spawned else []
     for child in children:
         if child.status.terminal and not child.pruned:
@@ -169,6 +173,17 @@ def _child(job_id: UUID, child: ChildState, redact: bool) -> Record:
     }
     shown |= {"result": _hidden(result), "error": _hidden(child.error), "redacted": True} if redact else {}
     return {"v": FORMAT, "record": "child", "job_id": str(job_id), "result": result, "error": child.error, **shown}
+
+
+async def _output(store: Store, job_id: UUID, place: Record, redact: bool) -> Record:
+    """A large output of a tool. Raises ContentMissing, ContentDamaged."""
+    shown: Record = {"v": FORMAT, "record": "output", "job_id": str(job_id), "of": place["job"]}
+    shown |= {"attempt": place["attempt"], "path": place["path"]}
+    if redact:
+        return shown | {"content": None, "redacted": True}
+    of, attempt = UUID(place["job"]), place["attempt"]
+    content = await store.files.read_file(of, place["path"], is_input=False, attempt=attempt)
+    return shown | {"content": None if content is None else json.loads(content)}
 
 
 def _event(event: Event, redact: bool) -> Record:

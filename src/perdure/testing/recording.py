@@ -22,7 +22,8 @@ from perdure.runtime.export_records import FORMAT, Record
 
 @dataclass(slots=True)
 class Recording:
-    """One job of an export: how it was enqueued, its log, and how it ended. children: those it spawned that had ended."""
+    """One job of an export: how it was enqueued, its log, and how it ended. children: those it spawned that had ended. outputs:
+    the large outputs of tools, by job, attempt and path."""
 
     id: UUID
     kind: str
@@ -39,6 +40,7 @@ class Recording:
     events: list[Event] = field(default_factory=list)
     approvals: dict[UUID, Approval] = field(default_factory=dict)
     children: dict[UUID, ChildState] = field(default_factory=dict)
+    outputs: dict[tuple[UUID, int, str], Any] = field(default_factory=dict)
 
     @property
     def short_id(self) -> str:
@@ -46,7 +48,7 @@ class Recording:
         return short_id(self.id)
 
 
-_TAKEN = tuple(f.name for f in fields(Recording) if f.name not in ("id", "events", "approvals", "children"))
+_TAKEN = tuple(f.name for f in fields(Recording) if f.name not in ("id", "events", "approvals", "children", "outputs"))
 
 
 def read_recordings(file: Path | str) -> list[Recording]:
@@ -126,6 +128,8 @@ def _add(job: Recording, record: Record) -> None:
             known = {f.name for f in fields(Approval)} - {"job_kind", "job_status"}
             approval = from_record({name: value for name, value in record.items() if name in known})
             job.approvals[approval.id] = approval
+        case "output":
+            job.outputs[UUID(record["of"]), record["attempt"], record["path"]] = record["content"]
         case "child":
             child = ChildState(
                 UUID(record["id"]),

@@ -42,6 +42,9 @@ _HARMLESS = frozenset(
 )
 """What an attempt may write that asks for nothing."""
 
+_NOT_FORKED = frozenset({"signal_received", "failure_caught", "failure_retried"})
+"""What a fork does not begin with, and a replay does, besides the budget."""
+
 _NOUNS = {
     "tool_called": "tool",
     "child_spawned": "child",
@@ -137,12 +140,14 @@ class _Player:
                 self._diverged(f"the handler comes to {noun} '{key}' before '{self._stop.key}'", self.reached)
             return Replay(recording.id, recording.kind, answered, self.reached[1], None, None)
         if self.unmet and (missed := self._first_unmet()) is not None:
-            self._diverged(f"the handler ends without {missed.kind} '{missed.key}', which is in the record", None)
+            failed = f": it fails: {_error(job)}" if job.status is not Status.COMPLETED and _error(job) else ""
+            said = f"the handler ends without {missed.kind} '{missed.key}', which is in the record{failed}"
+            self._diverged(said, None)
         if self._stop is not None:
             self._diverged(f"the handler ends without {self._stop.kind} '{self._stop.key}'", None)
         if job.status is Status.RETRY or job.status is Status.DEADLETTER or job.status is Status.FAILED:
             if recording.status not in FAILURES:
-                self._diverged(f"the handler fails: {job.error_message or job.note.get('error')}", None)
+                self._diverged(f"the handler fails: {_error(job)}", None)
         elif job.status is not recording.status:
             self._diverged(f"the job is {job.status}, and was recorded as {recording.status}", None)
         elif job.result != recording.result:
@@ -208,6 +213,10 @@ class _Player:
         """The recorded children."""
         return self._recording.children
 
+    def outputs(self) -> Mapping[tuple[UUID, int, str], Any]:
+        """The recorded large outputs of tools."""
+        return self._recording.outputs
+
 
 class _Monitor(AttemptMonitor):
     """Calls the handler, and nothing that the handler gives to steps and tools."""
@@ -230,7 +239,7 @@ class _Monitor(AttemptMonitor):
 
 
 class _Offline:
-    """The store of the attempt: new approvals are refused, children are those of the record."""
+    """The store of the attempt: new approvals are refused, children and outputs of tools are those of the record."""
 
     def __init__(self, store: Any, player: _Player, run: Run) -> None:
         self._store = store
@@ -238,6 +247,7 @@ class _Offline:
         self._run = run
         self.approvals = _Approvals(store.approvals, player, run)
         self.children = _Children(store.children, player)
+        self.files = _Files(store.files, player)
         self.signals = _Signals(store.signals, player, run)
 
     def __getattr__(self, name: str) -> Any:
@@ -285,12 +295,26 @@ class _Children:
         return getattr(self._children, name)
 
 
+class _Files:
+    def __init__(self, files: Any, player: _Player) -> None:
+        self._files = files
+        self._player = player
+
+    async def read_file(self, job_id: UUID, path: str, *, is_input: bool, attempt: int) -> bytes | None:
+        del is_input  # a replay reads outputs of tools alone
+        output = self._player.outputs().get((job_id, attempt, path))
+        return None if output is None else json.dumps(output).encode()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
 def _kept(recording: Recording, before: int | None) -> list[Event]:
     kept = [e for e in events_to_copy(recording.events, before=before) if e.type != "checkpoint_saved"]
     also = [
         e
         for e in recording.events
-        if ((e.type in BUDGET_TYPES and e.type in REPLAY_TYPES) or e.type == "signal_received")
+        if ((e.type in BUDGET_TYPES and e.type in REPLAY_TYPES) or e.type in _NOT_FORKED)
         and (before is None or e.version < before)
         and all(e is not other for other in kept)
     ]
@@ -311,6 +335,12 @@ def _checkpoint(recording: Recording, before: int | None) -> str | None:
     starts = [e.version for e in recording.events if e.type == "run_started" and (before is None or e.version < before)]
     first = starts[-1] if starts else 0
     return checkpoint_in([e for e in recording.events if e.version < first and e.type == "checkpoint_saved"])
+
+
+def _error(job: Any) -> str | None:
+    """What an attempt failed of."""
+    error: str | None = job.error_message or job.note.get("error")
+    return error
 
 
 def _short(value: Any) -> str:
