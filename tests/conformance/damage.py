@@ -328,6 +328,26 @@ OF_AGENTS = [
         "insert into agent_jobs (tenant_id, agent_id, job_id) values ('default', 'ann', {missing})",
     ),
     Harm({"agent-unlisted expecting"}, "delete from agent_jobs where job_id = {expecting}"),
+    Harm({"signal-missing received"}, "delete from signals where job_id = {received}", fixed=False),
+    Harm(
+        {"agent-signal-lost"},
+        "update agent_signals set consumed_by_job_id = {running}, consumed_at = {ago} where agent_id = 'ann'",
+    ),
+    Harm(
+        {"agent-signal-differs"},
+        "update agent_signals set consumed_by_job_id = null, consumed_at = null where agent_id = 'received'",
+    ),
+    Harm(
+        {"agent-signal-differs"},
+        "update agent_signals set consumed_by_job_id = {running} where agent_id = 'received'",
+    ),
+    Harm({"agent-signal-orphan"}, "update agent_signals set agent_id = 'bob' where agent_id = 'ann'", fixed=False),
+    Harm(
+        {"agent-signal-unbound"},
+        "delete from agent_deliveries where agent_id = 'expecting';"
+        "update agent_signals set agent_id = 'expecting', key = 'paid' where agent_id = 'ann';"
+        "insert into agent_jobs (tenant_id, agent_id, job_id) values ('default', 'expecting', {listening})",
+    ),
     Harm({"session-differs"}, "update agent_states set version = 7", fixed=False),
     Harm({"wait-missing expecting", "queue-missing expecting"}, "delete from job_waits where job_id = {expecting}"),
 ]

@@ -161,6 +161,7 @@ async def fill(url: str) -> dict[str, UUID]:
         await handles["listening"].signal("other", 1)
         for name in ("expecting", "received"):
             await app.agents.create(name, kind=name)
+            await app.agents.signal(name, "form", 1)
             handles[name] = await app.enqueue("expecting", agent=name)
         handles |= {name: await app.enqueue("parent") for name in ("parent", "joined")}
         handles["answered"] = await app.agents.message("ann", "may I?", session="s")
@@ -181,6 +182,7 @@ async def fill(url: str) -> dict[str, UUID]:
         await handles["heard"].signal("paid", 1)
         await app.agents.send("received", "hello", channel="news")
         await app.agents.send("ann", "later", delay=HOUR)
+        await app.agents.signal("ann", "form", 2)
         for of, name in (("parent", "child"), ("joined", "ended")):
             handles[name] = app.jobs.handle((await app.jobs.tree(handles[of].id))[1].id)
         await app.jobs.cancel(handles["ended"].id, "no need")

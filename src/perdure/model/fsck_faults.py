@@ -163,6 +163,21 @@ FAULTS: MappingProxyType[str, FaultKind] = MappingProxyType(
             "a job counts as one of its agent, and has ended or does not exist: messages would wait for it", "it no longer counts"
         ),
         "agent-unlisted": FaultKind("a job that has not ended is not counted as one of its agent", "it is counted"),
+        "agent-signal-lost": FaultKind(
+            "a signal to an agent counts as got by a job that does not have it, nor does the job's log", "it is pending again"
+        ),
+        "agent-signal-differs": FaultKind(
+            "a signal to an agent is pending, or counts as got by another job than the one that has it",
+            "the job that has it counts"
+        ),
+        "agent-signal-orphan": FaultKind(
+            "a signal is pending for an agent that does not exist",
+            advice="No job gets it. `perdure agents create ID` makes the agent; a job of it then gets the signal.",
+        ),
+        "agent-signal-unbound": FaultKind(
+            "a job of an agent waits for a signal that is pending, and nothing would give it to the job",
+            "the mailbox is looked at"
+        ),
         "session-differs": FaultKind(
             "the state of a session is not one that the log of its job has saved",
             advice="The next job of the session goes on with it. Find out what wrote it.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -190,16 +190,49 @@ def prune_left(jobs: int) -> Fault:
 
 def agent_faults(counts: Row, tenant_id: str) -> list[Fault]:
     """What is wrong with agents, tags, unique keys and pauses, from the counts of `check_agents`."""
-    tenant = {"tenant_id": tenant_id}
-    return [
-        Fault(code, f"{counts[name]} {text}", None if statement is None else Repair(statement, tenant))
-        for name, code, text, statement in (
+    return _counted(
+        counts,
+        tenant_id,
+        (
             ("ended", "agent-job-ended", "jobs count as jobs of an agent, and have ended", "drop_agent_jobs"),
             ("undelivered", "message-undelivered", "messages are pending, and no delivery is due", "put_deliveries"),
             ("sessions", "session-differs", "states of sessions are not in the log of the job that saved them", None),
             ("tags", "tag-stale", "rows of tags are of no job that has the tag", "drop_tags"),
             ("unique_keys", "key-stale", "unique keys are held by jobs that have ended", "drop_unique_keys"),
             ("pauses", "pause-differs", "pauses of queues ended before they began", None),
-        )
+        ),
+    )
+
+
+def agent_signal_faults(counts: Row, tenant_id: str) -> list[Fault]:
+    """What is wrong with signals to agents, from the counts of `check_agent_signals`."""
+    return _counted(
+        counts,
+        tenant_id,
+        (
+            (
+                "lost",
+                "agent-signal-lost",
+                "signals to agents count as got by jobs that lack them",
+                "release_agent_signals",
+            ),
+            ("differs", "agent-signal-differs", "signals to agents are those of other jobs", "follow_agent_signals"),
+            ("orphan", "agent-signal-orphan", "signals are pending for agents that do not exist", None),
+            (
+                "unbound",
+                "agent-signal-unbound",
+                "pending signals are waited for, and no delivery is due",
+                "put_signal_deliveries",
+            ),
+        ),
+    )
+
+
+def _counted(counts: Row, tenant_id: str, kinds: Iterable[tuple[str, str, str, str | None]]) -> list[Fault]:
+    """kinds: the column of the count, the code, the text that follows the number, and the repair."""
+    tenant = {"tenant_id": tenant_id}
+    return [
+        Fault(code, f"{counts[name]} {text}", None if statement is None else Repair(statement, tenant))
+        for name, code, text, statement in kinds
         if counts[name]
     ]

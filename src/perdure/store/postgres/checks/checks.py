@@ -16,6 +16,7 @@ from perdure.store.fsck.runner import (
     IdPage,
     RepairFailed,
     agent_faults,
+    agent_signal_faults,
     examine,
     first_repair,
     memory_faults,
@@ -64,6 +65,9 @@ class PostgresChecks(FsckRunner):
                 counts = await tx.row("check_agents", tenant_id=self._tenant_id)
                 assert counts is not None
                 found += agent_faults(counts, self._tenant_id)
+                signals = await tx.row("check_agent_signals", tenant_id=self._tenant_id)
+                assert signals is not None
+                found += agent_signal_faults(signals, self._tenant_id)
             return found
 
         return await self._database.transact(work, isolation="repeatable_read", readonly=True)

@@ -135,6 +135,24 @@ where m.tenant_id = :tenant_id and m.consumed_by_job_id is null and m.refused is
     and (d.at >= m.due_at or m.due_at <= perdure.db_now()))
 on conflict do nothing
 
+-- name: release_agent_signals
+-- As in check_agent_signals.
+update perdure.agent_signals as a set consumed_by_job_id = null, consumed_at = null where a.tenant_id = :tenant_id
+  and exists (select 1 from perdure.jobs j where j.id = a.consumed_by_job_id)
+  and not exists (select 1 from perdure.signals s where s.id = a.id)
+  and not exists (select 1 from perdure.job_events e where e.job_id = a.consumed_by_job_id and e.type = 'signal_received'
+    and e.payload::text like '%' || a.id::text || '%')
+
+-- name: follow_agent_signals
+update perdure.agent_signals as a set consumed_by_job_id = s.job_id, consumed_at = coalesce(a.consumed_at, perdure.db_now())
+from perdure.signals s where s.id = a.id and a.tenant_id = :tenant_id and s.job_id is distinct from a.consumed_by_job_id
+
+-- name: put_signal_deliveries
+insert into perdure.agent_deliveries (tenant_id, agent_id, at) select distinct a.tenant_id, a.agent_id, perdure.db_now()
+from perdure.agent_signals a where a.tenant_id = :tenant_id and a.consumed_by_job_id is null
+  and exists (select 1 from perdure.agent_jobs o join perdure.job_waits w on w.job_id = o.job_id and w.kind = 'signal'
+    and w.answered_at is null and w.subject_id = a.key where o.tenant_id = a.tenant_id and o.agent_id = a.agent_id)
+
 -- name: drop_tags
 delete from perdure.job_tags t where t.tenant_id = :tenant_id and not exists (select 1 from perdure.jobs j, json_array_elements_text(coalesce(j.tags, '[]')) e(tag)
   where j.id = t.job_id and j.tenant_id = t.tenant_id and e.tag = t.tag)

@@ -18,6 +18,7 @@ from perdure.store.fsck.runner import (
     IdPage,
     RepairFailed,
     agent_faults,
+    agent_signal_faults,
     examine,
     first_repair,
     memory_faults,
@@ -61,6 +62,8 @@ class SqliteChecks(FsckRunner):
                 found += memory_faults(memory["unindexed"], memory["sums"], self._tenant_id)
                 counts = conn.execute(SQL["check_agents"], {"tenant_id": self._tenant_id}).fetchone()
                 found += agent_faults(counts, self._tenant_id)
+                signals = conn.execute(SQL["check_agent_signals"], {"tenant_id": self._tenant_id}).fetchone()
+                found += agent_signal_faults(signals, self._tenant_id)
             return found
 
         return await self._engine.read(read)

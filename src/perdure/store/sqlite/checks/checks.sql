@@ -180,6 +180,26 @@ select (select count(*) from memory_entries e where e.tenant_id = :tenant_id and
       on n.scope_no = s.no
     where s.tenant_id = :tenant_id and (s.tokens <> coalesce(t.tokens, 0) or s.entries <> coalesce(n.entries, 0))) as sums
 
+-- name: check_agent_signals
+-- Signals to agents, counted. lost: a job that exists counts as the one that got it, and neither it nor its log has it. differs: the job that has it is
+-- another one, or it is pending. orphan: it is pending, and there is no such agent. unbound: a job of the agent waits for it, and
+-- nothing would look.
+select (select count(*) from agent_signals a join jobs j on j.id = a.consumed_by_job_id where a.tenant_id = :tenant_id
+    and not exists (select 1 from signals s where s.id = a.id)
+    and not exists (select 1 from job_events e where e.job_id = a.consumed_by_job_id and e.type = 'signal_received'
+      and e.payload like '%' || a.id || '%')) as lost,
+  (select count(*) from agent_signals a join signals s on s.id = a.id where a.tenant_id = :tenant_id
+    and s.job_id is not a.consumed_by_job_id) as differs,
+  (select count(*) from agent_signals a where a.tenant_id = :tenant_id and a.consumed_by_job_id is null
+    and (a.expires_at is null or a.expires_at > (select now from clock))
+    and not exists (select 1 from agent_instances i where i.tenant_id = a.tenant_id and i.id = a.agent_id)) as orphan,
+  (select count(*) from agent_signals a
+    join agent_instances i on i.tenant_id = a.tenant_id and i.id = a.agent_id and i.paused_at is null
+    where a.tenant_id = :tenant_id and a.consumed_by_job_id is null and (a.expires_at is null or a.expires_at > (select now from clock))
+      and not exists (select 1 from agent_deliveries d where d.tenant_id = a.tenant_id and d.agent_id = a.agent_id)
+      and exists (select 1 from agent_jobs o join job_waits w on w.job_id = o.job_id and w.kind = 'signal'
+        and w.answered_at is null and w.subject_id = a.key where o.tenant_id = a.tenant_id and o.agent_id = a.agent_id)) as unbound
+
 -- name: check_agents
 -- What belongs to no single job, of all jobs and agents of this tenant, counted. One statement, so that all of it is of one moment.
 -- ended: agents count jobs that have ended. undelivered: nothing would look at the mailbox when these messages are due.

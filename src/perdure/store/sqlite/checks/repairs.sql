@@ -133,6 +133,24 @@ where m.tenant_id = :tenant_id and m.consumed_by_job_id is null and m.refused is
     and (d.at >= m.due_at or m.due_at <= (select now from clock)))
 on conflict do nothing
 
+-- name: release_agent_signals
+-- As in check_agent_signals.
+update agent_signals as a set consumed_by_job_id = null, consumed_at = null where a.tenant_id = :tenant_id
+  and exists (select 1 from jobs j where j.id = a.consumed_by_job_id)
+  and not exists (select 1 from signals s where s.id = a.id)
+  and not exists (select 1 from job_events e where e.job_id = a.consumed_by_job_id and e.type = 'signal_received'
+    and e.payload like '%' || a.id || '%')
+
+-- name: follow_agent_signals
+update agent_signals as a set consumed_by_job_id = s.job_id, consumed_at = coalesce(a.consumed_at, (select now from clock))
+from signals s where s.id = a.id and a.tenant_id = :tenant_id and s.job_id is not a.consumed_by_job_id
+
+-- name: put_signal_deliveries
+insert into agent_deliveries (tenant_id, agent_id, at) select distinct a.tenant_id, a.agent_id, (select now from clock)
+from agent_signals a where a.tenant_id = :tenant_id and a.consumed_by_job_id is null
+  and exists (select 1 from agent_jobs o join job_waits w on w.job_id = o.job_id and w.kind = 'signal'
+    and w.answered_at is null and w.subject_id = a.key where o.tenant_id = a.tenant_id and o.agent_id = a.agent_id)
+
 -- name: drop_tags
 delete from job_tags as t where t.tenant_id = :tenant_id and not exists (select 1 from jobs j, json_each(coalesce(j.tags, '[]')) e
   where j.id = t.job_id and j.tenant_id = t.tenant_id and e.value = t.tag)
