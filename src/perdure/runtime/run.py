@@ -34,6 +34,7 @@ from perdure.runtime.pending import Pending, Write
 from perdure.runtime.progress import Progress, writer_of
 from perdure.runtime.registry import Handler, Registry, call
 from perdure.runtime.running_steps import RunningSteps
+from perdure.runtime.shared_writes import SharedWrites
 from perdure.runtime.stuck import StuckWatch, stuck_outcome, watch_of
 from perdure.runtime.time_limit import END_MARGIN, TimeLimit, limit_of
 from perdure.runtime.tracebacks import Tracebacks, tracebacks_of
@@ -97,8 +98,7 @@ class Run:
     pending: Pending | None = None
     _forced_outcome: Outcome | None = None
     _task: asyncio.Task[Any] | None = None
-    _started = 0.0
-    _busy = _refusals = 0
+    _started, _busy, _refusals = 0.0, 0, 0
     _ending = False
     _limit: TimeLimit | None = None
     _stopped_at: float | None = None
@@ -112,6 +112,10 @@ class Run:
     def handler_threads(self) -> Executor:
         """For a plain handler, which would wait for steps that find no thread if it had one of theirs."""
         return LeasedThreads(self._handler_threads, self)
+
+    @cached_property
+    def _writes(self) -> SharedWrites:
+        return SharedWrites(self.store, self._leased)
 
     @cached_property
     def steps(self) -> RunningSteps:
@@ -414,9 +418,8 @@ class Run:
         if self.stop_reason is not None:
             raise Suspended(self.stop_reason)
         written: Write = (events, effects) if self.pending is None else self.pending.added_to(events, effects)
-        asked_at = self.clock.monotonic()
         try:
-            version = await self.store.leases.record(self.lease, written[0], effects=written[1])
+            version = await self._writes.write(*written)
         except LeaseLost:
             self.lease_lost()
             raise Suspended("lease lost") from None
@@ -424,7 +427,6 @@ class Run:
             if self.pending is not None:
                 self.pending.give_back(written[0])
             raise
-        self._leased.renewed(asked_at, self._leased.ttl)
         if self.stuck is not None:
             self.stuck.saw(events)
         return version
