@@ -474,7 +474,7 @@ async def test_a_wait_that_is_over_and_not_asked_for_does_not_wake_the_job(code:
     @code.old.job(name="report")
     async def old(ctx: JobContext) -> Any:
         if was == "sleep":
-            await ctx.sleep("before", 0.3)
+            await ctx.sleep("before", 1.0)
             return "slept"
         return (await ctx.approve("before", title="Before?", payload="a")).payload
 

@@ -138,7 +138,7 @@ async def test_many_plain_handlers_with_plain_steps_find_threads(app: App) -> No
 async def test_a_plain_handler_over_time_is_stopped_at_its_next_call(app: App) -> None:
     gate, seen = Gate(), []
 
-    @app.job(timeout=0.2, max_retries=0)
+    @app.job(timeout=0.7, max_retries=0)
     def slow(ctx: BlockingContext) -> str:
         ctx.step("before", str, 1)
         gate.wait()
@@ -152,7 +152,7 @@ async def test_a_plain_handler_over_time_is_stopped_at_its_next_call(app: App) -
     async with working(app, concurrency=1) as worker:
         handle = await app.enqueue(slow)
         await until(gate.reached.is_set)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.8)
         assert worker.busy == 1, "the slot is held until the thread returns"
         gate.open()
         job = await ended(app, handle)
