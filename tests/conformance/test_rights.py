@@ -1,13 +1,16 @@
 """What roles may do on PostgreSQL, with the rights of docs/rights.md, and what a hostile one cannot make others do."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
 
 import asyncpg
 import pytest
 
-from perdure import App
+from perdure import App, Budget
+from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter
 from perdure.store.open import open_store
 from perdure.store.protocol import Store
@@ -102,11 +105,13 @@ async def test_a_role_that_only_enqueues_can_do_that(store: Store, owner: Connec
         async with owner.transaction():
             by_tx = await app.enqueue("echo", 3, tx=owner, idempotency_key="k3")
             assert (await app.enqueue("echo", 3, tx=owner, idempotency_key="k3")).id == by_tx.id
+            bounded = await app.enqueue("echo", 4, tx=owner, budget=Budget(tokens=5))
         await app.close()
+    assert [event.type for event in await store.jobs.list_events(bounded.id)] == ["job_created", "budget_set"]
     jobs = (await store.jobs.list_jobs(JobFilter())).items
-    assert {job.id for job in jobs} == {by_function, by_insert, by_tx.id}
+    assert {job.id for job in jobs} == {by_function, by_insert, by_tx.id, bounded.id}
     for job in jobs:
-        assert len(await store.jobs.list_events(job.id)) == 1
+        assert len(await store.jobs.list_events(job.id)) == (2 if job.id == bounded.id else 1)
         assert job.due_at is not None
     assert await fsck(store) == []
 
@@ -117,6 +122,31 @@ async def test_a_role_that_only_enqueues_can_do_nothing_else(store: Store, owner
     async with acting_as(owner, "shop"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await owner.execute(statement)
+
+
+async def test_it_begins_the_logs_of_its_own_new_jobs_alone(store: Store, owner: Connection) -> None:
+    others = str(await enqueue(store))
+
+    def begin(job: str, type: str) -> str:
+        events = json.dumps([{"job_id": job, "type": type, "payload": "{}"}])
+        return f"select perdure.begin_logs('{events}')"
+
+    async with acting_as(owner, "shop"):
+        for job, type in ((others, "budget_set"), (str(uuid7()), "budget_set")):
+            with pytest.raises(asyncpg.CheckViolationError, match="does not begin in this transaction"):
+                await owner.execute(begin(job, type))
+        async with owner.transaction():
+            own = str(await owner.fetchval("insert into perdure.jobs (kind) values ('echo') returning id"))
+            with pytest.raises(asyncpg.CheckViolationError, match="or not with such an event"):
+                async with owner.transaction():
+                    await owner.execute(begin(own, "node_finished"))
+            await owner.execute(begin(own, "budget_set"))
+            with pytest.raises(asyncpg.CheckViolationError, match="does not begin"):
+                async with owner.transaction():
+                    await owner.execute(begin(own, "budget_set"))
+    assert [e.type for e in await store.jobs.list_events(UUID(own))] == ["job_created", "budget_set"]
+    assert len(await store.jobs.list_events(UUID(others))) == 1
+    assert await fsck(store) == []
 
 
 async def test_it_starts_no_worker(store: Store, owner: Connection, postgres_url: str) -> None:
@@ -319,6 +349,7 @@ async def test_every_function_sets_its_path(store: Store, owner: Connection) -> 
         "agent_job_born",
         "agent_job_left",
         "agent_message_sent",
+        "begin_logs",
         "jobs_born",
         "jobs_tagged",
         "jobs_unique",

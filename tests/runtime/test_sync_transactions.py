@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from perdure import App, JobContext, Request
+from perdure import App, Budget, JobContext, Request
 from perdure.model.errors import IdempotencyConflict, InvalidPriority, JobNotFound, UnsupportedTransaction
 from perdure.sync import Client
 from tests.postgres_server import run_apart
@@ -61,10 +61,12 @@ async def test_commit_and_rollback(kind: str, url: str, client: Client) -> None:
             client.enqueue("ship", "coffee", tx=caller.tx, idempotency_key="k")
         with pytest.raises(InvalidPriority):
             client.enqueue("ship", "tea", tx=caller.tx, priority=0)
+        bounded = client.enqueue("ship", "bounded", tx=caller.tx, budget=Budget(tokens=5), user_id="ann")
         await caller.commit()
     assert run_apart(names(url)) == ["tea"]
     assert first.get().priority == 9
-    assert {j.id for j in client.jobs.list().items} == {first.id, many[0].id}
+    assert {j.id for j in client.jobs.list().items} == {first.id, many[0].id, bounded.id}
+    assert [event.type for event in client.jobs.events(bounded.id)] == ["job_created", "fields_set", "budget_set"]
     async with EVERY[kind][1](url) as caller:
         await caller.order("milk")
         dropped = client.enqueue("ship", "milk", tx=caller.tx)

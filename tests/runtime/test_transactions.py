@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from perdure import App, JobContext, Request, Status
+from perdure import App, ApprovalContext, Budget, JobContext, Request, Status, Stuck
 from perdure.model.errors import IdempotencyConflict, InvalidInput, JobNotFound
+from perdure.runtime.client.enqueue import EnqueueOptions
 from tests.conformance.support import near
 from tests.runtime.support import PATIENCE, check_every_job, until, working
 from tests.tx_callers import EVERY, Caller, make_orders, names
@@ -111,6 +112,39 @@ async def test_a_savepoint_takes_its_jobs_along(app: App, caller: Caller) -> Non
     assert {j.id for j in (await app.jobs.list()).items} == {kept.id, after.id}
     with pytest.raises(JobNotFound):
         await dropped.get()
+
+
+async def test_what_a_job_is_enqueued_with_joins_the_transaction(app: App, caller: Caller) -> None:
+    given: EnqueueOptions = {
+        "budget": Budget(tokens=500),
+        "user_id": "ann 茶",
+        "extra_env": {"STAGE": "test"},
+        "approval_context": ApprovalContext({"deploy": "always"}),
+        "stuck": Stuck(after="10m"),
+    }
+    await caller.order("tea")
+    one = await app.enqueue("ship", "tea", tx=caller.tx, **given, **KEYED)
+    again = await app.enqueue("ship", "tea", tx=caller.tx, budget=Budget(tokens=1), **KEYED)
+    many = [Request("ship", "plain"), Request("ship", "milk", given), Request("ship", "tea", {**KEYED, **given})]
+    plain, milk, known = await app.enqueue_many(many, tx=caller.tx)
+    await caller.run("savepoint here")
+    dropped = await app.enqueue("ship", "cocoa", tx=caller.tx, **given)
+    await caller.run("rollback to savepoint here")
+    with pytest.raises(InvalidInput):
+        await app.enqueue("ship", "mate", tx=caller.tx, timezone="Nowhere/Town")
+    await caller.commit()
+    assert again.id == known.id == one.id
+    whole = ["job_created", "fields_set", "budget_set", "stuck_set", "approval_context_set"]
+    for handle, types in ((one, whole), (milk, whole), (plain, whole[:1])):
+        events = await handle.events()
+        assert [event.type for event in events] == types
+        assert (await handle.get()).version == len(types)
+    twin = await app.enqueue("ship", "tea", **given)
+    assert [e.payload for e in (await one.events())[1:]] == [e.payload for e in (await twin.events())[1:]]
+    with pytest.raises(JobNotFound):
+        await dropped.get()
+    async with working(app, queues=["orders"]):
+        assert await one.result(PATIENCE) == "TEA"
 
 
 async def test_times(app: App, caller: Caller) -> None:

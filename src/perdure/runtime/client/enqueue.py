@@ -251,9 +251,11 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         agents = await self._agents_of((request.options or {}).get("agent") for request in wanted)
         await self._say_rates_of(wanted, agents)
         built = list(self._built(wanted, agents))
+        begun = ((new.id, first_events(request.options or {})) for (new, _), request in zip(built, wanted, strict=True))
+        first = {id: events for id, events in begun if events}
         store = await self._store()
         with Sending(self._observer, [new for new, _ in built]) as sending:
-            prepared = await store.jobs.prepare_enqueue(tx, sending.jobs)
+            prepared = await store.jobs.prepare_enqueue(tx, sending.jobs, first)
         return EnqueueInTransaction(
             prepared, sending, lambda stored: self._handles(stored, [output for _, output in built])
         )

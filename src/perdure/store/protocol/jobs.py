@@ -69,9 +69,12 @@ class JobStore(Protocol):
         """
         ...
 
-    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+    async def prepare_enqueue(
+        self, tx: object, jobs: Sequence[NewJob], first: Mapping[UUID, Sequence[NewEvent]] = NO_EVENTS
+    ) -> PreparedEnqueue:
         """Prepare `enqueue_many` in the open transaction of a caller's connection. The returned object then does it, in the
-        thread or event loop of the connection, and returns the acknowledgements.
+        thread or event loop of the connection, and returns the acknowledgements. first: what the logs of jobs begin with, by
+        job; of one that is there already nothing is written.
 
         - Rolled back (the transaction, or a savepoint around it): never enqueued. Committed: enqueued, claimable at the next
           poll. No hint is sent: only the caller knows when the transaction commits.

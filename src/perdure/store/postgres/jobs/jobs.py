@@ -69,9 +69,11 @@ class PostgresJobs:
         self._engine.notifier.notify(self._tenant_id, "work", "news")
         return enqueued
 
-    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+    async def prepare_enqueue(
+        self, tx: object, jobs: Sequence[NewJob], first: Mapping[UUID, Sequence[NewEvent]] = NO_EVENTS
+    ) -> PreparedEnqueue:
         """See `protocol.JobStore.prepare_enqueue`."""
-        return await self._engine.tx_enqueue.prepare(tx, jobs, self._tenant_id)
+        return await self._engine.tx_enqueue.prepare(tx, jobs, first, self._tenant_id)
 
     # -- read ----------------------------------------------------------------------------------------------------------
 

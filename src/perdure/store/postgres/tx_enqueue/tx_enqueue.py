@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 from weakref import WeakSet
 
@@ -13,6 +14,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from perdure.model.errors import OtherDatabase, PerdureError
+from perdure.model.events import NewEvent
 from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.errors import held_key, idempotency_conflict
 from perdure.store.group_commit.limits import chunks
@@ -34,6 +36,8 @@ from perdure.store.tx_enqueue.caller_connection import (
     other_database,
 )
 
+FirstEvents: TypeAlias = Mapping[UUID, Sequence[NewEvent]]
+"""What the logs of jobs begin with, by job."""
 _IDLE = 0  # psycopg.pq.TransactionStatus
 
 
@@ -56,12 +60,12 @@ class TxEnqueue:
         """Where the engine's own connections lead, once it was asked."""
         self._trusted: WeakSet[Any] = WeakSet()  # connections that are known to lead there
 
-    async def prepare(self, tx: object, jobs: Sequence[NewJob], tenant_id: str) -> PreparedEnqueue:
+    async def prepare(self, tx: object, jobs: Sequence[NewJob], first: FirstEvents, tenant_id: str) -> PreparedEnqueue:
         """See `protocol.JobStore.prepare_enqueue`."""
         if self.place is None:
             self.place = await self.find_place()
         here = self.place
-        return PreparedEnqueue(tx, lambda beneath: self._connection_steps(beneath, jobs, tenant_id, here))
+        return PreparedEnqueue(tx, lambda beneath: self._connection_steps(beneath, jobs, first, tenant_id, here))
 
     async def find_place(self) -> Place:
         """Ask where the engine's own connections lead."""
@@ -70,7 +74,9 @@ class TxEnqueue:
         server = await self._database.row("this_server") if row["has_function_privilege"] else None
         return Place(row["datname"], row["oid"], None if server is None else server["system_identifier"])
 
-    def _connection_steps(self, beneath: Any, jobs: Sequence[NewJob], tenant_id: str, here: Place) -> ConnectionSteps:
+    def _connection_steps(
+        self, beneath: Any, jobs: Sequence[NewJob], first: FirstEvents, tenant_id: str, here: Place
+    ) -> ConnectionSteps:
         if is_a(beneath, "psycopg", "Cursor", "AsyncCursor", "Transaction", "AsyncTransaction"):
             beneath = beneath.connection
         if is_a(beneath, "psycopg", "Connection", "AsyncConnection"):
@@ -78,7 +84,7 @@ class TxEnqueue:
                 raise no_transaction(
                     "this connection is in autocommit mode: open a block with connection.transaction()"
                 )
-            steps = self._steps(jobs, tenant_id, beneath, here, _FOR_PSYCOPG)
+            steps = self._steps(jobs, first, tenant_id, beneath, here, _FOR_PSYCOPG)
             if is_a(beneath, "psycopg", "Connection"):
                 return ConnectionSteps(steps, ask=_psycopg(beneath), cancel=beneath.cancel)
             return ConnectionSteps(steps, ask_async=_psycopg_async(beneath))
@@ -89,13 +95,14 @@ class TxEnqueue:
                 raise closed(beneath)
             if not itself.is_in_transaction():
                 raise no_transaction("open one: async with connection.transaction(): ...")
-            steps = self._steps(jobs, tenant_id, itself, here, STATEMENTS)
+            steps = self._steps(jobs, first, tenant_id, itself, here, STATEMENTS)
             return ConnectionSteps(steps, ask_async=_asyncpg(beneath))
         raise not_ours(beneath, self._where)
 
     def _steps(
         self,
         jobs: Sequence[NewJob],
+        first: FirstEvents,
         tenant_id: str,
         connection: Any,
         here: Place,
@@ -109,14 +116,14 @@ class TxEnqueue:
                 self.place = None  # perhaps it is the App's database that has moved: the next call looks again
                 raise
             self._trusted.add(connection)
-        steps = _enqueue(statements, jobs, tenant_id)
+        steps = _enqueue(statements, jobs, first, tenant_id)
         # One job is one statement, whole by itself: hundreds of savepoints in a transaction slow down the whole server.
-        return (yield from (all_or_none(steps) if len(jobs) > 1 else steps))
+        return (yield from (all_or_none(steps) if len(jobs) > 1 or first else steps))
 
 
 _FOR_PSYCOPG: Mapping[str, Statement] = {
     name: compiled(name, SQL[name], lambda _, __: "%s")
-    for name in ("enqueue_joined", "find_joined", "this_database", "this_server")
+    for name in ("enqueue_joined", "find_joined", "begin_logs", "this_database", "this_server")
 }
 
 
@@ -136,7 +143,9 @@ def _check_place(statements: Mapping[str, Statement], here: Place, where: str) -
         )
 
 
-def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
+def _enqueue(
+    statements: Mapping[str, Statement], jobs: Sequence[NewJob], first: FirstEvents, tenant_id: str
+) -> Steps[list[Enqueued]]:
     results: dict[UUID, Enqueued] = {}
     for part in (part for chunk in chunks(jobs) for part in apart(chunk)):
         missing = part
@@ -144,6 +153,13 @@ def _enqueue(statements: Mapping[str, Statement], jobs: Sequence[NewJob], tenant
             rows = yield _request(statements["enqueue_joined"], jobs=jobs_as_json(missing, [tenant_id]))
             for (id,) in rows:
                 results[UUID(id)] = Enqueued(UUID(id), created=True)
+            events = [
+                {"job_id": id, "type": event.type, "payload": event.payload}
+                for (id,) in rows
+                for event in first.get(UUID(id), ())
+            ]
+            if events:
+                yield _request(statements["begin_logs"], events=json.dumps(events))
             missing = [job for job in missing if job.id not in results]
             if missing:
                 rows = yield _request(statements["find_joined"], jobs=jobs_as_json(missing, [tenant_id]))

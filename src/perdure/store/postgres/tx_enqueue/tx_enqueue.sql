@@ -39,6 +39,10 @@ join lateral (
   select h, true from perdure.unique_holder(u.tenant_id, u.kind, u.unique_key) h where h operator(pg_catalog.<>) u.id
   limit 1) j on true
 
+-- name: begin_logs
+-- What the logs of jobs begin with that this transaction has inserted. A function, as the caller's role may not write to the log.
+select perdure.begin_logs(:events::text)
+
 -- name: this_database
 -- Which database a connection is in, read from catalogs that every role may read: an error would end the caller's transaction.
 select datname::text, oid::text, pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute')

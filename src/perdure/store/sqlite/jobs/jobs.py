@@ -73,10 +73,12 @@ class SqliteJobs:
             WORK | NEWS,
         )
 
-    async def prepare_enqueue(self, tx: object, jobs: Sequence[NewJob]) -> PreparedEnqueue:
+    async def prepare_enqueue(
+        self, tx: object, jobs: Sequence[NewJob], first: Mapping[UUID, Sequence[NewEvent]] = NO_EVENTS
+    ) -> PreparedEnqueue:
         """See `protocol.JobStore.prepare_enqueue`."""
         return PreparedEnqueue(
-            tx, lambda connection: connection_steps(connection, jobs, self._tenant_id, self._engine.path)
+            tx, lambda connection: connection_steps(connection, jobs, first, self._tenant_id, self._engine.path)
         )
 
     # -- read ----------------------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from perdure.model.errors import PerdureError
+from perdure.model.events import NewEvent
 from perdure.model.jobs import Enqueued, NewJob
 from perdure.store.sqlite.engine.statements import SQL, one_row
 from perdure.store.sqlite.jobs.enqueue import found, insert_of, job_row, lookup
@@ -25,10 +26,14 @@ from perdure.store.tx_enqueue.caller_connection import (
 )
 
 _BEGIN = "begin immediate"
+FirstEvents: TypeAlias = Mapping[UUID, Sequence[NewEvent]]
+"""What the logs of jobs begin with, by job."""
 _LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, from Python 3.12
 
 
-def connection_steps(connection: Any, jobs: Sequence[NewJob], tenant_id: str, path: str | None) -> ConnectionSteps:
+def connection_steps(
+    connection: Any, jobs: Sequence[NewJob], first: FirstEvents, tenant_id: str, path: str | None
+) -> ConnectionSteps:
     """What is to be done on a driver's connection, and how to ask it. path: the store's file, None for one in memory.
 
     Raises UnsupportedTransaction, NoTransaction, OtherDatabase.
@@ -39,12 +44,12 @@ def connection_steps(connection: Any, jobs: Sequence[NewJob], tenant_id: str, pa
         begin = not connection.in_transaction
         if begin:
             _check_begins(connection)
-        return ConnectionSteps(_steps(jobs, tenant_id, path, begin=begin), ask=_sqlite3(connection))
+        return ConnectionSteps(_steps(jobs, first, tenant_id, path, begin=begin), ask=_sqlite3(connection))
     if is_a(connection, "aiosqlite", "Cursor"):
         connection = connection._conn
     if is_a(connection, "aiosqlite", "Connection"):
         begin = not connection.in_transaction
-        return ConnectionSteps(_steps(jobs, tenant_id, path, begin=begin), ask_async=_aiosqlite(connection))
+        return ConnectionSteps(_steps(jobs, first, tenant_id, path, begin=begin), ask_async=_aiosqlite(connection))
     raise not_ours(connection, _in_words(path))
 
 
@@ -52,11 +57,13 @@ def _in_words(path: str | None) -> str:
     return "a database in memory, which no other connection can reach" if path is None else f"SQLite file {path}"
 
 
-def _steps(jobs: Sequence[NewJob], tenant_id: str, path: str | None, *, begin: bool) -> Steps[list[Enqueued]]:
+def _steps(
+    jobs: Sequence[NewJob], first: FirstEvents, tenant_id: str, path: str | None, *, begin: bool
+) -> Steps[list[Enqueued]]:
     """What is done on the connection. begin: the driver would begin a transaction by itself before an insert."""
     databases = yield SQL["this_database"], ()
     _check_file(databases, path)
-    steps = all_or_none(_enqueue(jobs, tenant_id))
+    steps = all_or_none(_enqueue(jobs, first, tenant_id))
     if not begin:
         return (yield from steps)
     yield _BEGIN, None
@@ -92,7 +99,7 @@ def _check_begins(connection: sqlite3.Connection) -> None:
         raise no_transaction("this connection is in autocommit mode: execute BEGIN IMMEDIATE first")
 
 
-def _enqueue(jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
+def _enqueue(jobs: Sequence[NewJob], first: FirstEvents, tenant_id: str) -> Steps[list[Enqueued]]:
     yield SQL["lock_database"], ()
     [(now,)] = yield SQL["caller_now"], ()
     results: list[Enqueued] = []
@@ -115,6 +122,12 @@ def _enqueue(jobs: Sequence[NewJob], tenant_id: str) -> Steps[list[Enqueued]]:
         if not inserted:
             raise sqlite3.IntegrityError("the job's id belongs to a job of another tenant")
         results.append(Enqueued(job.id, created=True))
+        head: dict[str, Any] = {"job_id": str(job.id), "now": int(now)}
+        events = first.get(job.id, ())
+        for version, event in enumerate(events, 2):
+            yield SQL["begin_logs"], head | {"version": version, "type": event.type, "payload": event.payload}
+        if events:
+            yield SQL["joined_head"], head | {"version": 1 + len(events)}
     return results
 
 

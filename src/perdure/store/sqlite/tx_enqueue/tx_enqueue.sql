@@ -15,3 +15,11 @@ select now || '' from main.clock
 -- name: rows_changed
 -- only: sqlite the twin's insert returns the ids
 select changes()
+
+-- name: begin_logs
+-- An event that the log of a job begins with, after the one that it was enqueued. The head follows.
+insert into main.job_events (job_id, version, created_at, attempt, type, payload) values (:job_id, :version, :now, 0, :type, :payload)
+
+-- name: joined_head
+-- only: sqlite the twin's function does both
+update main.jobs set version = :version, prev_status = status, updated_at = :now where id = :job_id

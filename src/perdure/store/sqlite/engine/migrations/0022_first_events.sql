@@ -1,0 +1,2 @@
+-- What a job is enqueued with, by a caller's transaction. On PostgreSQL this is a function, for roles that may not write to the log; here
+-- who may write to the file may write to all of it, and tx_enqueue.sql has the statements.
