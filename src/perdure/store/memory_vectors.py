@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +25,8 @@ except ImportError:  # the extra `memory` is not installed
 
 MOST_BYTES = 512 * 1024 * 1024
 """Of all scopes that a process keeps; those that were used last stay."""
+ASKED = 3
+"""Searches of a scope by a process for which a database that has pgvector compares; then the process reads the vectors."""
 SCALE = 1_000_000
 """Scores are rounded to so many parts: two ways to add the same numbers give the same order."""
 ERROR = 100 / SCALE
@@ -107,13 +109,31 @@ class PythonMatrix:
     def nearest(self, vector: Sequence[float], limit: int, allowed: Collection[int] | None) -> list[Ranked]:
         """See `Matrix.nearest`."""
         weights = [(at, x) for at, x in enumerate(array("f", vector)) if x]
-        scores = (
-            max((round(sum(row[at] * x for at, x in weights) * SCALE), no, -chunk) for chunk, row in enumerate(rows))
-            for no, rows in self._rows.items()
-            if allowed is None or no in allowed
+        return best_of(
+            (
+                (no, chunk, round(sum(row[at] * x for at, x in weights) * SCALE))
+                for no, rows in self._rows.items()
+                if allowed is None or no in allowed
+                for chunk, row in enumerate(rows)
+            ),
+            limit,
         )
-        best = heapq.nlargest(limit, (score for score in scores if score[0] > 0))
-        return [Ranked(no, score / SCALE, -chunk) for score, no, chunk in best]
+
+
+def exact_score(wanted: array[float], vector: bytes) -> int:
+    """The cosine, in parts of `SCALE`. Raises MixedDimensions."""
+    check_dimensions(vector, len(wanted))
+    return round(sum(x * y for x, y in zip(wanted, array("f", vector), strict=True) if x) * SCALE)
+
+
+def best_of(scores: Iterable[tuple[int, int, int]], limit: int) -> list[Ranked]:
+    """The best entries of entries, chunks and scores, in order, each with its best chunk."""
+    best: dict[int, tuple[int, int, int]] = {}
+    for no, chunk, score in scores:
+        found = score, no, -chunk
+        if score > 0 and (no not in best or best[no] < found):
+            best[no] = found
+    return [Ranked(no, score / SCALE, -chunk) for score, no, chunk in heapq.nlargest(limit, best.values())]
 
 
 class NumpyMatrix:
@@ -249,6 +269,15 @@ class VectorCache:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, str], ScopeVectors] = OrderedDict()
+        self._asked: Counter[tuple[int, str]] = Counter()
+
+    def worth_keeping(self, scopes: Sequence[ScopeHead], embedder: str, dimensions: int) -> bool:
+        """Whether this process is better off with the vectors of these scopes than with a database that compares them: it has
+        searched them before, and they fit. Called once for each search."""
+        keys = [(scope.no, embedder) for scope in scopes]
+        self._asked.update(keys)
+        fit = sum(scope.entries for scope in scopes) * dimensions * 4 <= MOST_BYTES
+        return np is not None and fit and all(key in self._kept or self._asked[key] > ASKED for key in keys)
 
     async def nearest(
         self,

@@ -383,6 +383,10 @@ class _KillableMemories(_Reads):
             raise StoreUnreachable("this worker was killed")
         await self._memories.change_memories(**changes)
 
+    async def index_vectors(self) -> bool:
+        """See `protocol.MemoryStore.index_vectors`."""
+        return not self._switch.killed and await self._memories.index_vectors()
+
 
 class _KillableAccounts(_Reads):
     def __init__(self, switch: _KillSwitch, store: Store) -> None:

@@ -54,12 +54,14 @@ class MemoryTransfer(ClientPart):
         return MemoryImport(read=len(found), written=written)
 
     async def reindex(self, *, scope: str | Sequence[str] | None = None, every: bool = False) -> int:
-        """Make the search terms and the vectors again of entries whose terms are of another version or that have no
-        vector of the embedder of the settings, or of every one. Searches and writes go on meanwhile. Returns how many. Raises
-        InvalidInput, EmbedderUnavailable, MixedDimensions; what was made until then stays."""
+        """Make the search terms and the vectors again of entries whose terms are of another version or that have no vector of the
+        embedder of the settings, or of every one. Where PostgreSQL has pgvector, it compares vectors from then on. Searches and
+        writes go on meanwhile. Returns how many. Raises InvalidInput, EmbedderUnavailable, MixedDimensions; what was made until
+        then stays."""
         scopes = None if scope is None else parse_scopes(scope)
         store, embedder = await self._store(), self._embedder
         only = None if every else (TOKENISER, embedder.id)
+        await store.memories.index_vectors()
         return await index_again(store, embedder, scopes, only, wait=True)
 
 

@@ -132,6 +132,11 @@ class MemoryStore(Protocol):
         number of dimensions."""
         ...
 
+    async def index_vectors(self) -> bool:
+        """Let the database compare vectors from now on, if it has pgvector or may have it, with the results of
+        `rank_memory_vectors` without it. Return whether it does."""
+        ...
+
     async def memory_standing(self, nos: Sequence[int]) -> dict[int, tuple[datetime, bool]]:
         """When entries were written, and whether they are pinned, by their numbers."""
         ...

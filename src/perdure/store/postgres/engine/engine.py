@@ -26,6 +26,7 @@ from perdure.store.postgres.leases import finish, lease_connection, record
 from perdure.store.postgres.leases.finish import CompletionWriter, EndingWithEffectsWriter, EndingWriter
 from perdure.store.postgres.leases.lease_connection import LeaseConnection
 from perdure.store.postgres.leases.record import EntryWriter, EventWriter
+from perdure.store.postgres.memories.pgvectors import PgVectors
 from perdure.store.postgres.tx_enqueue.tx_enqueue import TxEnqueue
 
 POOL_SIZE = 4
@@ -42,6 +43,7 @@ class Engine:
         self.database = Database(pool)
         self.vacuum = Vacuum(self.database)
         self.vectors = VectorCache()
+        self.pgvectors = PgVectors(self.database)
         self.notifier = Notifier(url, pool)
         self.tx_enqueue = TxEnqueue(self.database, where)
 

@@ -44,6 +44,7 @@ class PostgresMemories:
     def __init__(self, engine: Engine, tenant_id: str) -> None:
         self._database = engine.database
         self._vectors = engine.vectors
+        self._pgvectors = engine.pgvectors
         self._tenant_id = tenant_id
 
     async def change_memories(
@@ -250,7 +251,15 @@ class PostgresMemories:
         if only != ANY:
             nos = [scope.no for scope in scopes]
             allowed = {r["no"] for r in await self._database.rows("filtered_memories", scope_nos=nos, **_filter(only))}
+        if not self._vectors.worth_keeping(scopes, embedder, len(vector)) and await self._pgvectors.whole():
+            found = await self._pgvectors.nearest(scopes, embedder, vector, limit, allowed)
+            if found is not None:
+                return found
         return await self._vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
+
+    async def index_vectors(self) -> bool:
+        """See `protocol.MemoryStore.index_vectors`."""
+        return await self._pgvectors.make()
 
     async def _changed(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
         values = {"scope_no": scope_no, "embedder": embedder, **after._asdict(), "limit": limit}

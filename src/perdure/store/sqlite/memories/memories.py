@@ -259,6 +259,10 @@ class SqliteMemories:
             allowed = {r["no"] for r in await self._engine.rows("filtered_memories", scope_nos=nos, **_filter(only))}
         return await self._engine.vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
 
+    async def index_vectors(self) -> bool:
+        """See `protocol.MemoryStore.index_vectors`."""
+        return False
+
     async def _changed(self, scope_no: int, embedder: str, after: Place, limit: int) -> tuple[list[Change], Place]:
         values = {"scope_no": scope_no, "embedder": embedder, **after._asdict(), "limit": limit}
         return changes_of(await self._engine.rows("changed_memory_vectors", **values), after)
