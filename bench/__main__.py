@@ -34,7 +34,9 @@ def options() -> argparse.Namespace:
     ap.add_argument("--quick", action="store_true", help="small sizes and one round: does it work, roughly how fast")
     ap.add_argument("--jobs", type=int, metavar="N", help="jobs of a bulk enqueue or a drain (default 20000)")
     ap.add_argument("--seconds", type=float, help="of the sustained workload and of pickup_1 (default 60)")
-    ap.add_argument("--scale", type=float, help="claim_10: of 1M terminal, 100k delayed, 100k parked (default 0.1)")
+    ap.add_argument(
+        "--scale", type=float, help="claim_10, full_mailboxes: of 1M terminal, 100k delayed, 100k parked (default 0.1)"
+    )
     ap.add_argument("--processes", metavar="2,4", help="drains by so many worker processes (default 2; on SQLite 4)")
     ap.add_argument("--peers", action="store_true", help="also install Absurd and measure it with short_steps")
     ap.add_argument(

@@ -65,6 +65,20 @@ def short_steps() -> tuple[Bar, ...]:
     return tuple(found)
 
 
+def wake_up() -> tuple[Bar, ...]:
+    found: list[Bar] = []
+    for sort in ("start", "signal", "message", "child"):
+        found += [Bar(f"wake_up.{sort}_p50", "ms"), Bar(f"wake_up.{sort}_p99", "ms")]
+    return (*found, *(Bar(f"wake_up.{sort}/start", "x") for sort in ("signal", "message", "child")))
+
+
+def full_mailboxes() -> tuple[Bar, ...]:
+    found: list[Bar] = []
+    for name, most in (("claim_p50", 1.5), ("claim_p99", 1.5), ("look_p50", None), ("look_p99", None)):
+        found += [Bar(f"full_mailboxes.{name}", "ms"), Bar(f"full_mailboxes.{name} full/empty", "x", most=most)]
+    return (*found, Bar("full_mailboxes.next_p50", "ms"), Bar("full_mailboxes.next_p99", "ms"))
+
+
 SINGLE = (
     *pickup(1),
     *pickup(100),
@@ -76,11 +90,15 @@ SINGLE = (
     Bar("claim_keys.p99", "ms", most=1.5),
     Bar("claim_keys.full/empty", "x", most=1.5),
     Bar("fan_out", "children/s"),
+    Bar("fan_out.seconds", "s"),
     Bar("fan_out.wakes", "wakes", most=1),
-    Bar("wake_child.p50", "ms"),
-    Bar("wake_child.p99", "ms"),
-    Bar("wake_signal.p50", "ms"),
-    Bar("wake_signal.p99", "ms"),
+    Bar("fan_out/jobs", "x"),
+    Bar("messages", "messages/s"),
+    Bar("messages/jobs", "x"),
+    Bar("messages.batch", "messages/s"),
+    Bar("messages.to_one", "messages/s"),
+    *wake_up(),
+    *full_mailboxes(),
     Bar("heartbeat_10k.p50", "ms"),
     Bar("heartbeat_10k.p99", "ms"),
     Bar("memory.idle", "MiB"),

@@ -4,6 +4,7 @@ from bench.targets import Target
 
 CHUNK = 20_000
 TERMINAL, DELAYED, PARKED = 1_000_000, 100_000, 100_000
+AGENTS = 10_000
 
 _DIALECT = {
     "postgres": {
@@ -35,13 +36,48 @@ update {p}jobs set status = 'PARKED', prev_status = status, version = version + 
   where kind = '{kind}' and status = 'RUNNING'"""
 
 
+_AGENT = """insert into {p}agent_instances (id, kind, created_at, updated_at)
+  select 'agent-' || n, '{kind}', {now}, {now} from {numbers}"""
+_MESSAGE = """insert into {p}agent_messages (id, to_agent_id, payload, created_at, due_at)
+  select {id}, 'agent-' || (1 + n % {agents}), '{{"task":"demo"}}', {now}, {later} from {numbers}"""
+
+
 async def fill(target: Target, url: str, scale: float) -> None:
     """`scale` times a million terminal, 100,000 delayed (at priority 9, in front of everything) and 100,000 parked jobs."""
-    kinds = (
+    await _fill(
+        target,
+        url,
+        scale,
         ("finished", TERMINAL, 5, "now", f"{_BORN}; {_STARTED}; {_COMPLETED}"),
         ("delayed", DELAYED, 9, "later", _BORN),
-        ("parked", PARKED, 9, "now", f"{_BORN}; {_STARTED}; {_PARKED}"),
+        _PARKED_JOBS,
     )
+    if target.name == "postgres":
+        for table in ("jobs", "job_events", "job_queue", "job_waits"):  # autovacuum would do this later
+            await target.sql(url, f"vacuum (analyze) perdure.{table}")
+
+
+async def fill_parked(target: Target, url: str, scale: float) -> None:
+    """`scale` times 100,000 parked jobs."""
+    await _fill(target, url, scale, _PARKED_JOBS)
+
+
+async def fill_agents(target: Target, url: str, scale: float) -> None:
+    """`scale` times 10,000 agents, named agent-1 and so on, with ten messages each that are due tomorrow."""
+    agents = max(1, round(AGENTS * scale))
+    await _fill(
+        target,
+        url,
+        scale,
+        ("agent", AGENTS, 0, "now", _AGENT),
+        ("message", DELAYED, 0, "later", _MESSAGE.replace("{agents}", str(agents))),
+    )
+
+
+_PARKED_JOBS = ("parked", PARKED, 9, "now", f"{_BORN}; {_STARTED}; {_PARKED}")
+
+
+async def _fill(target: Target, url: str, scale: float, *kinds: tuple[str, int, int, str, str]) -> None:
     first = 1
     for kind, full, priority, due, script in kinds:
         left = round(full * scale)
@@ -54,6 +90,3 @@ async def fill(target: Target, url: str, scale: float) -> None:
                 url, script.format(**values, kind=f"{kind}-{first}", priority=priority, run_at=values[due])
             )
             first, left = first + some, left - some
-    if target.name == "postgres":
-        for table in ("jobs", "job_events", "job_queue", "job_waits"):  # autovacuum would do this later
-            await target.sql(url, f"vacuum (analyze) perdure.{table}")

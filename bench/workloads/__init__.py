@@ -6,12 +6,15 @@ from bench.workloads.drain import count_every, drain, drain_2, drain_4
 from bench.workloads.endurance import memory, sustained
 from bench.workloads.enqueue import enqueue_1, enqueue_32, enqueue_bulk, write_4
 from bench.workloads.fan_out import fan_out
+from bench.workloads.full_mailboxes import full_mailboxes
 from bench.workloads.latency import claim_10, heartbeat_10k, pickup_at
 from bench.workloads.limits import claim_keys
 from bench.workloads.memories import long_term_memory
+from bench.workloads.messages import messages
 from bench.workloads.peer_drain import drain_with_graphile
 from bench.workloads.steps import short_steps_of, steps_of
 from bench.workloads.tasks import task_latency, tasks_100
+from bench.workloads.wake_up import wake_up
 
 WORKLOADS: dict[str, Workload] = {
     "enqueue_bulk": enqueue_bulk,
@@ -36,6 +39,9 @@ WORKLOADS: dict[str, Workload] = {
     "claim_10": claim_10,
     "claim_keys": claim_keys,
     "fan_out": fan_out,
+    "full_mailboxes": full_mailboxes,
+    "messages": messages,
+    "wake_up": wake_up,
     "heartbeat_10k": heartbeat_10k,
     "memory": memory,
     "long_term_memory": long_term_memory,
@@ -52,6 +58,9 @@ ONCE = frozenset(
         "claim_10",
         "claim_keys",
         "fan_out",
+        "full_mailboxes",
+        "messages",
+        "wake_up",
         "heartbeat_10k",
         "memory",
         "long_term_memory",
