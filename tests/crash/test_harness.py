@@ -10,8 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -20,9 +22,11 @@ from perdure import App
 from perdure.chaos import harness, worker, worker_pool
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.harness import Chaos, Plan
-from perdure.chaos.jobs import BATCHES, ECHO, TICK
+from perdure.chaos.invariants import JobData
+from perdure.chaos.jobs import BATCHES, ECHO, LISTENER, RATE, RATED, TICK
 from perdure.chaos.processes import TIMEOUT, ForkServer
 from perdure.chaos.proof import prove
+from perdure.chaos.rates import RateProof
 from perdure.chaos.report import Report
 from perdure.model.errors import ConfigError, RealJobs, StoreUnreachable
 from tests.crash.processes import until
@@ -196,7 +200,7 @@ async def test_databases_that_will_not_do(url: str, error: type[Exception]) -> N
 async def enqueued(app: App) -> int:
     """How many jobs were not started by a message or a schedule."""
     counts = await app.jobs.count(by="kind")
-    return sum(number for kind, number in counts.items() if kind not in (ECHO, BATCHES, TICK))
+    return sum(number for kind, number in counts.items() if kind not in (ECHO, BATCHES, LISTENER, TICK))
 
 
 async def test_jobs_are_kept_where_they_are_to_be(tmp_path: Path) -> None:
@@ -351,7 +355,33 @@ SABOTAGE = {
         ),
         "it has 2 replies",
     ),
+    "a signal that is lost": ("delete from agent_signals", "was acknowledged and is stored 0 times"),
+    "a message to a running job that is lost": (
+        "update jobs set result = '{}' where kind = 'chaos.listener'",
+        "its result has the messages [], and it got ['news 1",
+    ),
+    "jobs that were rerun twice": (
+        f"update jobs set origin_kind = 'rerun', origin_id = (select max(id) from jobs) where {ORDINARY}",
+        "was rerun ",
+    ),
 }  # fmt: skip
+
+
+def test_more_starts_of_a_key_than_its_rate_are_found() -> None:
+    report = Report(1, "chaos")
+    for seconds, number in ((6.1, 0), (5.9, 1)):
+        proof = RateProof()
+        proof.add(started("never"))
+        for n in range(RATE + 1):
+            proof.add(started("k", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds * n)))
+        assert len(list(proof.faults(report))) == number
+    assert report.found["starts in a minute"] == RATE + 1
+
+
+def started(key: str, *at: datetime) -> JobData:
+    """A job with a rate that started at these times."""
+    moves = [SimpleNamespace(type="run_started", at=each) for each in at]
+    return cast("JobData", SimpleNamespace(job=SimpleNamespace(kind=RATED, concurrency_key=key), moves=moves))
 
 
 async def test_a_run_that_went_well_is_proved_again(finished: Finished, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from perdure.chaos.jobs import QUEUE
+from perdure.chaos.jobs import FAILING, FLEETING, QUEUE
 from perdure.chaos.report import Report
 from perdure.chaos.script import requests
 from perdure.model.approvals import Approval
@@ -20,6 +20,9 @@ from perdure.runtime.client.client import Client
 from perdure.runtime.client.enqueue import Request
 
 OPEN = tuple(status for status in Status if not status.terminal)
+BY_PEOPLE = ("cancel", "force", "due", "pause", "edit", "retry", "rerun", "delete")
+"""What a `Controller` can do."""
+MOST_RERUNS = 200
 NEWEST = 60
 """A job is picked from this many of the newest."""
 
@@ -34,6 +37,14 @@ class Requested:
         """Goals of jobs whose enqueue was not acknowledged: they may exist."""
         self.messages: dict[str, UUID] = {}
         """Acknowledged messages to the first agent, by what they say."""
+        self.signals: dict[str, UUID] = {}
+        """Acknowledged signals to an agent, by what they say."""
+        self.fleeting: set[UUID] = set()
+        """Acknowledged jobs that may be deleted once they have ended."""
+        self.deleting = False
+        """Whether those were to be deleted, whether or not it worked."""
+        self.rerunning = False
+        """Whether jobs were to be rerun, whether or not it worked."""
         self.cancelled: set[UUID] = set()
         """Jobs that were to be cancelled, whether or not it worked."""
         self.forks: dict[UUID, tuple[str, str]] = {}
@@ -88,13 +99,15 @@ class Producer:
             self._report.done["refused"] += 1
             return
         self._requested.unacknowledged.difference_update(goals)
-        for goal, handle in zip(goals, handles, strict=True):
+        for request, goal, handle in zip(batch, goals, handles, strict=True):
             self._requested.jobs[goal] = handle.id
+            if request.job == FLEETING:
+                self._requested.fleeting.add(handle.id)
 
     async def _one(self, request: Request) -> Any:
         options = request.options or {}
         handle = await self._client.enqueue(request.job, request.input, **options)
-        if "idempotency_key" in options and self._rng.random() < 0.3:
+        if "idempotency_key" in options and request.job != FAILING and self._rng.random() < 0.3:
             again = await self._client.enqueue(request.job, request.input, **options)
             if again.id != handle.id or again.created:
                 self._report.faults.append(f"the key '{options['idempotency_key']}' made two jobs")
@@ -202,7 +215,8 @@ class Controller:
 
     async def control(self, what: str, choice: float) -> None:
         """Cancel one of the newest jobs (`cancel`, `force`), make it due (`due`), give all that have not started another priority
-        (`edit`), or pause the queue for a moment (`pause`)."""
+        (`edit`), pause the queue for a moment (`pause`), make all due that wait for their next attempt (`retry`), run all again
+        that failed and were not (`rerun`), or delete all of a kind that have ended (`delete`)."""
         jobs = self._requested.latest
         if not jobs:
             return
@@ -218,6 +232,9 @@ class Controller:
                 changed = await self._client.jobs.edit_many("chaos", priority=1 + int(choice * 9), kind="chaos.ops")
                 self._report.done["edits"] += changed.done
                 return
+            if what in ("retry", "rerun", "delete"):
+                await self._of_all(what)
+                return
             if what == "due":
                 await self._client.jobs.retry_now(id, "chaos")
                 self._report.done["made due"] += 1
@@ -229,3 +246,14 @@ class Controller:
             return  # it has ended, or waits for something else
         except PerdureError:
             self._report.done["refused"] += 1
+
+    async def _of_all(self, what: str) -> None:
+        jobs, done = self._client.jobs, self._report.done
+        if what == "retry":
+            done["made due"] += (await jobs.retry_many("chaos", kind="chaos.ops")).done
+        elif what == "delete":
+            self._requested.deleting = True
+            done["deleted"] += (await jobs.delete_many("chaos", kind=FLEETING)).done
+        elif done["reruns"] < MOST_RERUNS:
+            self._requested.rerunning = True
+            done["reruns"] += (await jobs.rerun_many("chaos", kind=FAILING)).done

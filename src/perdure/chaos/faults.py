@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from perdure.chaos.clients import Controller
+from perdure.chaos.clients import BY_PEOPLE, Controller
 from perdure.chaos.proxy import Proxy
 from perdure.chaos.report import Report
 from perdure.chaos.script import InjectedFault, injected_faults
@@ -45,7 +45,7 @@ class FaultInjector:
         """Inject one fault after the other, and a restart whenever enough workers were killed."""
         for fault in injected_faults(self._seed):
             await asyncio.sleep(fault.after)
-            if fault.what in ("cancel", "force", "due", "pause", "edit"):
+            if fault.what in BY_PEOPLE:
                 await self._controller.control(fault.what, fault.choice)
             elif self._proxy is not None:
                 await self._drop(self._proxy, fault)

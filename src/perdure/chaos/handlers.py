@@ -16,9 +16,12 @@ from perdure.chaos.harm import Harm
 from perdure.chaos.jobs import (
     ATTEMPT_TIMEOUT,
     ECHO,
+    FLEETING,
     LIMIT,
     MANY_RETRIES,
     QUEUE,
+    RATE,
+    RATED,
     REPLY_TIMEOUT,
     Action,
     Failing,
@@ -26,6 +29,7 @@ from perdure.chaos.jobs import (
     OpList,
     branches,
 )
+from perdure.chaos.listener import add_listener
 from perdure.chaos.messages import add_agents
 from perdure.config import load_settings
 from perdure.model.errors import Denied, Fail, ReplyTimeout, Snooze
@@ -218,5 +222,15 @@ def make_app(url: str, tenant: str, directory: Path, generation: int = 0) -> App
         handlers.run
     )
     app.job(name="chaos.fails", queue=QUEUE, max_retries=2, backoff=quick)(handlers.fails)
+    app.job(
+        name=RATED,
+        queue=QUEUE,
+        max_retries=MANY_RETRIES,
+        backoff=quick,
+        concurrency_key=f"{RATED} 0",
+        max_per_minute=RATE,
+    )(handlers.run)
+    app.job(name=FLEETING, queue=QUEUE, max_retries=MANY_RETRIES, backoff=quick)(handlers.run)
     add_agents(app, quick)
+    add_listener(app, quick)
     return app

@@ -17,6 +17,7 @@ from perdure.chaos.clients import OPEN, Approver, Controller, Producer, Requeste
 from perdure.chaos.errors import ChaosFailed
 from perdure.chaos.faults import FaultInjector, Restart
 from perdure.chaos.handlers import make_app
+from perdure.chaos.listener import Caller
 from perdure.chaos.messages import Correspondent, stop_schedule, undelivered
 from perdure.chaos.proof import check, prove
 from perdure.chaos.proxy import Proxy, reachable
@@ -168,6 +169,7 @@ class Chaos:
                     producer.keep(OPEN_PER_WORKER * plan.workers),
                     injector.inject(),
                     Correspondent(client, self.requested, report, plan.seed).write(),
+                    Caller(client, self.requested, report, plan.seed).call(),
                     self._check_repeatedly(direct),
                 ) as until_failed:
                     report.phase = "faults"

@@ -15,6 +15,14 @@ KINDS = "chaos."
 """The prefix of the kinds of the harness."""
 ECHO, BATCHES, TICK = "chaos.echo", "chaos.batches", "chaos.tick"
 """The agents, each of which is also the kind of its jobs, and the schedule with its kind."""
+LISTENER = "chaos.listener"
+"""The agent whose jobs take messages and signals while they run, and their kind."""
+FAILING = "chaos.fails"
+RATED, FLEETING = "chaos.rated", "chaos.fleeting"
+"""Kinds of jobs: those whose keys have a rate, and those that are deleted when they have ended."""
+RATE = 10
+"""Jobs of a key of `chaos.rated` that start in any minute."""
+RATED_KEYS = 2
 ATTEMPT_TIMEOUT = 0.8
 REPLY_TIMEOUT = 45.0
 LIMIT = 3
@@ -74,11 +82,12 @@ class Failing:
 
 @dataclass(frozen=True)
 class ExpectedEnd:
-    """A way a job may end; error_kind None is any."""
+    """A way a job may end; error_kind None is any. any_result: its result is checked elsewhere."""
 
     status: Status
     result: Any = None
     error_kind: str | None = None
+    any_result: bool = False
 
 
 def value_of(op: Op) -> Any:
@@ -122,12 +131,14 @@ def effects_of(op: Op) -> set[str]:
 def expected_ends(kind: str, payload: Any, *, deadline: bool) -> list[ExpectedEnd]:
     """How a job of this input may end, unless it is cancelled; from its input alone."""
     late = [ExpectedEnd(Status.FAILED, error_kind="timeout")] if deadline else []
-    if kind == "chaos.fails":
+    if kind == FAILING:
         last = ExpectedEnd(Status.FAILED, error_kind="fatal") if payload["fatal"] else ExpectedEnd(Status.DEADLETTER)
         return [last, *late]
     if kind in (ECHO, BATCHES):
         answers = [message.payload if kind == ECHO else None for message in messages_of_payload(payload)]
         return [ExpectedEnd(Status.COMPLETED, answers if len(answers) > 1 else answers[0])]
+    if kind == LISTENER:
+        return [ExpectedEnd(Status.COMPLETED, any_result=True)]
     if kind == TICK:
         return [ExpectedEnd(Status.COMPLETED)]
     ops = [Op(**op) for op in payload["ops"]]

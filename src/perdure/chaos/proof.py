@@ -12,8 +12,10 @@ from uuid import UUID
 from perdure.chaos.clients import Requested
 from perdure.chaos.expected import Effects, read_effects, violations
 from perdure.chaos.invariants import JobData, problems, read_job
-from perdure.chaos.jobs import BATCHES, ECHO, TICK
+from perdure.chaos.jobs import BATCHES, ECHO, LISTENER, TICK
+from perdure.chaos.listener import ListenerProof
 from perdure.chaos.messages import MessageProof
+from perdure.chaos.rates import RateProof
 from perdure.chaos.report import Report
 from perdure.model.approvals import ApprovalStatus
 from perdure.model.waits import CODE, QUESTION
@@ -29,10 +31,16 @@ async def prove(client: Client, requested: Requested, report: Report, directory:
     effects = await asyncio.to_thread(read_effects, directory)
     seen: Counter[str] = Counter()
     ids: set[UUID] = set()
-    messages = MessageProof()
+    reruns: Counter[UUID] = Counter()
+    messages, listener, rates = MessageProof(), ListenerProof(), RateProof()
     async for data in _all_jobs(client):
+        rates.add(data)
         if data.job.kind in (ECHO, BATCHES, TICK):
             messages.add(data.job)
+        elif data.job.kind == LISTENER:
+            listener.add(data.job)
+        elif data.job.origin_kind == "rerun" and data.job.origin_id is not None:
+            reruns[data.job.origin_id] += 1
         elif data.job.origin_id is None:
             seen[data.job.goal or ""] += 1
         else:
@@ -42,6 +50,9 @@ async def prove(client: Client, requested: Requested, report: Report, directory:
         for what in (*problems(data), *violations(data, effects, requested.cancelled)):
             report.faults.append(_line(data, what))
     _compare(requested, seen, ids, effects, report)
+    _of_reruns(requested, reruns, report)
+    report.faults.extend(rates.faults(report))
+    report.faults.extend([fault async for fault in listener.faults(client, requested, report)])
     report.faults.extend([fault async for fault in messages.faults(client, requested, report)])
     await check(client, report)
 
@@ -77,9 +88,14 @@ async def _all_jobs(client: Client) -> AsyncIterator[JobData]:
 
 def _compare(requested: Requested, seen: Counter[str], ids: set[UUID], effects: Effects, report: Report) -> None:
     """What was acknowledged exists once, and nothing else exists."""
+    gone = 0
     for goal, id in requested.jobs.items():
-        if id not in ids:
+        if id in requested.fleeting and requested.deleting and id not in ids:
+            gone += 1
+        elif id not in ids:
             report.faults.append(f"job {id} ({goal}) was acknowledged and does not exist")
+    if gone > report.done["deleted"] and not report.done["refused"]:
+        report.faults.append(f"{gone} jobs are gone, and {report.done['deleted']} were deleted")
     for id in requested.forks:
         if id not in ids:
             report.faults.append(f"fork {id} was acknowledged and does not exist")
@@ -90,6 +106,18 @@ def _compare(requested: Requested, seen: Counter[str], ids: set[UUID], effects: 
             report.faults.append(f"'{goal}' was never enqueued")
     if unknown := set(effects) - ids:
         report.faults.append(f"jobs did something that do not exist: {', '.join(map(str, sorted(unknown)[:5]))}")
+
+
+def _of_reruns(requested: Requested, reruns: Counter[UUID], report: Report) -> None:
+    """No job was rerun twice, and each rerun that was acknowledged exists."""
+    report.found["reruns"] = reruns.total()
+    for id, number in reruns.items():
+        if number > 1:
+            report.faults.append(f"job {id} was rerun {number} times")
+    if reruns and not requested.rerunning:
+        report.faults.append(f"{reruns.total()} jobs were rerun, and no client asked for it")
+    if reruns.total() < report.done["reruns"]:
+        report.faults.append(f"{report.done['reruns']} reruns were acknowledged, and {reruns.total()} exist")
 
 
 def _of_a_fork(data: JobData, requested: Requested) -> Iterator[str]:

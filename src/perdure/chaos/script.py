@@ -11,7 +11,19 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Literal, TypeVar
 
-from perdure.chaos.jobs import KEY_LIMIT, KEYS, MANY_RETRIES, Answer, Failing, Op, OpList
+from perdure.chaos.jobs import (
+    FLEETING,
+    KEY_LIMIT,
+    KEYS,
+    MANY_RETRIES,
+    RATE,
+    RATED,
+    RATED_KEYS,
+    Answer,
+    Failing,
+    Op,
+    OpList,
+)
 from perdure.chaos.worker_config import LEASE
 from perdure.model.approvals import OnDeny, OnExpiry
 from perdure.runtime.client.enqueue import EnqueueOptions, Request
@@ -23,9 +35,10 @@ SKEWS = (0.0, HOUR, 0.0, -HOUR)
 
 End = Literal["kill", "stop", "freeze", "term", "term2"]
 END_WEIGHTS: dict[End, int] = {"kill": 89, "stop": 5, "freeze": 1, "term": 3, "term2": 2}
-FaultKind = Literal["cut", "drop_answer", "end", "cancel", "force", "due", "pause", "edit"]
+FaultKind = Literal["cut", "drop_answer", "end", "cancel", "force", "due", "pause", "edit", "retry", "rerun", "delete"]
 FAULT_WEIGHTS: dict[FaultKind, int] = {
-    "cut": 4, "drop_answer": 9, "end": 3, "cancel": 2, "force": 1, "due": 2, "pause": 1, "edit": 1,
+    "cut": 4, "drop_answer": 9, "end": 3, "cancel": 2, "force": 1, "due": 2, "pause": 1, "edit": 1, "retry": 1,
+    "rerun": 1, "delete": 1,
 }  # fmt: skip
 ANSWER_WEIGHTS: dict[Answer, int] = {"yes": 6, "edit": 2, "no": 1, "nothing": 1}
 ON_UNKNOWN: dict[OnUnknown, int] = {"ask": 5, "retry": 5, "fail": 1}
@@ -102,19 +115,26 @@ def request(seed: int, number: int) -> Request:
         options["idempotency_key"] = f"key {number}"
     if rng.random() < 0.03:
         options["deadline"] = datetime.now(UTC) + timedelta(seconds=rng.uniform(0.5, 5))
-    match rng.randrange(20):
-        case 0:
+    match rng.randrange(60):
+        case 21:
+            key = f"{RATED} {rng.randrange(RATED_KEYS)}"
+            options |= {"concurrency_key": key, "max_per_minute": RATE}
+            return Request(RATED, OpList([_op(rng, "op0", _BRIEF)]), options)
+        case 22 | 23 | 24:
+            options.pop("idempotency_key", None)
+            return Request(FLEETING, OpList([_op(rng, f"op{n}", _BRIEF) for n in range(rng.randint(1, 3))]), options)
+        case case if case < 3:
             fatal = rng.random() < 0.5
             if fatal:
                 options["max_retries"] = MANY_RETRIES
             return Request("chaos.fails", Failing(fatal), options)
-        case 1 | 2:
+        case case if case < 9:
             ops = [_op(rng, f"op{n}", _PLAIN) for n in range(rng.randint(1, 4))]
             return Request("chaos.plain", OpList(ops), options)
-        case 3 | 4:
+        case case if case < 15:
             ops = [_op(rng, f"op{n}", (*_BUSY, *_HANGING)) for n in range(rng.randint(1, 4))]
             return Request("chaos.timed", OpList(ops), options)
-        case 5 | 6:
+        case case if case < 21:
             ops = [_op(rng, f"op{n}", (*_BUSY, "sleep", "snooze")) for n in range(rng.randint(1, 4))]
             return Request("chaos.limited", OpList(ops), options)
         case _:
@@ -125,6 +145,8 @@ def request(seed: int, number: int) -> Request:
 
 
 _PLAIN = ("step", "step", "thread", "tool", "sleep")
+_BRIEF = ("checkpoint", "usage", "emit", "progress")
+"""Without an effect outside of the database."""
 _BUSY = (
     "step", "step", "step", "thread", "thread", "both", "both", "flaky", "tool", "tool", "tool", "checkpoint", "usage",
     "emit", "progress", "error", "caught step", "caught tool", "caught tool", "lost",

@@ -195,11 +195,11 @@ def _facts(report: Report, plan: Plan) -> dict[str, Any]:
 
 DONE = (
     "workers", "kills", "stops", "leases lost", "terms", "cuts", "answers lost", "sessions ended", "restarts", "cancels",
-    "made due", "refused", "checks", "deploys", "ended by jobs", "worn out", "forks",
+    "made due", "refused", "checks", "deploys", "ended by jobs", "worn out", "forks", "reruns", "deleted",
 )  # fmt: skip
 FOUND = (
     "attempts", "taken over", "steps", "tool calls", "caught failures", "waits for code", "approvals decided",
-    "approvals expired", "questions", "events",
+    "approvals expired", "questions", "events", "signals", "signals taken", "starts in a minute",
 )  # fmt: skip
 
 
@@ -227,12 +227,15 @@ def page(report: Report, plan: Plan) -> Text:
         "by people": f"{done['cancels']} jobs cancelled, {done['made due']} made due, {done['forks']} forked; "
         f"{done['refused']} calls failed",
         "queue": f"{done['pauses']} pauses, {done['edits']} jobs with another priority",
+        "in bulk": f"{done['reruns']} jobs rerun, {done['deleted']} deleted",
         "jobs": f"{sum(report.jobs.values())}: {statuses}",
         "attempts": f"{found['attempts']}, {found['taken over']} of them cut off and taken over",
         "steps": f"{found['steps']} recorded, {found['tool calls']} tool calls, {found['caught failures']} failures caught",
         "approvals": f"{found['approvals decided']} decided, {found['approvals expired']} expired; "
         f"{found['questions']} asked about tools",
         "messages": f"{found['messages']} to agents, {found['replies']} replies; {found['firings']} firings of a schedule",
+        "signals": f"{found['signals']} to an agent, {found['signals taken']} taken; {found['news']} messages to its jobs",
+        "rates": f"at most {found['starts in a minute']} starts of a key in a minute",
         "events": f"{found['events']}",
         "checks": f"{done['checks']} by fsck during the run, and a complete one at the end",
         "faults": f"{len(report.faults)}",
