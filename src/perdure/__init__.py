@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         AccountNotFound,
         AgentBusy,
         AgentExists,
+        AgentInUse,
         AgentNotFound,
         AgentPaused,
         AlreadyDecided,
@@ -182,6 +183,7 @@ __all__ = [
     "Action",
     "AgentBusy",
     "AgentExists",
+    "AgentInUse",
     "AgentInstance",
     "AgentNotFound",
     "AgentPaused",
@@ -366,7 +368,7 @@ _HOMES = {
     "perdure.model.budgets": "Budget",
     "perdure.model.comparison": "JobDiff",
     "perdure.model.errors": (
-        "AccountDisabled AccountExists AccountNotFound AgentBusy AgentExists AgentNotFound AgentPaused AlreadyDecided "
+        "AccountDisabled AccountExists AccountNotFound AgentBusy AgentExists AgentInUse AgentNotFound AgentPaused AlreadyDecided "
         "AmbiguousId ApprovalChanged ApprovalExpired ApprovalNotFound ApprovalRuleNotFound "
         "BlobDirUnusable BudgetExceeded ChildCancelled "
         "ChildError ChildFailed ConfigError Conflict ContentDamaged ContentMissing DangerRefused Denied DuplicateHandler "

@@ -82,3 +82,16 @@ def test_signals_to_an_agent_are_sent_and_shown(anywhere: Perdure) -> None:
     anywhere("agents", "signal", "ann", "stop", code=5)
     items = json.loads(anywhere("agents", "signals", "ann", "--pending", "--json").out)["items"]
     assert [item["key"] for item in items] == ["stop", "paid"]
+
+
+def test_an_agent_is_deleted_after_a_yes(perdure: Perdure) -> None:
+    perdure("agents", "rm", "ann", "--yes", code=3)
+    perdure("agents", "create", "ann")
+    perdure("agents", "send", "ann", "hello")
+    assert "Delete agent ann" in perdure("agents", "rm", "ann", code=2).err
+    refused = perdure("agents", "rm", "ann", "--yes", code=5)
+    assert "1 job" in refused.err
+    assert "perdure agents rm ann --force" in refused.err
+    perdure("agents", "rm", "ann", "--force", "--yes")
+    perdure("agents", "get", "ann", code=3)
+    assert json.loads(perdure("jobs", "ls", "--json").out)["items"][0]["status"] == "CANCELLED"

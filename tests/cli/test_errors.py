@@ -90,6 +90,7 @@ CODES: dict[type[errors.PerdureError], int] = {
     errors.AgentExists: 5,
     errors.AgentPaused: 5,
     errors.AgentBusy: 5,
+    errors.AgentInUse: 5,
     errors.SessionChanged: 5,
     errors.EntrySuperseded: 5,
     errors.NotPermitted: 4,

@@ -70,6 +70,7 @@ VERBS: dict[str, str] = {
     "agents signals ann": "agents.signals",
     "agents pause ann": "agents.pause",
     "agents resume ann": "agents.resume",
+    "agents rm ann --force --yes": "agents.delete",
     "approvals ls": "approvals.list",
     "approvals get WAITING": "approvals.get",
     "approvals approve WAITING": "approvals.approve",

@@ -6,15 +6,17 @@ from uuid import UUID
 
 import pytest
 
-from perdure.model.agents import AgentInstance, AgentStatus, NewAgent, key_of_agent
+from perdure.model.agents import AgentInstance, AgentStatus, NewAgent, NewState, key_of_agent
 from perdure.model.effects import send_message
-from perdure.model.errors import AgentNotFound, AgentPaused, IdempotencyConflict
+from perdure.model.errors import AgentInUse, AgentNotFound, AgentPaused, IdempotencyConflict
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter, Lease, Outcome
 from perdure.model.messages import Message, NewMessage, messages_of_payload
+from perdure.model.signals import NewAgentSignal
 from perdure.model.states import Status
 from perdure.store.protocol import Store
+from tests.conformance.healthy_jobs import fsck
 from tests.conformance.support import KINDS, claim, enqueue, outcome, own_queue, run_to, started
 
 HOUR = 3600.0
@@ -379,3 +381,41 @@ async def test_boxes_are_read_page_by_page_and_stay(store: Store) -> None:
         assert [m.id for m in (*first.items, *rest.items)] == ids[::-1]
         assert rest.next_cursor is None
     assert len((await store.agents.list_messages("ann", "inbox", pending=True)).items) == 3
+
+
+async def test_an_agent_is_deleted_with_its_states_and_its_jobs_stay(store: Store) -> None:
+    with pytest.raises(AgentNotFound):
+        await store.agents.delete_agent("ann")
+    await agent(store)
+    lease = await started(store, agent_id="ann")
+    await store.agents.save_state(lease, NewState("ann", "", "1", 0, "save"))
+    with pytest.raises(AgentInUse, match=": 1 job\n"):
+        await store.agents.delete_agent("ann")
+    await store.leases.finish(lease, outcome(Status.COMPLETED))
+    with pytest.raises(AgentNotFound):
+        await store.tenant("other").agents.delete_agent("ann")
+    await store.agents.delete_agent("ann")
+    assert await store.agents.get_agent("ann") is None
+    assert (await store.jobs.get_job(lease.job_id)).agent_id == "ann"
+    with pytest.raises(AgentNotFound):
+        await store.agents.send(message())
+    await agent(store)
+    assert await store.agents.read_state("ann", "") is None
+    assert await fsck(store) == []
+
+
+async def test_what_is_pending_for_a_deleted_agent_expires(store: Store) -> None:
+    await agent(store, intake="inbox")
+    lease = await started(store, agent_id="ann")
+    await store.agents.send(message(delay=HOUR))
+    await store.signals.send_agent_signal(NewAgentSignal(uuid7(), "ann", "form", "1", None, None, "bob", "test"))
+    with pytest.raises(AgentInUse, match=": 1 job, 1 message, 1 signal\n"):
+        await store.agents.delete_agent("ann")
+    await store.agents.delete_agent("ann", force=True)
+    assert [m.state for m in await inbox(store)] == ["expired"]
+    [signal] = (await store.signals.list_agent_signals("ann")).items
+    assert (signal.consumed_by_job_id, signal.expired) == (None, True)
+    assert await store.agents.due_agents() == []
+    await store.leases.finish(lease, outcome(Status.COMPLETED))
+    assert (await store.agents.due_agents(), await store.agents.deliver("ann")) == ([], 0)
+    assert await fsck(store) == []

@@ -286,6 +286,7 @@ REFUSED: list[tuple[str, type[errors.PerdureError], Call]] = [
     ("agents.signal", errors.AgentNotFound, lambda a, c: agents.signal_agent(c, "ann", "stop")),
     ("agents.signals", errors.AgentNotFound, lambda a, c: agents.list_agent_signals(c, "ann")),
     ("agents.pause", errors.AgentNotFound, lambda a, c: agents.pause_agent(c, "ann")),
+    ("agents.delete", errors.AgentNotFound, lambda a, c: agents.delete_agent(c, "ann")),
     ("agents.resume", errors.AgentNotFound, lambda a, c: agents.resume_agent(c, "ann")),
     ("approvals.rules", errors.InvalidInput, lambda a, c: approvals.list_rules(c, scope="none")),
     ("approvals.add_rule", errors.InvalidInput, lambda a, c: approvals.add_rule(c, "deploy", "maybe", scope="tenant")),

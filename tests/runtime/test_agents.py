@@ -10,6 +10,7 @@ import pytest
 from perdure import (
     AgentBusy,
     AgentExists,
+    AgentInUse,
     AgentNotFound,
     AgentPaused,
     App,
@@ -332,3 +333,23 @@ async def test_jobs_are_listed_by_agent_and_session(file_app: App) -> None:
     assert [job.id for job in (await file_app.jobs.list(agent="ann", cursor=first.next_cursor)).items] == [
         ids["ann", "x"]
     ]
+
+
+async def test_a_forced_deletion_of_an_agent_cancels_its_jobs() -> None:
+    async with TestApp() as t:
+
+        @t.job
+        async def talk(ctx: JobContext) -> None:
+            await ctx.receive("news")
+
+        await t.agents.create("ann", kind="talk", on_busy="parallel")
+        handles = [await t.enqueue(talk, agent="ann") for _ in range(2)]
+        await t.run_until_idle()
+        with pytest.raises(AgentInUse, match="2 jobs"):
+            await t.agents.delete("ann")
+        assert await t.agents.get("ann") is not None
+        await t.agents.delete("ann", force=True)
+        assert [(await handle.get()).status for handle in handles] == [Status.CANCELLED] * 2
+        assert await t.agents.get("ann") is None
+        with pytest.raises(AgentNotFound):
+            await t.agents.delete("ann", force=True)

@@ -288,6 +288,22 @@ async def resume(cli: Cli, id: Id) -> None:
         _show(cli, await operations.resume_agent(client, id))
 
 
+@command(app, "rm", example="perdure agents rm reviewer\nperdure agents rm reviewer --force --yes")
+async def rm(
+    cli: Cli,
+    id: Id,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it has jobs, which are cancelled, or pending messages or signals")
+    ] = False,
+) -> None:
+    """Delete an agent and the states of its sessions, permanently. Its jobs and their logs stay."""
+    cancels = ", and cancel its jobs" if force else ""
+    cli.confirm(f"Delete agent {id} and the states of its sessions{cancels}?")
+    async with cli.client() as client:
+        await operations.delete_agent(client, id, force=force)
+    cli.out.note(f"deleted {id}")
+
+
 def _fields(
     kind: str | None,
     name: str | None,
@@ -321,7 +337,7 @@ def _show(cli: Cli, agent: AgentInstance) -> None:
 
 
 ORDER = (
-    "ls", "get", "create", "set", "send", "inbox", "outbox", "signal", "signals", "pause", "resume",
+    "ls", "get", "create", "set", "send", "inbox", "outbox", "signal", "signals", "pause", "resume", "rm",
 )  # fmt: skip
 """The commands as the help lists them."""
 

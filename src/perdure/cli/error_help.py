@@ -62,6 +62,7 @@ ADVICE: dict[str, str] = {
     "agent-not-found": "`perdure agents ls` shows them. An agent is created by `perdure agents create`, by a worker with a "
     "handler for it, or by its first message where you say which `--kind` it is of.",
     "agent-exists": "`perdure agents set ID` changes one that exists.",
+    "agent-in-use": "Let its jobs end, or `perdure agents rm ID --force`, which cancels them.",
     "agent-busy": "Send again when its job has ended, or let messages wait: `perdure agents set ID --on-busy enqueue`.",
     "agent-paused": "Send again when it is resumed: `perdure agents resume ID`.",
     "file-not-found": "`perdure tasks artifacts ls ID` shows the files.",

@@ -8,6 +8,7 @@ from perdure.model.agents import AgentInstance
 from perdure.model.errors import (
     AgentBusy,
     AgentExists,
+    AgentInUse,
     AgentNotFound,
     AgentPaused,
     IdempotencyConflict,
@@ -111,6 +112,12 @@ async def pause_agent(client: Client, id: str) -> AgentInstance:
 async def resume_agent(client: Client, id: str) -> AgentInstance:
     """Accept and deliver the messages to an agent again."""
     return await client.agents.resume(id)
+
+
+@operation("agents.delete", role=Role.OPERATOR, errors=(AgentNotFound, AgentInUse))
+async def delete_agent(client: Client, id: str, *, force: bool = False) -> None:
+    """Delete an agent and the states of its sessions, permanently; its jobs stay. force: cancel those that have not ended."""
+    await client.agents.delete(id, force=force)
 
 
 @operation("agents.signal", role=Role.OPERATOR, errors=(AgentNotFound, AgentPaused, SignalConflict, InvalidInput))

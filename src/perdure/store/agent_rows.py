@@ -13,6 +13,9 @@ from perdure.model.messages import Message
 from perdure.model.timing import Backoff
 from perdure.store.rows import Codec, Row
 
+DELETING = ("refuse_messages", "end_agent_signals", "delete_states", "delete_deliveries", "delete_agent")
+"""The statements that delete an agent, in order, under its lock."""
+
 
 def agent_of(row: Row, codec: Codec, *, id: str = "id") -> AgentInstance:
     """A row of `agent_instances`, or of the view `agents`. id: the name of the column of its id."""

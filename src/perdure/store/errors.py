@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from perdure.model.errors import (
     AccountNotFound,
     AgentBusy,
     AgentExists,
+    AgentInUse,
     AgentNotFound,
     AgentPaused,
     AlreadyDecided,
@@ -351,6 +352,15 @@ def agent_not_found(text: str) -> AgentNotFound:
 def agent_exists(text: str) -> AgentExists:
     """The id is taken."""
     return AgentExists(f"there is an agent '{text}' already", hint=f"perdure agents get {text}")
+
+
+def agent_in_use(agent_id: str, used: Mapping[str, int]) -> AgentInUse:
+    """It is not deleted. used: jobs that have not ended, and pending messages and signals."""
+    what = ", ".join(f"{number:,} {name if number > 1 else name[:-1]}" for name, number in used.items() if number)
+    return AgentInUse(
+        f"agent '{agent_id}' has jobs that have not ended, or pending messages or signals: {what}",
+        hint=f"perdure agents rm {agent_id} --force cancels its jobs",
+    )
 
 
 def agent_paused(agent: AgentInstance) -> AgentPaused:

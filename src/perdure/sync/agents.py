@@ -77,6 +77,10 @@ class Agents:
         """See `Agents.resume`."""
         return self._background.run(self._agents.resume(agent_id))
 
+    def delete(self, agent_id: str, *, force: bool = False) -> None:
+        """See `Agents.delete`."""
+        self._background.run(self._agents.delete(agent_id, force=force))
+
     def send(
         self,
         to: str,

@@ -65,6 +65,7 @@ PerdureError
 │   ├── AccountExists            account-exists
 │   ├── AccountDisabled          account-disabled
 │   ├── AgentExists              agent-exists
+│   ├── AgentInUse               agent-in-use
 │   ├── AgentBusy                agent-busy
 │   ├── AgentPaused              agent-paused
 │   ├── SessionChanged           session-changed
@@ -116,7 +117,15 @@ There is a file per noun; `base` has PerdureError and the groups that errors of 
 
 from __future__ import annotations
 
-from perdure.model.errors.agents import AgentBusy, AgentExists, AgentNotFound, AgentPaused, ReplyTimeout, SessionChanged
+from perdure.model.errors.agents import (
+    AgentBusy,
+    AgentExists,
+    AgentInUse,
+    AgentNotFound,
+    AgentPaused,
+    ReplyTimeout,
+    SessionChanged,
+)
 from perdure.model.errors.approvals import (
     AlreadyDecided,
     ApprovalChanged,
@@ -216,6 +225,7 @@ __all__ = [
     "AccountNotFound",
     "AgentBusy",
     "AgentExists",
+    "AgentInUse",
     "AgentNotFound",
     "AgentPaused",
     "AlreadyDecided",

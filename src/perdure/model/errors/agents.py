@@ -18,6 +18,12 @@ class AgentExists(Conflict):
     code = "agent-exists"
 
 
+class AgentInUse(Conflict):
+    """The agent has jobs that have not ended, or messages or signals that no job has got yet: it is not deleted."""
+
+    code = "agent-in-use"
+
+
 class AgentPaused(Conflict):
     """The agent is paused: it accepts no messages until it is resumed."""
 

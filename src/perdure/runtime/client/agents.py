@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+from contextlib import suppress
 from typing import Any, Literal
 
 from perdure.model.agents import AgentInstance, AgentStatus, Intake, OnBusy
-from perdure.model.errors import AgentNotFound, IdempotencyConflict, InvalidInput
+from perdure.model.errors import AgentNotFound, IdempotencyConflict, IllegalTransition, InvalidInput, JobNotFound
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, NewMessage, Sent
+from perdure.model.states import Status
 from perdure.model.timing import Backoff, Duration
 from perdure.runtime.client.agent_signals import AgentSignals
 from perdure.runtime.client.jobs import Jobs
@@ -16,6 +18,8 @@ from perdure.runtime.handle import Handle
 from perdure.runtime.message_checks import check_agent, check_agent_id, check_changes, check_message
 from perdure.runtime.validation import check_limit
 from perdure.store.errors import agent_exists, agent_not_found
+
+_NOT_ENDED = tuple(status for status in Status if not status.terminal)
 
 
 class Agents(AgentSignals):
@@ -89,6 +93,32 @@ class Agents(AgentSignals):
     async def resume(self, agent_id: str) -> AgentInstance:
         """Accept and deliver its messages again. Raises AgentNotFound."""
         return await (await self._store()).agents.change_agent(agent_id, {"paused": False})
+
+    async def delete(self, agent_id: str, *, force: bool = False) -> None:
+        """Delete an agent, and the states of its sessions, permanently. Its jobs and their logs stay; so do its messages and
+        signals, until they are pruned: those that are pending count as expired.
+
+        force: pause it and cancel its jobs first, and let pending messages and signals expire; a job that runs ends as soon as
+        its worker sees that. If it stops in between, the agent is paused, and another call goes on.
+        Raises AgentNotFound, and AgentInUse while it has jobs that have not ended, or pending messages or signals.
+        """
+        agents = (await self._store()).agents
+        if force:
+            await agents.change_agent(agent_id, {"paused": True})
+            await self._cancel_jobs(agent_id)
+        await agents.delete_agent(agent_id, force=force)
+
+    async def _cancel_jobs(self, agent_id: str) -> None:
+        jobs = Jobs(self._scope)
+        cursor: str | None = None
+        while True:
+            page = await jobs.list(agent=agent_id, status=_NOT_ENDED, limit=500, cursor=cursor)
+            for job in page.items:
+                with suppress(IllegalTransition, JobNotFound):  # it has ended meanwhile
+                    await jobs.cancel(job.id, "its agent was deleted")
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     async def send(
         self,

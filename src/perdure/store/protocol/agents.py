@@ -32,6 +32,12 @@ class AgentStore(Protocol):
         then. Jobs that are there keep what they were started with. Raises `AgentNotFound`."""
         ...
 
+    async def delete_agent(self, agent_id: str, *, force: bool = False) -> None:
+        """Delete an agent, and the states of its sessions. Its jobs with their logs stay, and so do its messages and signals:
+        those that are pending count as expired, as no job gets them any more. Raises `AgentNotFound`; `AgentInUse`, and nothing
+        is changed, while it has jobs that have not ended, or pending messages or signals. force: it is deleted all the same."""
+        ...
+
     async def list_agents(
         self, *, status: AgentStatus | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[AgentInstance]:

@@ -9,8 +9,8 @@ from uuid import UUID
 from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
 from perdure.model.jobs import Lease, Page
 from perdure.model.messages import Message, NewMessage, Sent
-from perdure.store.agent_rows import agent_of, changed_agent, job_agent_of, message_of, state_of
-from perdure.store.errors import agent_not_found, parse_cursor
+from perdure.store.agent_rows import DELETING, agent_of, changed_agent, job_agent_of, message_of, state_of
+from perdure.store.errors import agent_in_use, agent_not_found, parse_cursor
 from perdure.store.postgres.agents.deliver import deliver
 from perdure.store.postgres.agents.send import send
 from perdure.store.postgres.agents.states import save_state
@@ -52,6 +52,22 @@ class PostgresAgents:
         changed = await self._database.transact(work)
         self._notifier.notify(self._tenant_id, "work")
         return changed
+
+    async def delete_agent(self, agent_id: str, *, force: bool = False) -> None:
+        """See `protocol.AgentStore.delete_agent`."""
+        place = {"tenant_id": self._tenant_id, "agent_id": agent_id}
+
+        async def work(tx: Transaction) -> None:
+            if await tx.row("lock_agent", **place) is None:
+                raise agent_not_found(agent_id)
+            used = await tx.row("agent_in_use", **place)
+            if not force and used is not None and any(used.values()):
+                raise agent_in_use(agent_id, used)
+            for statement in DELETING:
+                await tx.rows(statement, **place)
+
+        await self._database.transact(work)
+        self._notifier.notify(self._tenant_id, "news")
 
     async def list_agents(
         self, *, status: AgentStatus | None = None, limit: int = 50, cursor: str | None = None

@@ -10,8 +10,8 @@ from uuid import UUID
 from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
 from perdure.model.jobs import Lease, Page
 from perdure.model.messages import Message, NewMessage, Sent
-from perdure.store.agent_rows import agent_of, changed_agent, job_agent_of, message_of, state_of
-from perdure.store.errors import agent_not_found, parse_cursor
+from perdure.store.agent_rows import DELETING, agent_of, changed_agent, job_agent_of, message_of, state_of
+from perdure.store.errors import agent_in_use, agent_not_found, parse_cursor
 from perdure.store.sqlite.agents.deliver import deliver
 from perdure.store.sqlite.agents.send import send
 from perdure.store.sqlite.agents.states import save_state
@@ -56,6 +56,22 @@ class SqliteAgents:
             return agent_of(conn.execute(SQL["get_agent"], values).fetchone(), CODEC)
 
         return await self._engine.write(change, WORK)
+
+    async def delete_agent(self, agent_id: str, *, force: bool = False) -> None:
+        """See `protocol.AgentStore.delete_agent`."""
+        place = {"tenant_id": self._tenant_id, "agent_id": agent_id}
+
+        def delete(conn: sqlite3.Connection, now: int) -> None:
+            values = {**place, "now": now}
+            if conn.execute(SQL["lock_agent"], place).fetchone() is None:
+                raise agent_not_found(agent_id)
+            used = dict(conn.execute(SQL["agent_in_use"], values).fetchone())
+            if not force and any(used.values()):
+                raise agent_in_use(agent_id, used)
+            for statement in DELETING:
+                conn.execute(SQL[statement], values)
+
+        await self._engine.write(delete, NEWS)
 
     async def list_agents(
         self, *, status: AgentStatus | None = None, limit: int = 50, cursor: str | None = None

@@ -30,3 +30,31 @@ order by a.id limit :limit
 select j.agent_id, j.session_id, exists (select 1 from signals s where s.job_id = j.id) as has_signals, i.* from jobs j
 left join agent_instances i on i.tenant_id = j.tenant_id and i.id = j.agent_id
 where j.id = :job_id and j.tenant_id = :tenant_id and j.agent_id is not null
+
+-- name: agent_in_use
+-- What keeps an agent from being deleted, each counted up to 1,000.
+select (select count(*) from (select 1 from agent_jobs a join jobs j on j.id = a.job_id
+    where a.tenant_id = :tenant_id and a.agent_id = :agent_id and j.finished_at is null limit 1000)) as jobs,
+  (select count(*) from (select 1 from agent_messages m where m.tenant_id = :tenant_id and m.to_agent_id = :agent_id
+    and m.consumed_by_job_id is null and m.refused is null and m.channel not like 'reply:%' limit 1000)) as messages,
+  (select count(*) from (select 1 from agent_signals s where s.tenant_id = :tenant_id and s.agent_id = :agent_id
+    and s.consumed_by_job_id is null and (s.expires_at is null or s.expires_at > :now) limit 1000)) as signals
+
+-- name: delete_agent
+delete from agent_instances where tenant_id = :tenant_id and id = :agent_id
+
+-- name: refuse_messages
+-- No job gets them any more.
+update agent_messages set refused = 'expired'
+where tenant_id = :tenant_id and to_agent_id = :agent_id and consumed_by_job_id is null and refused is null
+
+-- name: end_agent_signals
+-- As refuse_messages.
+update agent_signals set expires_at = :now where tenant_id = :tenant_id and agent_id = :agent_id
+  and consumed_by_job_id is null and (expires_at is null or expires_at > :now)
+
+-- name: delete_states
+delete from agent_states where tenant_id = :tenant_id and agent_id = :agent_id
+
+-- name: delete_deliveries
+delete from agent_deliveries where tenant_id = :tenant_id and agent_id = :agent_id
