@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
 from perdure.model.current_attempt import attempt_ids
 from perdure.model.effects import Effect
 from perdure.model.errors import LeaseLost, PerdureError
-
-if TYPE_CHECKING:
-    from perdure.runtime.run import Run
+from perdure.model.jobs import Lease
+from perdure.runtime.stuck import StuckWatch
+from perdure.store.protocol import Store
 
 log = structlog.get_logger("perdure.run")
 
 INTERVAL = 0.25
 """Seconds between two writes."""
+
+
+class Progressing(Protocol):
+    """What writing its progress needs of an attempt."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def stuck(self) -> StuckWatch | None: ...
+
+    def lease_lost(self) -> None: ...
 
 
 class Progress:
@@ -71,7 +86,7 @@ class Progress:
             self._timer = None
 
 
-def writer_of(run: Run) -> Callable[[Effect], Awaitable[None]]:
+def writer_of(run: Progressing) -> Callable[[Effect], Awaitable[None]]:
     """Writes the progress of an attempt under its lease."""
 
     async def write(figure: Effect) -> None:

@@ -9,21 +9,22 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import structlog
 
 from perdure.model.errors import PerdureError, Suspended
 from perdure.model.events import NewEvent
-from perdure.model.jobs import Outcome
+from perdure.model.jobs import ClaimedJob, Lease, Outcome
 from perdure.model.states import Status
 from perdure.model.stuck import NOTICED, Stuck, StuckAction, StuckJob, StuckRecord
-from perdure.model.timing import span
+from perdure.model.timing import Clock, span
+from perdure.runtime.history import History
+from perdure.runtime.observer import Observer
+from perdure.runtime.registry import Handler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from perdure.runtime.run import Run
 
 log = structlog.get_logger("perdure.worker")
 
@@ -34,7 +35,41 @@ OnStuck: TypeAlias = Callable[[StuckJob], Awaitable[None] | None]
 _OUTCOMES = {"tool_returned": "result", "tool_failed": "error"}
 
 
-def watch_of(run: Run) -> StuckWatch | None:
+class Watched(Protocol):
+    """What a watch needs of an attempt."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def claimed(self) -> ClaimedJob: ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def handler(self) -> Handler[Any, Any]: ...
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def observer(self) -> Observer | None: ...
+
+    @property
+    def stop_reason(self) -> str | None: ...
+
+    @property
+    def is_waiting(self) -> bool: ...
+
+    async def record(self, events: Sequence[NewEvent]) -> int: ...
+
+    def stop(self, reason: str, outcome: Outcome | None) -> None: ...
+
+    def cancel_with_attempt(self, task: asyncio.Task[Any]) -> None: ...
+
+
+def watch_of(run: Watched) -> StuckWatch | None:
     """The watch of an attempt whose caller or handler says when it is stuck; else None."""
     stuck = run.history.stuck.given or run.handler.policy.stuck
     return None if stuck is None else StuckWatch(run, stuck)
@@ -48,7 +83,7 @@ def stuck_outcome(why: str) -> Outcome:
 class StuckWatch:
     """Of one attempt. `look` is called a few times a second, `saw` for everything that is written."""
 
-    def __init__(self, run: Run, stuck: Stuck) -> None:
+    def __init__(self, run: Watched, stuck: Stuck) -> None:
         self._run = run
         self._stuck = stuck
         self._record: StuckRecord = run.history.stuck
