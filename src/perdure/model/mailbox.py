@@ -36,12 +36,25 @@ class Plan(NamedTuple):
         return sum(len(start.messages) for start in self.starts)
 
 
+def one_at_a_time(agent: AgentInstance) -> bool:
+    """Whether a message has to wait while the agent is busy, or takes the place of what it does."""
+    return agent.intake == "inbox" or agent.on_busy in ("reject", "interrupt")
+
+
+def most_due(agent: AgentInstance, *, busy: bool) -> int:
+    """How many due messages a delivery has to read: one more than it binds, so that it knows whether there are more."""
+    if not one_at_a_time(agent):
+        return MOST_MESSAGES + 1
+    if busy and agent.on_busy != "interrupt":
+        return 1
+    return min(_most_together(agent), MOST_MESSAGES) + 1
+
+
 def plan_delivery(agent: AgentInstance, due: Sequence[Message], *, busy: bool) -> Plan:
     """Bind messages, which come in the order of their due time, then id. busy: the agent has a job that is not suspended. With
     `interrupt` it does not count: a job that starts takes the place of the others."""
     starting = [message for message in due if not message.channel.startswith(REPLY_PREFIX)]
-    alone = agent.on_busy in ("reject", "interrupt")
-    if agent.intake == "each" and not alone:
+    if not one_at_a_time(agent):
         return Plan([Start(job_for(agent, (message,)), (message,)) for message in starting])
     if (busy and agent.on_busy != "interrupt") or not starting:
         return Plan([])
@@ -97,11 +110,13 @@ def goal_for(agent: AgentInstance, messages: Sequence[Message]) -> str | None:
     return messages[0].text.replace("\x00", "")[:GOAL_LENGTH] or None
 
 
+def _most_together(agent: AgentInstance) -> int:
+    return 1 if agent.intake == "each" else agent.batch
+
+
 def _batch(agent: AgentInstance, due: Sequence[Message]) -> tuple[Message, ...]:
     """The first messages, as many as one job gets: those of one session, that one payload can hold."""
-    same = itertools.takewhile(
-        lambda message: message.session_id == due[0].session_id, due[: 1 if agent.intake == "each" else agent.batch]
-    )
+    same = itertools.takewhile(lambda message: message.session_id == due[0].session_id, due[: _most_together(agent)])
     return fitting_together(same)
 
 

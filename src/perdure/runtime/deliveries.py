@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 
@@ -17,6 +18,8 @@ LOOK_EVERY = 1.0
 """Seconds between two looks of a worker where nothing in its process asks for one."""
 MOST_AGENTS = 100
 """Of one look."""
+AT_ONCE = 4
+"""Deliveries of a look that go on at the same time, each in a transaction of its own."""
 
 
 class Deliveries:
@@ -58,6 +61,10 @@ async def deliver_due(agents: AgentStore) -> int:
     bound = 0
     due = await agents.due_agents(limit=MOST_AGENTS)
     random.shuffle(due)  # so that workers that look at the same moment do not wait for each other one after another
-    for agent_id in due:
-        bound += await agents.deliver(agent_id)
+    for first in range(0, len(due), AT_ONCE):
+        some = due[first : first + AT_ONCE]
+        for found in await asyncio.gather(*map(agents.deliver, some), return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
+            bound += found
     return bound

@@ -6,7 +6,16 @@ from contextlib import suppress
 
 from perdure.model.agents import AgentInstance
 from perdure.model.errors import IllegalTransition
-from perdure.model.mailbox import MOST_MESSAGES, Start, interrupt_note, job_for, job_ids, plan_delivery
+from perdure.model.mailbox import (
+    MOST_MESSAGES,
+    Start,
+    interrupt_note,
+    job_for,
+    job_ids,
+    most_due,
+    one_at_a_time,
+    plan_delivery,
+)
 from perdure.model.messages import REPLY_PREFIX
 from perdure.store.agent_rows import message_of
 from perdure.store.errors import agent_busy
@@ -17,6 +26,7 @@ from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.jobs.control import cancel_in
 from perdure.store.postgres.jobs.enqueue_values import many_jobs
 from perdure.store.postgres.signals.agent_signals import answer_waits, give_to_new
+from perdure.store.rows import Row
 
 
 async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
@@ -24,23 +34,35 @@ async def deliver(tx: Transaction, tenant_id: str, agent_id: str) -> int:
     if agent_id.startswith(REPLY_PREFIX):
         return await deliver_reply(tx, tenant_id, agent_id)
     agent = await lock_agent(tx, tenant_id, agent_id)
-    place = {"tenant_id": tenant_id, "agent_id": agent_id}
-    await tx.rows("drop_deliveries", **place)
     if agent is None or agent.paused_at is not None:
+        await tx.rows("drop_deliveries", tenant_id=tenant_id, agent_id=agent_id)
         return 0  # resuming it writes the next row
-    signals = await answer_waits(tx, tenant_id, agent_id)
+    return await deliver_to(tx, tenant_id, agent)
+
+
+async def deliver_to(tx: Transaction, tenant_id: str, agent: AgentInstance) -> int:
+    """`deliver` to an agent that is locked and not paused."""
+    place = {"tenant_id": tenant_id, "agent_id": agent.id}
+    await tx.rows("drop_deliveries", **place)
+    signals = await answer_waits(tx, tenant_id, agent.id)
     await tx.rows("expire_messages", **place)
-    rows = await tx.rows("due_messages", **place, limit=MOST_MESSAGES + 1)
+    busy, rows = await _due(tx, tenant_id, agent)
     woken = await wake_waiting(tx, tenant_id, agent) if rows else 0
     if woken:
-        rows = await tx.rows("due_messages", **place, limit=MOST_MESSAGES + 1)
+        busy, rows = await _due(tx, tenant_id, agent)
     due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
-    busy = bool(due) and await _is_busy(tx, tenant_id, agent_id)
     plan = plan_delivery(agent, due, busy=busy)
     await start_jobs(tx, tenant_id, agent, plan.starts)
     if plan.more or (plan.bound and len(rows) > MOST_MESSAGES):
         await tx.rows("add_delivery", **place)
     return signals + woken + plan.bound
+
+
+async def _due(tx: Transaction, tenant_id: str, agent: AgentInstance) -> tuple[bool, list[Row]]:
+    """Whether the agent is busy, where that matters, and the first due messages: no more than it can take now."""
+    busy = one_at_a_time(agent) and await _is_busy(tx, tenant_id, agent.id)
+    place = {"tenant_id": tenant_id, "agent_id": agent.id}
+    return busy, await tx.rows("due_messages", **place, limit=most_due(agent, busy=busy))
 
 
 async def start_jobs(tx: Transaction, tenant_id: str, agent: AgentInstance, starts: list[Start]) -> None:

@@ -32,8 +32,9 @@ update perdure.agent_messages set refused = 'expired' where tenant_id = :tenant_
   and consumed_by_job_id is null and refused is null and due_at <= perdure.db_now() and expires_at <= perdure.db_now()
 
 -- name: due_messages
+-- Replies have mailboxes of their own.
 select * from perdure.agent_messages where tenant_id = :tenant_id and to_agent_id = :agent_id
-  and consumed_by_job_id is null and refused is null and due_at <= perdure.db_now()
+  and consumed_by_job_id is null and refused is null and due_at <= perdure.db_now() and channel not like 'reply:%'
 order by due_at, id limit :limit
 
 -- name: agent_waits

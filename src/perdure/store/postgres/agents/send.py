@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.model.ids import same_json
 from perdure.model.messages import NewMessage, Sent
 from perdure.store.errors import agent_busy, agent_not_found, agent_paused, message_conflict
-from perdure.store.postgres.agents.deliver import deliver, start_for
+from perdure.store.postgres.agents.deliver import deliver_to, start_for
 from perdure.store.postgres.agents.locked_agent import lock_agent
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.driver_errors import Restart
@@ -28,8 +28,8 @@ async def send(tx: Transaction, tenant_id: str, message: NewMessage, from_agent_
             raise Restart("a job sent a message with this key meanwhile")  # an effect takes no lock of the agent
         if start and not message.delay:
             await start_for(tx, tenant_id, agent, message.id)
-        elif not message.delay:
-            await deliver(tx, tenant_id, to)
+        elif message.delay or (not await deliver_to(tx, tenant_id, agent) and agent.on_busy != "reject"):
+            return Sent(message.id, created=True)
         known = await tx.row("find_message", tenant_id=tenant_id, to_agent_id=to, **wanted)
         assert known is not None
         if agent.on_busy == "reject" and not message.delay and known["consumed_by_job_id"] is None and known["open"]:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 from uuid import UUID
 
 from perdure.model.agents import AgentInstance
-from perdure.model.mailbox import MOST_MESSAGES, Start, interrupt_note, job_for, job_ids, plan_delivery
+from perdure.model.mailbox import (
+    MOST_MESSAGES,
+    Start,
+    interrupt_note,
+    job_for,
+    job_ids,
+    most_due,
+    one_at_a_time,
+    plan_delivery,
+)
 from perdure.model.messages import REPLY_PREFIX
 from perdure.store.agent_rows import message_of
 from perdure.store.errors import agent_busy
@@ -24,23 +34,35 @@ def deliver(conn: sqlite3.Connection, now: int, tenant_id: str, agent_id: str) -
     if agent_id.startswith(REPLY_PREFIX):
         return deliver_reply(conn, now, tenant_id, agent_id)
     agent = lock_agent(conn, tenant_id, agent_id)
-    place = {"tenant_id": tenant_id, "agent_id": agent_id, "now": now}
-    conn.execute(SQL["drop_deliveries"], place)
     if agent is None or agent.paused_at is not None:
+        conn.execute(SQL["drop_deliveries"], {"tenant_id": tenant_id, "agent_id": agent_id, "now": now})
         return 0  # resuming it writes the next row
-    signals = answer_waits(conn, now, tenant_id, agent_id)
+    return deliver_to(conn, now, tenant_id, agent)
+
+
+def deliver_to(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance) -> int:
+    """`deliver` to an agent that is not paused."""
+    place = {"tenant_id": tenant_id, "agent_id": agent.id, "now": now}
+    conn.execute(SQL["drop_deliveries"], place)
+    signals = answer_waits(conn, now, tenant_id, agent.id)
     conn.execute(SQL["expire_messages"], place)
-    rows = conn.execute(SQL["due_messages"], {**place, "limit": MOST_MESSAGES + 1}).fetchall()
+    busy, rows = _due(conn, now, tenant_id, agent)
     woken = wake_waiting(conn, now, tenant_id, agent) if rows else 0
     if woken:
-        rows = conn.execute(SQL["due_messages"], {**place, "limit": MOST_MESSAGES + 1}).fetchall()
+        busy, rows = _due(conn, now, tenant_id, agent)
     due = [message_of(row, CODEC) for row in rows[:MOST_MESSAGES]]
-    busy = bool(due) and bool(conn.execute(SQL["agent_is_busy"], place).fetchone()["busy"])
     plan = plan_delivery(agent, due, busy=busy)
     start_jobs(conn, now, tenant_id, agent, plan.starts)
     if plan.more or (plan.bound and len(rows) > MOST_MESSAGES):
         conn.execute(SQL["add_delivery"], place)
     return signals + woken + plan.bound
+
+
+def _due(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance) -> tuple[bool, list[Any]]:
+    """Whether the agent is busy, where that matters, and the first due messages: no more than it can take now."""
+    place = {"tenant_id": tenant_id, "agent_id": agent.id, "now": now}
+    busy = one_at_a_time(agent) and bool(conn.execute(SQL["agent_is_busy"], place).fetchone()["busy"])
+    return busy, conn.execute(SQL["due_messages"], {**place, "limit": most_due(agent, busy=busy)}).fetchall()
 
 
 def start_jobs(conn: sqlite3.Connection, now: int, tenant_id: str, agent: AgentInstance, starts: list[Start]) -> None:

@@ -33,8 +33,9 @@ update agent_messages set refused = 'expired' where tenant_id = :tenant_id and t
   and consumed_by_job_id is null and refused is null and due_at <= :now and expires_at <= :now
 
 -- name: due_messages
+-- Replies have mailboxes of their own.
 select * from agent_messages where tenant_id = :tenant_id and to_agent_id = :agent_id
-  and consumed_by_job_id is null and refused is null and due_at <= :now
+  and consumed_by_job_id is null and refused is null and due_at <= :now and channel not like 'reply:%'
 order by due_at, id limit :limit
 
 -- name: agent_waits

@@ -8,7 +8,7 @@ from uuid import UUID
 from perdure.model.ids import same_json
 from perdure.model.messages import NewMessage, Sent
 from perdure.store.errors import agent_busy, agent_not_found, agent_paused, message_conflict
-from perdure.store.sqlite.agents.deliver import deliver, start_for
+from perdure.store.sqlite.agents.deliver import deliver_to, start_for
 from perdure.store.sqlite.agents.locked_agent import lock_agent
 from perdure.store.sqlite.engine.codec import stored
 from perdure.store.sqlite.engine.statements import SQL
@@ -32,8 +32,8 @@ def send(
         conn.execute(SQL["insert_message"], values)
         if start and not message.delay:
             start_for(conn, now, tenant_id, agent, message.id)
-        elif not message.delay:
-            deliver(conn, now, tenant_id, to)
+        elif message.delay or (not deliver_to(conn, now, tenant_id, agent) and agent.on_busy != "reject"):
+            return Sent(message.id, created=True)
         known = conn.execute(SQL["find_message"], values).fetchone()
         if agent.on_busy == "reject" and not message.delay and known["consumed_by_job_id"] is None and known["open"]:
             raise agent_busy(to)
