@@ -29,7 +29,7 @@ from perdure.model.waits import kind_of, register
 from perdure.runtime.client.enqueue import EnqueueOptions
 from perdure.runtime.context.options import OnUnknown
 from perdure.runtime.context.waits import wait_once
-from tests.crash import kill_points, pruner, releases, rerunner
+from tests.crash import bounded, kill_points, pruner, releases, rerunner
 from tests.crash.child_config import ChildConfig
 from tests.crash.kill_points import at_point, is_open, write_mark
 from tests.flag_wait import FLAG
@@ -301,6 +301,7 @@ def make_app(url: str | None = None, release: int = 1) -> App:
     add_families(app)
     add_talker(app)
     add_deployer(app)
+    bounded.add_bounded(app)
     releases.register(app, release)
     return app
 

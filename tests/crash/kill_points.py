@@ -26,6 +26,7 @@ _WRITES = {
     "approvals": ("request_approval", "replace_token"),
     "agents": ("deliver",),
     "signals": ("take_signals",),
+    "limits": ("reserve_budget",),
 }
 _config = ChildConfig("worker", "memory:", ".")
 Method = Callable[..., Coroutine[Any, Any, Any]]
