@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perdure import App, Fail, IdempotencyConflict, JobContext, JobFailed, Status, WaitTimeout
+from perdure import App, Fail, IdempotencyConflict, JobContext, JobFailed, Status, Unique, WaitTimeout
 from tests.runtime.support import PATIENCE, ended, reached, working
 
 failures = 0
@@ -68,6 +68,50 @@ async def test_reruns_at_the_same_time_are_one_job(app: App) -> None:
     keyed = [handle for handle in made if (await handle.get()).idempotency_key == "k"]
     assert len({handle.id for handle in keyed}) == 1
     assert sum(handle.created for handle in keyed) == 1
+
+
+@pytest.mark.usefixtures("failing")
+async def test_a_dead_job_hands_its_unique_key_over(app: App) -> None:
+    old = await app.enqueue("fine", 1, unique="k")
+    assert (await (await app.jobs.rerun(old.id)).get()).unique_key is None, "it has not ended, and keeps its key"
+    await old.cancel()
+    made = await asyncio.gather(*(app.jobs.rerun(old.id) for _ in range(3)))
+    assert len({handle.id for handle in made}) == 1
+    assert sum(handle.created for handle in made) == 1
+    assert (await app.enqueue("fine", 2, unique="k")).id == made[0].id
+    await made[0].cancel()
+    other = await app.enqueue("fine", 3, unique="k")
+    assert (await app.jobs.rerun(old.id)).id == other.id
+    await other.cancel()
+    assert (await app.jobs.rerun(old.id)).created
+
+
+@pytest.mark.usefixtures("failing")
+async def test_a_rerun_goes_on_with_the_period_of_its_unique_key(app: App) -> None:
+    hourly = Unique("k", period="1h")
+    old = await app.enqueue("fine", 1, unique=hourly)
+    await old.cancel()
+    assert (await app.enqueue("fine", 1, unique=hourly)).id == old.id
+    new = await app.jobs.rerun(old.id)
+    assert new.created
+    assert (await app.enqueue("fine", 1, unique=hourly)).id == new.id
+    until = [(await handle.get()).unique_until for handle in (old, new)]
+    assert until[0] is not None
+    assert until[1] is not None
+    assert abs((until[1] - until[0]).total_seconds()) < PATIENCE
+    assert (await app.jobs.rerun(old.id)).id == new.id
+    await new.cancel()
+    again = await app.jobs.rerun(old.id)
+    assert again.created
+    assert (await app.enqueue("fine", 1, unique=hourly)).id == again.id
+
+
+@pytest.mark.usefixtures("failing")
+async def test_of_dead_jobs_of_one_unique_key_one_is_run_again(app: App) -> None:
+    for n in range(2):
+        await (await app.enqueue("fine", n, unique="k")).cancel()
+    assert (await app.jobs.rerun_many(status="cancelled")).done == 1
+    assert await app.jobs.count(status="pending") == {"PENDING": 1}
 
 
 @pytest.mark.usefixtures("failing")

@@ -26,7 +26,7 @@ from perdure.model.timing import Duration
 from perdure.runtime import codec
 from perdure.runtime.cancelled_parents import cancel_children
 from perdure.runtime.client.control import editing
-from perdure.runtime.client.first_events import first_events_of, key_to_take
+from perdure.runtime.client.first_events import first_events_of, key_to_take, unique_to_take
 from perdure.runtime.client.fork import JobFork
 from perdure.runtime.client.new_jobs import again
 from perdure.runtime.client.queries import job_filter
@@ -124,7 +124,8 @@ class JobBulk(JobFork):
             return [job for job in jobs if job.id not in known and job.pruned_at is None]
 
         async def rerun(jobs: Sequence[Job]) -> int:
-            new = [self._rerun_of(job, reason) for job in jobs]
+            now = await store.now()
+            new = [self._rerun_of(job, reason, now) for job in jobs]
             first = {one.id: await first_events_of(store.jobs, job.id) for one, job in zip(new, jobs, strict=True)}
             with Sending(self._observer, new) as sending:
                 stored = await store.jobs.rerun_jobs(sending.jobs, first)
@@ -133,10 +134,10 @@ class JobBulk(JobFork):
 
         return await _through(store, wanted, rerun, dry_run, on_batch, fresh)
 
-    def _rerun_of(self, old: Job, reason: str | None) -> NewJob:
+    def _rerun_of(self, old: Job, reason: str | None, now: datetime) -> NewJob:
         note = self._scope.note(reason, origin=str(old.id))
         new = again(old, codec.encode(old.payload, "the payload"), "rerun", note)
-        return new._replace(idempotency_key=key_to_take(old))
+        return new._replace(idempotency_key=key_to_take(old), unique=unique_to_take(old, now))
 
     async def delete_many(
         self,

@@ -24,7 +24,7 @@ from perdure.model.unique import Unique
 from perdure.runtime import codec
 from perdure.runtime.client.base import JobId
 from perdure.runtime.client.control import JobControl
-from perdure.runtime.client.first_events import first_events, first_events_of, key_to_take
+from perdure.runtime.client.first_events import first_events, first_events_of, key_to_take, unique_to_take
 from perdure.runtime.client.new_jobs import again, of_agent
 from perdure.runtime.client.queries import JobQueries
 from perdure.runtime.client.signals import JobSignals
@@ -392,7 +392,8 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
     async def rerun(self, job_id: JobId, reason: str | None = None) -> Handle[Any]:
         """A new job with the same input, linked to the old one. If that is FAILED, DEADLETTER or CANCELLED and has an idempotency
         key, the new one takes the key over, and a second rerun at the same time gives the same job; else the old one does not
-        change.
+        change. A unique key of such a job is taken over too, from whichever job of the key has ended; where one that has not
+        ended has it, that one is given, with `created` False.
 
         Raises JobNotFound, AmbiguousId, JobPruned.
         """
@@ -401,11 +402,15 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
             raise JobPruned(old)
         payload = codec.encode(old.payload, "the payload")
         new = again(old, payload, "rerun", self._scope.note(reason, origin=str(old.id)))
-        jobs = (await self._store()).jobs
+        store = await self._store()
+        jobs = store.jobs
         events = await first_events_of(jobs, old.id)
         write = self._writing(jobs, events)
         if (key := key_to_take(old)) is not None:
             new = new._replace(idempotency_key=key)
+        elif old.unique_key is not None:
+            new = new._replace(unique=unique_to_take(old, await store.now()))
+        if new.idempotency_key is not None or new.unique is not None:
             write = lambda job: jobs.enqueue_recorded(job, events)  # noqa: E731  another way of the same call
         stored = await self._send(new, write)
         handler = self._scope.registry.find(old.kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from perdure.model.job_fields import checked_fields
 from perdure.model.jobs import Job
 from perdure.model.states import WITHOUT_RESULT
 from perdure.model.stuck import SET as STUCK_SET
+from perdure.model.unique import Unique
 from perdure.runtime import codec
 from perdure.runtime.validation import check_approval_context, check_budget, check_stuck
 from perdure.store.protocol.jobs import JobStore
@@ -38,6 +40,16 @@ def first_events(options: Mapping[str, Any]) -> list[NewEvent]:
 def key_to_take(old: Job) -> str | None:
     """The idempotency key that a rerun takes over: that of a dead job."""
     return old.idempotency_key if old.status in WITHOUT_RESULT else None
+
+
+def unique_to_take(old: Job, now: datetime) -> Unique | None:
+    """The unique key that a rerun takes over: that of a dead job, while it is active or until the end of the same period."""
+    if old.unique_key is None or old.status not in WITHOUT_RESULT:
+        return None
+    if old.unique_until is None:
+        return Unique(old.unique_key)
+    left = (old.unique_until - now).total_seconds()
+    return Unique(old.unique_key, period=left) if left > 0 else None
 
 
 async def first_events_of(jobs: JobStore, job_id: UUID) -> list[NewEvent]:

@@ -49,7 +49,8 @@ class JobStore(Protocol):
         - In one transaction: the job, PENDING; its log with `job_created` and then `events`, in order, as versions 2, 3, ... of
           attempt 0; and the checkpoint (JSON text) in its state.
         - Its version is the last one of that log. The first claim writes `run_started` after it.
-        - A rerun takes its idempotency key over from its origin, if that is FAILED, DEADLETTER or CANCELLED.
+        - A rerun takes its idempotency key over from its origin, if that is FAILED, DEADLETTER or CANCELLED; its unique key from
+          a job that has ended.
         - Repeating a call whose job exists already writes nothing.
         """
         ...

@@ -47,6 +47,11 @@ join lateral (
     and key = u.unique_key and job_id <> u.id
   limit 1) j on true
 
+-- name: release_unique
+-- The unique key of a job that has ended goes to a rerun of a job of that key, which is inserted next: its period goes on.
+delete from perdure.unique_keys k where k.tenant_id = :tenant_id and k.kind = :kind and k.key = :key
+  and exists (select 1 from perdure.jobs j where j.id = k.job_id and j.finished_at is not null)
+
 -- name: release_key
 -- The idempotency key of a dead job goes to its rerun, which is inserted next.
 update perdure.jobs set idempotency_key = null

@@ -151,6 +151,8 @@ async def recorded_in(
     """A job and what its log begins with, in this transaction."""
     if job.origin_kind == "rerun" and job.idempotency_key is not None:
         await tx.rows("release_key", origin_id=job.origin_id, tenant_id=tenant_id, key=job.idempotency_key)
+    if job.origin_kind == "rerun" and job.unique is not None:
+        await tx.rows("release_unique", tenant_id=tenant_id, kind=job.kind, key=job.unique.key)
     if job.unique is None:
         inserted = await tx.rows("enqueue_one", **one_job(job, tenant_id))
     else:

@@ -136,6 +136,8 @@ def enqueue_recorded(
     if job.origin_kind == "rerun" and job.idempotency_key is not None:
         key = {"origin_id": str(job.origin_id), "tenant_id": tenant_id, "key": job.idempotency_key}
         conn.execute(SQL["release_key"], key)
+    if job.origin_kind == "rerun" and job.unique is not None:
+        conn.execute(SQL["release_unique"], {"tenant_id": tenant_id, "kind": job.kind, "key": job.unique.key})
     enqueued = enqueue_one(conn, now, tenant_id, job)
     if isinstance(enqueued, PerdureError):
         raise enqueued

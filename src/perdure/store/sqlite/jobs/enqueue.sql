@@ -23,6 +23,11 @@ values :rows(id, tenant_id, kind, queue, lane, goal, payload, payload_hash, prio
   unique_key, unique_until, on_conflict, parent_id, :now, :now)
 on conflict (id) do nothing
 
+-- name: release_unique
+-- The unique key of a job that has ended goes to a rerun of a job of that key, which is inserted next: its period goes on.
+delete from unique_keys where unique_keys.tenant_id = :tenant_id and unique_keys.kind = :kind and unique_keys.key = :key
+  and exists (select 1 from jobs j where j.id = unique_keys.job_id and j.finished_at is not null)
+
 -- name: release_key
 -- The idempotency key of a dead job goes to its rerun, which is inserted next.
 update jobs set idempotency_key = null
