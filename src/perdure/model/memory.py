@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -221,6 +221,11 @@ class Ranked(NamedTuple):
 
 
 ANY = MemoryFilter()
+
+
+def labels_of(tags: Iterable[str], kind: str | None) -> list[str]:
+    """What searches are narrowed by, as it is written among the terms of an entry, with the count 0. No word has a `#`."""
+    return [*(f"#tag {tag}" for tag in tags), *([] if kind is None else [f"#kind {kind}"])]
 
 
 def scope_of(kind: ScopeKind, name: str | None) -> str:

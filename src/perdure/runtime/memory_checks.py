@@ -21,6 +21,7 @@ from perdure.model.memory import (
     MemoryLeave,
     NewMemory,
     SearchMode,
+    labels_of,
 )
 from perdure.runtime.validation import check_names, check_text
 
@@ -91,14 +92,16 @@ def new_memory(
 ) -> NewMemory:
     """An entry to be stored. id_of: makes its id of scope and text; by default every one is new. Raises InvalidInput, NotJson."""
     checked = check_memory_text(text)
-    index = index_of(uuid7() if id_of is None else id_of(scope, checked), checked)
+    checked_tags, checked_kind = check_tags(tags), check_text(kind, "kind", 100) or DEFAULT_KIND
+    id = uuid7() if id_of is None else id_of(scope, checked)
+    index = index_of(id, checked, labels=labels_of(checked_tags, checked_kind))
     return NewMemory(
         id=index.id,
         scope=scope,
         text=checked,
-        tags=json.dumps(check_tags(tags), ensure_ascii=False),
+        tags=json.dumps(checked_tags, ensure_ascii=False),
         source=check_text(source, "source", 2000),
-        kind=check_text(kind, "kind", 100) or DEFAULT_KIND,
+        kind=checked_kind,
         created_by=created_by,
         terms=index.terms,
         tokens=index.tokens,
@@ -109,12 +112,13 @@ def new_memory(
     )
 
 
-def index_of(id: UUID, text: str, *, restore: bool = True) -> MemoryIndex:
-    """What an entry of this text is found by. restore: see `MemoryIndex`."""
+def index_of(id: UUID, text: str, *, labels: Sequence[str] = (), restore: bool = True) -> MemoryIndex:
+    """What an entry of this text is found by. labels: of one that is new; the store adds those of others. restore: see
+    `MemoryIndex`."""
     terms, chunks = terms_of(text), chunks_of(text)
     return MemoryIndex(
         id,
-        json.dumps(dict(sorted(terms.items())), ensure_ascii=False),
+        json.dumps({**dict(sorted(terms.items())), **dict.fromkeys(labels, 0)}, ensure_ascii=False),
         terms.total(),
         TOKENISER,
         HASH_V1,

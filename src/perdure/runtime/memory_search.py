@@ -9,11 +9,12 @@ from functools import partial
 import structlog
 
 from perdure.memory.fusion import CANDIDATES, PINNED, Ranks, best, idf, ranks, recency, reciprocal
-from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, SAMPLE, estimated, portions
+from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, RECENT, SAMPLE, estimated, portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.errors import EmbedderUnavailable
 from perdure.model.memory import ANY, MemoryFilter, MemoryHit, Posting, Ranked, ScopeHead, SearchMode
 from perdure.runtime.embedders import Embedder
+from perdure.runtime.memory_narrowing import Narrowed, narrowed
 from perdure.runtime.memory_passages import chunk_at
 from perdure.store.protocol import Store
 
@@ -39,9 +40,12 @@ async def search(
     if not heads:
         return []
     wanted = max(CANDIDATES, k)
+    within = await narrowed(store, heads, only)
+    if within.whole and not within.nos:
+        return []
     (weights, text), vector = await asyncio.gather(
-        _by_words(store, heads, query, wanted, only, mode),
-        _by_vectors(store, embedder, heads, query, wanted, only, mode),
+        _by_words(store, heads, query, wanted, within, mode),
+        _by_vectors(store, embedder, heads, query, wanted, within, mode),
     )
     return await _hits(store, weights, text, vector, k, embedder.weight if text else 1.0)
 
@@ -77,7 +81,7 @@ async def _frequencies(store: Store, heads: Sequence[ScopeHead], terms: Sequence
 
 
 async def _by_words(
-    store: Store, heads: Sequence[ScopeHead], query: str, wanted: int, only: MemoryFilter, mode: SearchMode
+    store: Store, heads: Sequence[ScopeHead], query: str, wanted: int, within: Narrowed, mode: SearchMode
 ) -> tuple[dict[str, float], list[Ranked]]:
     """The terms that are searched, with their weights, and the entries that fit best by them."""
     if mode is SearchMode.VECTOR:
@@ -86,13 +90,16 @@ async def _by_words(
     if not sizes:
         return {}, []
     average = round(sum(h.tokens for h in heads) / sum(h.entries for h in heads), 6) or 1.0
-    newest = portions(sizes, MOST_READ)
+    newest = portions(sizes, MOST_READ if within.only == ANY else MOST_READ // 2)
     postings = [Posting(no, term, weights[term], newest[no, term]) for no, term in sizes]
     rank = partial(store.memories.rank_memory_text, postings, average=average)
-    if only != ANY or all(posting.newest is None for posting in postings):
-        return weights, await rank(limit=wanted, only=only)
-    first = await rank(limit=max(COMPLETED, wanted))
-    return weights, await rank(limit=wanted, among=[ranked.no for ranked in first])
+    if within.whole:
+        return weights, await rank(limit=wanted, among=within.nos)
+    if within.only == ANY and all(posting.newest is None for posting in postings):
+        return weights, await rank(limit=wanted)
+    first = await rank(limit=max(COMPLETED, wanted), only=within.only)
+    among = dict.fromkeys([*(ranked.no for ranked in first), *within.nos[:RECENT]])
+    return weights, await rank(limit=wanted, among=list(among))
 
 
 async def _by_vectors(
@@ -101,7 +108,7 @@ async def _by_vectors(
     heads: Sequence[ScopeHead],
     query: str,
     wanted: int,
-    only: MemoryFilter,
+    within: Narrowed,
     mode: SearchMode,
 ) -> list[Ranked]:
     """The entries that fit best by their vectors."""
@@ -114,7 +121,15 @@ async def _by_vectors(
             raise
         log.warning("memory was searched by words alone", reason=str(error))
         return []
-    return await store.memories.rank_memory_vectors(heads, embedder.id, meant, limit=wanted, only=only)
+    return await store.memories.rank_memory_vectors(
+        heads,
+        embedder.id,
+        meant,
+        limit=wanted,
+        only=within.only,
+        among=within.nos if within.whole else None,
+        label=within.label,
+    )
 
 
 async def _hits(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from perdure.model.memory import MemoryEntry, MemoryLeave, ScopeHead
+from perdure.model.memory import MemoryEntry, MemoryLeave, ScopeHead, labels_of
 from perdure.store.errors import entry_superseded
 from perdure.store.memory_vectors import Change, Place
 from perdure.store.rows import Codec, Row
@@ -78,3 +79,10 @@ def changes_of(rows: Sequence[Row], after: Place) -> tuple[list[Change], Place]:
     """The rows of `changed_memory_vectors`, and the place of the last one."""
     changes = [Change(row["no"], row["chunk"], row["vector"]) for row in rows]
     return changes, Place(rows[-1]["changed"], rows[-1]["no"], rows[-1]["chunk"]) if rows else after
+
+
+def with_labels(terms: str, row: Row, codec: Codec) -> str:
+    """The terms of an entry, as a JSON object or array, with what its searches are narrowed by."""
+    labels = labels_of(codec.texts(row["tags"]), row["kind"])
+    found = json.loads(terms)
+    return json.dumps({**found, **dict.fromkeys(labels, 0)} if isinstance(found, dict) else [*found, *labels])

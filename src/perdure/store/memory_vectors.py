@@ -25,6 +25,10 @@ except ImportError:  # the extra `memory` is not installed
 
 MOST_BYTES = 512 * 1024 * 1024
 """Of all scopes that a process keeps; those that were used last stay."""
+ALL = 2**31 - 1
+"""More than there are."""
+LOOKED_AT = (16, 64)
+"""Where many entries count: so many times more of the nearest are looked at than are wanted, before all that count are read."""
 ASKED = 3
 """Searches of a scope by a process for which a database that has pgvector compares; then the process reads the vectors."""
 SCALE = 1_000_000
@@ -194,6 +198,7 @@ class NumpyMatrix:
     def nearest(self, vector: Sequence[float], limit: int, allowed: Collection[int] | None) -> list[Ranked]:
         """See `Matrix.nearest`."""
         wanted = np.asarray(vector, dtype=np.float32)
+        used = np.flatnonzero(wanted)
         scores = self._scores(wanted)
         keep = (scores > 0.1 / SCALE) & (self._nos > 0)
         if allowed is not None:
@@ -206,13 +211,17 @@ class NumpyMatrix:
             if len(places) > looked_at:
                 least = np.partition(found, len(found) - looked_at)[len(found) - looked_at]
                 near = places[found >= least - ERROR]
-            exact = wanted.astype(np.float64) @ self._rows[:, near].astype(np.float64)
+            exact = wanted[used].astype(np.float64) @ self._rows[np.ix_(used, near)].astype(np.float64)
             rounded = np.rint(exact * SCALE).astype(np.int64)
+            order = np.lexsort((self._chunks[near], -self._nos[near], -rounded))
+            places_of = near[order]
+            listed = zip(
+                self._nos[places_of].tolist(), rounded[order].tolist(), self._chunks[places_of].tolist(), strict=True
+            )
             best: dict[int, Ranked] = {}
-            for at in np.lexsort((self._chunks[near], -self._nos[near], -rounded)):
-                no = int(self._nos[near[at]])
-                if no not in best and rounded[at] > 0:
-                    best[no] = Ranked(no, int(rounded[at]) / SCALE, int(self._chunks[near[at]]))
+            for no, score, chunk in listed:
+                if no not in best and score > 0:
+                    best[no] = Ranked(no, score / SCALE, chunk)
                 if len(best) == limit:
                     break
             if len(best) == limit or len(near) == len(places):

@@ -114,8 +114,8 @@ class MemoryStore(Protocol):
     ) -> list[Ranked]:
         """The entries with the highest BM25, by weighted terms; of equals the newer ones. average: the length of an entry.
         among: the
-        numbers of the entries that are ranked, by all of their terms; None: all. With `only` or `among` all entries of a posting
-        count. The score, rounded to six digits, and the order are the same in every store."""
+        numbers of the entries that are ranked, by all of their terms; None: all. With `among` all entries of a posting count. The
+        score, rounded to six digits, and the order are the same in every store."""
         ...
 
     async def rank_memory_vectors(
@@ -126,10 +126,23 @@ class MemoryStore(Protocol):
         *,
         limit: int,
         only: MemoryFilter = ANY,
+        among: Sequence[int] | None = None,
+        label: str | None = None,
     ) -> list[Ranked]:
         """The entries whose vectors of this embedder are nearest (cosine, above 0), as `rank_memory_text`. The vectors of a scope
         are kept in the process and brought up to date by its version. Raises InvalidInput if a stored vector has another
-        number of dimensions."""
+        number of dimensions. among: the numbers of the entries that count. label: one that all have which pass `only`."""
+        ...
+
+    async def matching_memories(
+        self, scope_nos: Sequence[int], only: MemoryFilter, *, label: str | None, newest: int
+    ) -> list[int]:
+        """The numbers of entries that are found and pass `only`, newest first. Of each scope, so many of the newest that have the
+        label are looked at; without a label, those that were written last since `only.since`."""
+        ...
+
+    async def passing_memories(self, nos: Sequence[int], only: MemoryFilter) -> set[int]:
+        """Those of these entries that are found and pass `only`."""
         ...
 
     async def index_vectors(self) -> bool:

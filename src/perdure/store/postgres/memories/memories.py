@@ -30,8 +30,9 @@ from perdure.store.memory_rows import (
     head_of,
     memory_of,
     replaced,
+    with_labels,
 )
-from perdure.store.memory_vectors import SCALE, Change, Place
+from perdure.store.memory_vectors import ALL, LOOKED_AT, SCALE, Change, Place
 from perdure.store.postgres.engine.codec import CODEC
 from perdure.store.postgres.engine.database import Transaction
 from perdure.store.postgres.engine.engine import Engine
@@ -72,7 +73,7 @@ class PostgresMemories:
             if leave.replaces and not replaced(row, leave, CODEC):
                 await tx.rows("name_newer_memory", no=row["no"], superseded_by=leave.superseded_by)
             return
-        terms = leave.terms if row["tokeniser"] == leave.tokeniser else None
+        terms = with_labels(leave.terms, row, CODEC) if row["tokeniser"] == leave.tokeniser else None
         await tx.rows("drop_memory_terms", scope_no=row["scope_no"], no=row["no"], terms=terms)
         await tx.rows("drop_memory_vector", no=row["no"])
         changed = await _count(tx, row["scope_no"], -1, -row["tokens"])
@@ -95,7 +96,7 @@ class PostgresMemories:
         changed = await _count(tx, row["scope_no"], 1 if archived else 0, added)
         await tx.rows("enter_memory", no=row["no"], tokens=enter.tokens, tokeniser=enter.tokeniser, changed=changed)
         place = {"job_id": [None], "tenant_id": [self._tenant_id], "id": [enter.id]}
-        await tx.rows("memory_terms", **place, terms=[enter.terms], length=[enter.tokens])
+        await tx.rows("memory_terms", **place, terms=[with_labels(enter.terms, row, CODEC)], length=[enter.tokens])
         await tx.rows("drop_memory_vector", no=row["no"])
         if enter.vector is not None:
             vectors = {"embedder": [enter.embedder], "vector": [enter.vector], "chunks": [enter.chunks]}
@@ -230,11 +231,12 @@ class PostgresMemories:
         }
         if among is not None:
             rows = await self._database.rows("rank_memory_text_among", **values, nos=list(among))
-        elif only == ANY:
-            newest = [p.newest for p in postings]
-            rows = await self._database.rows("rank_memory_text", **values, newest=newest)
         else:
-            rows = await self._database.rows("rank_memory_text_filtered", **values, **_filter(only))
+            values["newest"] = [p.newest for p in postings]
+            if only == ANY:
+                rows = await self._database.rows("rank_memory_text", **values)
+            else:
+                rows = await self._database.rows("rank_memory_text_filtered", **values, **_filter(only))
         return [Ranked(row["no"], row["score"] / SCALE) for row in rows]
 
     async def rank_memory_vectors(
@@ -245,12 +247,40 @@ class PostgresMemories:
         *,
         limit: int,
         only: MemoryFilter = ANY,
+        among: Sequence[int] | None = None,
+        label: str | None = None,
     ) -> list[Ranked]:
         """See `protocol.MemoryStore.rank_memory_vectors`."""
-        allowed = None
-        if only != ANY:
-            nos = [scope.no for scope in scopes]
-            allowed = {r["no"] for r in await self._database.rows("filtered_memories", scope_nos=nos, **_filter(only))}
+        if among is not None or only == ANY:
+            return await self._nearest(scopes, embedder, vector, limit, None if among is None else set(among))
+        for looked_at in LOOKED_AT:
+            found = await self._nearest(scopes, embedder, vector, looked_at * limit, None)
+            passing = await self.passing_memories([ranked.no for ranked in found], only)
+            kept = [ranked for ranked in found if ranked.no in passing]
+            if len(kept) >= limit or len(found) < looked_at * limit:
+                return kept[:limit]
+        nos = await self.matching_memories([s.no for s in scopes], only, label=label, newest=ALL)
+        return await self._nearest(scopes, embedder, vector, limit, set(nos))
+
+    async def matching_memories(
+        self, scope_nos: Sequence[int], only: MemoryFilter, *, label: str | None, newest: int
+    ) -> list[int]:
+        """See `protocol.MemoryStore.matching_memories`."""
+        values = {"scope_nos": list(scope_nos), "label": label, "newest": newest, **_filter(only)}
+        return [row["no"] for row in await self._database.rows("matching_memories", **values)]
+
+    async def passing_memories(self, nos: Sequence[int], only: MemoryFilter) -> set[int]:
+        """See `protocol.MemoryStore.passing_memories`."""
+        return {row["no"] for row in await self._database.rows("passing_memories", nos=list(nos), **_filter(only))}
+
+    async def _nearest(
+        self,
+        scopes: Sequence[ScopeHead],
+        embedder: str,
+        vector: Sequence[float],
+        limit: int,
+        allowed: set[int] | None,
+    ) -> list[Ranked]:
         if not self._vectors.worth_keeping(scopes, embedder, len(vector)) and await self._pgvectors.whole():
             found = await self._pgvectors.nearest(scopes, embedder, vector, limit, allowed)
             if found is not None:

@@ -26,7 +26,7 @@ where s.no in (select e.scope_no from perdure.memory_entries e where e.tenant_id
 order by s.tenant_id, s.scope for update
 
 -- name: memory_for_change
-select no, scope_no, tokens, tokeniser, archived_at, superseded_by from perdure.memory_entries where tenant_id = :tenant_id and id = :id for update
+select no, scope_no, tags, kind, tokens, tokeniser, archived_at, superseded_by from perdure.memory_entries where tenant_id = :tenant_id and id = :id for update
 
 -- name: count_memory
 update perdure.memory_scopes set version = version + 1, entries = entries + :entries::int, tokens = tokens + :tokens::int
@@ -107,21 +107,34 @@ cross join lateral (select t.entry_no, t.count, t.length from perdure.memory_ter
 group by t.entry_no order by 2 desc, 1 desc limit :limit
 
 -- name: rank_memory_text_filtered
--- The same as rank_memory_text among the entries that count.
-select t.entry_no as no, round(sum(p.weight * t.count * (:k1::float8 + 1)
-  / (t.count + :k1 * (1 - :b::float8 + :b * t.length / :average::float8))) * 1000000)::bigint as score
-from unnest(:scope_nos::int[], :terms::text[], :weights::float8[]) p(scope_no, term, weight)
-cross join lateral (select t.entry_no, t.count, t.length from perdure.memory_terms t
-  where t.scope_no = p.scope_no and t.term = p.term offset 0) t
-join perdure.memory_entries e on e.no = t.entry_no
-where (:since::timestamptz is null or e.created_at >= :since) and (:kind::text is null or e.kind = :kind)
-  and e.tags @> :tags::text[]
-group by t.entry_no order by 2 desc, 1 desc limit :limit
+-- The same as rank_memory_text, of entries that count.
+with f as materialized (
+  select t.entry_no as no, round(sum(p.weight * t.count * (:k1::float8 + 1)
+    / (t.count + :k1 * (1 - :b::float8 + :b * t.length / :average::float8))) * 1000000)::bigint as score
+  from unnest(:scope_nos::int[], :terms::text[], :weights::float8[], :newest::int[]) p(scope_no, term, weight, newest)
+  cross join lateral (select t.entry_no, t.count, t.length from perdure.memory_terms t
+    where t.scope_no = p.scope_no and t.term = p.term order by t.entry_no desc limit p.newest) t
+  group by t.entry_no)
+select f.no, f.score from f cross join lateral (select from perdure.memory_entries e where e.no = f.no and (:since::timestamptz is null or e.created_at >= :since) and (:kind::text is null or e.kind = :kind)
+  and e.tags @> :tags::text[] offset 0) e
+order by 2 desc, 1 desc limit :limit
 
--- name: filtered_memories
-select e.no from perdure.memory_entries e
-where e.scope_no = any (:scope_nos::int[]) and e.archived_at is null and (:since::timestamptz is null or e.created_at >= :since)
-  and (:kind::text is null or e.kind = :kind) and e.tags @> :tags::text[]
+-- name: matching_memories
+-- The newest entries that count, of so many newest of each scope that have the label; without a label, by the time.
+select e.no from unnest(:scope_nos::int[]) s(no) cross join lateral (
+  (select t.entry_no as no from perdure.memory_terms t where t.scope_no = s.no and t.term = :label::text
+    order by t.entry_no desc limit :newest::int)
+  union all
+  (select r.no from perdure.memory_entries r where :label is null and r.scope_no = s.no and r.created_at >= :since::timestamptz and r.archived_at is null
+    order by r.created_at desc limit :newest)) t
+join perdure.memory_entries e on e.no = t.no
+where e.archived_at is null and (:since::timestamptz is null or e.created_at >= :since) and (:kind::text is null or e.kind = :kind)
+  and e.tags @> :tags::text[] order by 1 desc
+
+-- name: passing_memories
+select e.no from unnest(:nos::bigint[]) n(no) cross join lateral (select e.no from perdure.memory_entries e
+  where e.no = n.no and e.archived_at is null and (:since::timestamptz is null or e.created_at >= :since) and (:kind::text is null or e.kind = :kind)
+  and e.tags @> :tags::text[] offset 0) e
 
 -- name: changed_memory_vectors
 -- The vectors of a scope's entries that changed after a place; null: the entry is not found, or its vectors are of another embedder.

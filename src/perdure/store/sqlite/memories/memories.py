@@ -33,8 +33,9 @@ from perdure.store.memory_rows import (
     head_of,
     memory_of,
     replaced,
+    with_labels,
 )
-from perdure.store.memory_vectors import SCALE, Change, Place
+from perdure.store.memory_vectors import ALL, LOOKED_AT, SCALE, Change, Place
 from perdure.store.sqlite.engine.batch import NOTHING
 from perdure.store.sqlite.engine.codec import CODEC, micros, stored
 from perdure.store.sqlite.engine.engine import Engine
@@ -74,7 +75,7 @@ class SqliteMemories:
             if leave.replaces and not replaced(row, leave, CODEC):
                 conn.execute(SQL["name_newer_memory"], {"no": row["no"], "superseded_by": stored(leave.superseded_by)})
             return
-        terms = leave.terms if row["tokeniser"] == leave.tokeniser else None
+        terms = with_labels(leave.terms, row, CODEC) if row["tokeniser"] == leave.tokeniser else None
         conn.execute(SQL["drop_memory_terms"], {"scope_no": row["scope_no"], "no": row["no"], "terms": terms})
         conn.execute(SQL["drop_memory_vector"], {"no": row["no"]})
         conn.execute(
@@ -100,7 +101,9 @@ class SqliteMemories:
         values = {"no": row["no"], "tokens": enter.tokens, "tokeniser": enter.tokeniser, "changed": changed}
         conn.execute(SQL["enter_memory"], values)
         place = {"tenant_id": self._tenant_id, "id": str(enter.id)}
-        conn.execute(SQL["memory_terms"], {**place, "terms": enter.terms, "length": enter.tokens})
+        conn.execute(
+            SQL["memory_terms"], {**place, "terms": with_labels(enter.terms, row, CODEC), "length": enter.tokens}
+        )
         conn.execute(SQL["drop_memory_vector"], {"no": row["no"]})
         if enter.vector is not None:
             vectors = {"embedder": enter.embedder, "vector": enter.vector, "chunks": enter.chunks}
@@ -237,9 +240,9 @@ class SqliteMemories:
         if among is not None:
             found = partial(_rows, "rank_memory_text_among", {**values, "nos": json.dumps(list(among))})
         elif only == ANY:
-            found = partial(_newest_rows, values)
+            found = partial(_newest_rows, "rank_memory_text", values)
         else:
-            found = partial(_rows, "rank_memory_text_filtered", {**values, **_filter(only)})
+            found = partial(_newest_rows, "rank_memory_text_filtered", {**values, **_filter(only)})
         rows = await self._engine.read(partial(found, postings))
         return [Ranked(row["no"], row["score"] / SCALE) for row in rows]
 
@@ -251,12 +254,45 @@ class SqliteMemories:
         *,
         limit: int,
         only: MemoryFilter = ANY,
+        among: Sequence[int] | None = None,
+        label: str | None = None,
     ) -> list[Ranked]:
         """See `protocol.MemoryStore.rank_memory_vectors`."""
-        allowed = None
-        if only != ANY:
-            nos = json.dumps([scope.no for scope in scopes])
-            allowed = {r["no"] for r in await self._engine.rows("filtered_memories", scope_nos=nos, **_filter(only))}
+        if among is not None or only == ANY:
+            return await self._nearest(scopes, embedder, vector, limit, None if among is None else set(among))
+        for looked_at in LOOKED_AT:
+            found = await self._nearest(scopes, embedder, vector, looked_at * limit, None)
+            passing = await self.passing_memories([ranked.no for ranked in found], only)
+            kept = [ranked for ranked in found if ranked.no in passing]
+            if len(kept) >= limit or len(found) < looked_at * limit:
+                return kept[:limit]
+        nos = await self.matching_memories([s.no for s in scopes], only, label=label, newest=ALL)
+        return await self._nearest(scopes, embedder, vector, limit, set(nos))
+
+    async def matching_memories(
+        self, scope_nos: Sequence[int], only: MemoryFilter, *, label: str | None, newest: int
+    ) -> list[int]:
+        """See `protocol.MemoryStore.matching_memories`."""
+        statement = "recent_memories" if label is None else "matching_memories"
+        values = {"newest": newest, **({} if label is None else {"label": label}), **_filter(only)}
+        found: list[int] = []
+        for no in scope_nos:
+            found += [row["no"] for row in await self._engine.rows(statement, scope_no=no, **values)]
+        return sorted(found, reverse=True)
+
+    async def passing_memories(self, nos: Sequence[int], only: MemoryFilter) -> set[int]:
+        """See `protocol.MemoryStore.passing_memories`."""
+        wanted = json.dumps(list(nos))
+        return {row["no"] for row in await self._engine.rows("passing_memories", nos=wanted, **_filter(only))}
+
+    async def _nearest(
+        self,
+        scopes: Sequence[ScopeHead],
+        embedder: str,
+        vector: Sequence[float],
+        limit: int,
+        allowed: set[int] | None,
+    ) -> list[Ranked]:
         return await self._engine.vectors.nearest(scopes, embedder, vector, limit, allowed, self._changed)
 
     async def index_vectors(self) -> bool:
@@ -290,12 +326,14 @@ def _rows(
     return conn.execute(SQL[statement], {**values, "postings": json.dumps(postings)}).fetchall()
 
 
-def _newest_rows(values: Mapping[str, Any], postings: Sequence[Posting], conn: sqlite3.Connection) -> list[Any]:
+def _newest_rows(
+    statement: str, values: Mapping[str, Any], postings: Sequence[Posting], conn: sqlite3.Connection
+) -> list[Any]:
     read = []
     for posting in postings:
         row = None if posting.newest is None else conn.execute(SQL["last_memory_unread"], posting._asdict()).fetchone()
         read.append((*posting[:3], 0 if row is None else row["no"]))
-    return conn.execute(SQL["rank_memory_text"], {**values, "postings": json.dumps(read)}).fetchall()
+    return conn.execute(SQL[statement], {**values, "postings": json.dumps(read)}).fetchall()
 
 
 def _filter(only: MemoryFilter) -> dict[str, Any]:

@@ -19,7 +19,7 @@ update memory_entries set pinned_at = case when :pinned then coalesce(pinned_at,
 where tenant_id = :tenant_id and id = :id returning no
 
 -- name: memory_for_change
-select no, scope_no, tokens, tokeniser, archived_at, superseded_by from memory_entries where tenant_id = :tenant_id and id = :id
+select no, scope_no, tags, kind, tokens, tokeniser, archived_at, superseded_by from memory_entries where tenant_id = :tenant_id and id = :id
 
 -- name: count_memory
 update memory_scopes set version = version + 1, entries = entries + :entries, tokens = tokens + :tokens where no = :scope_no
@@ -104,20 +104,39 @@ from p cross join n cross join memory_terms t on t.scope_no = p.scope_no and t.t
 group by t.entry_no order by 2 desc, 1 desc limit :limit
 
 -- name: rank_memory_text_filtered
--- The same as rank_memory_text among the entries that count.
+-- The same as rank_memory_text, of entries that count.
 with p as materialized (
-  select json_extract(j.value, '$[0]') as scope_no, json_extract(j.value, '$[1]') as term, json_extract(j.value, '$[2]') as weight
-  from json_each(:postings) j)
-select t.entry_no as no, cast(round(sum(p.weight * t.count * (:k1 + 1)
-  / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
-from p cross join memory_terms t on t.scope_no = p.scope_no and t.term = p.term
-cross join memory_entries e on e.no = t.entry_no
+  select json_extract(j.value, '$[0]') as scope_no, json_extract(j.value, '$[1]') as term, json_extract(j.value, '$[2]') as weight,
+    json_extract(j.value, '$[3]') as unread
+  from json_each(:postings) j),
+f as materialized (
+  select t.entry_no as no, cast(round(sum(p.weight * t.count * (:k1 + 1)
+    / (t.count + :k1 * (1 - :b + :b * t.length / :average))) * 1000000) as integer) as score
+  from p cross join memory_terms t on t.scope_no = p.scope_no and t.term = p.term and t.entry_no > p.unread
+  group by t.entry_no)
+select f.no, f.score from f cross join memory_entries e on e.no = f.no
 where (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
   and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
-group by t.entry_no order by 2 desc, 1 desc limit :limit
+order by 2 desc, 1 desc limit :limit
 
--- name: filtered_memories
-select e.no from json_each(:scope_nos) s cross join memory_entries e on e.scope_no = s.value
+-- name: matching_memories
+-- The entries that count, of so many newest ones that have the label.
+select e.no from (select entry_no as no from memory_terms where scope_no = :scope_no and term = :label
+  order by entry_no desc limit :newest) t
+cross join memory_entries e on e.no = t.no
+where e.archived_at is null and (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
+  and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
+
+-- name: recent_memories
+-- only: sqlite One statement of PostgreSQL does both.
+select e.no from (select no from memory_entries where scope_no = :scope_no and created_at >= :since and archived_at is null
+  order by created_at desc limit :newest) t
+cross join memory_entries e on e.no = t.no
+where e.archived_at is null and (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
+  and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
+
+-- name: passing_memories
+select e.no from json_each(:nos) n cross join memory_entries e on e.no = n.value
 where e.archived_at is null and (:since is null or e.created_at >= :since) and (:kind is null or e.kind = :kind)
   and not exists (select 1 from json_each(:tags) g where g.value not in (select value from json_each(e.tags)))
 

@@ -1,0 +1,3 @@
+-- Searches of memory that are narrowed by time alone read the newest entries.
+
+create index memory_entries_created on memory_entries (scope_no, created_at);
