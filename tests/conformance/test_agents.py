@@ -8,7 +8,7 @@ import pytest
 
 from perdure.model.agents import AgentInstance, AgentStatus, NewAgent, NewState, key_of_agent
 from perdure.model.effects import send_message
-from perdure.model.errors import AgentInUse, AgentNotFound, AgentPaused, IdempotencyConflict
+from perdure.model.errors import AgentInUse, AgentNotFound, AgentPaused, IdempotencyConflict, SessionChanged
 from perdure.model.events import NewEvent
 from perdure.model.ids import uuid7
 from perdure.model.jobs import JobFilter, Lease, Outcome
@@ -419,3 +419,33 @@ async def test_what_is_pending_for_a_deleted_agent_expires(store: Store) -> None
     await store.leases.finish(lease, outcome(Status.COMPLETED))
     assert (await store.agents.due_agents(), await store.agents.deliver("ann")) == ([], 0)
     assert await fsck(store) == []
+
+
+async def test_the_state_of_a_session_is_set_by_no_job_at_its_version(store: Store) -> None:
+    with pytest.raises(AgentNotFound):
+        await store.agents.set_state(NewState("ann", "x", "[1]", 0, "client:1"))
+    await agent(store)
+    first = NewState("ann", "x", "[1]", 0, "client:1")
+    saved = await store.agents.set_state(first)
+    assert (saved.state, saved.version, saved.job_id, saved.session_id) == ([1], 1, None, "x")
+    assert await store.agents.set_state(first) == saved
+    assert await store.agents.read_state("ann", "x") == saved
+    for expected, key in ((0, "client:2"), (2, "client:3")):
+        with pytest.raises(SessionChanged):
+            await store.agents.set_state(NewState("ann", "x", "[2]", expected, key))
+    second = await store.agents.set_state(NewState("ann", "x", "[3]", 1, "client:4"))
+    third = await store.agents.set_state(NewState("ann", "x", "[4]", 0, "client:5"), any_version=True)
+    assert (second.version, third.version, third.state) == (2, 3, [4])
+    other = await store.agents.set_state(NewState("ann", "", "null", 0, "client:6"))
+    assert (await store.agents.list_states("ann")).items == (other, third)
+    page = await store.agents.list_states("ann", limit=1)
+    assert (await store.agents.list_states("ann", limit=1, cursor=page.next_cursor)).items == (third,)
+    assert (await store.agents.list_states("bob")).items == ()
+    assert await fsck(store) == []
+
+
+async def test_of_several_that_set_a_session_at_one_version_one_does(store: Store) -> None:
+    await agent(store)
+    states = [NewState("ann", "x", str(n), 0, f"client:{n}") for n in range(8)]
+    done = await asyncio.gather(*(store.agents.set_state(state) for state in states), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["SessionChanged"] * 7 + ["SessionState"]

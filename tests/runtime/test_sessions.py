@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 
 import perdure.runtime.outcomes
-from perdure import App, Backoff, BlockingContext, InvalidInput, JobContext, Retry, SessionChanged, Status
+import perdure.sync
+from perdure import (
+    AgentNotFound,
+    App,
+    Backoff,
+    BlockingContext,
+    InvalidInput,
+    JobContext,
+    NotJson,
+    Retry,
+    SessionChanged,
+    Status,
+)
 from perdure.testing import TestApp
 from tests.runtime.support import types, until, working
 
@@ -198,3 +210,78 @@ async def test_every_crash() -> None:
 
         report = await t.crash_after_each_step(add, agent="ann", concurrency_key="agent:ann")
         assert {boundary.type for boundary in report.boundaries} >= {"session_read", "session_saved"}
+
+
+async def test_a_client_reads_and_sets_what_the_next_job_finds() -> None:
+    async with TestApp() as t:
+
+        @t.agent("ann").on_message(str)
+        async def add(ctx: JobContext, text: str) -> list[str]:
+            texts = [*(await ctx.session.get() or []), text]
+            await ctx.session.save(texts)
+            return texts
+
+        assert await t.agents.session("ann", "x") is None
+        await t.agents.create("ann")
+        first = await t.agents.set_session("ann", ["a"], session="x", expected=0)
+        assert (first.session_id, first.state, first.version, first.job_id) == ("x", ["a"], 1, None)
+        handle = await t.agents.message("ann", "b", session="x")
+        await t.run_until_idle()
+        assert await handle.result() == ["a", "b"]
+        found = await t.agents.session("ann", "x")
+        assert found is not None
+        assert (found.state, found.version, found.job_id) == (["a", "b"], 2, handle.id)
+        for expected in (0, 1, 3):
+            with pytest.raises(SessionChanged):
+                await t.agents.set_session("ann", [], session="x", expected=expected)
+        assert await t.agents.session("ann", "x") == found
+        assert (await t.agents.set_session("ann", None)).version == 1
+        assert (await t.agents.set_session("ann", 5)).version == 2
+        page = await t.agents.sessions("ann", limit=1)
+        rest = await t.agents.sessions("ann", limit=1, cursor=page.next_cursor)
+        assert [(s.session_id, s.state) for s in (*page.items, *rest.items)] == [(None, 5), ("x", ["a", "b"])]
+        assert rest.next_cursor is None
+        assert [fault async for fault in t.database.fsck()] == []
+
+
+async def test_a_job_that_has_read_it_before_notices_the_client() -> None:
+    async with TestApp() as t:
+
+        @t.job(max_retries=0)
+        async def slow(ctx: JobContext) -> list[str]:
+            texts = await ctx.session.get() or []
+            if not texts:
+                await t.agents.set_session("ann", ["client"])
+            await ctx.session.save([*texts, "job"])
+            return [*texts, "job"]
+
+        await t.agents.create("ann", kind="slow")
+        handle = await t.enqueue(slow, agent="ann")
+        await t.run_until_idle(advance=True)
+        assert await handle.result() == ["client", "job"]
+
+
+async def test_bad_sessions() -> None:
+    async with TestApp() as t:
+        with pytest.raises(AgentNotFound):
+            await t.agents.set_session("ann", 1)
+        with pytest.raises(AgentNotFound):
+            await t.agents.sessions("ann")
+        await t.agents.create("ann")
+        for bad in ({"session": ""}, {"session": "x" * 201}, {"expected": -1}, {"expected": True}, {"expected": "1"}):
+            with pytest.raises(InvalidInput):
+                await t.agents.set_session("ann", 1, **bad)
+        with pytest.raises(InvalidInput):
+            await t.agents.sessions("ann", cursor="x")
+        with pytest.raises(NotJson):
+            await t.agents.set_session("ann", object())
+        assert (await t.agents.sessions("ann")).items == ()
+
+
+def test_the_blocking_client_has_sessions(tmp_path: Any) -> None:
+    with perdure.sync.Client(f"sqlite:///{tmp_path}/jobs.db") as client:
+        client.database.migrate()
+        client.agents.create("ann")
+        saved = client.agents.set_session("ann", {"n": 1}, session="x")
+        assert client.agents.session("ann", "x") == saved
+        assert client.agents.sessions("ann").items == (saved,)

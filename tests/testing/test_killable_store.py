@@ -58,7 +58,7 @@ REFUSED = {
     },
     "approvals": {"add_rule", "decide", "revoke_rule"},
     "workers": {"command_worker"},
-    "agents": {"change_agent", "delete_agent", "send"},
+    "agents": {"change_agent", "delete_agent", "send", "set_state"},
     "accounts": {"add_account", "change_account", "remove_account"},
     "files": {"add_inputs", "drop_inputs", "forget_contents"},
     "limits": {"set_budget", "set_limit", "set_rate", "unset_budget", "unset_limit"},

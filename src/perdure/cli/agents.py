@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import agent_signals, inputs
+from perdure.cli import agent_sessions, agent_signals, inputs
 from perdure.cli.agent_options import Id, app
 from perdure.cli.context import Cli
 from perdure.cli.flags import Paging
@@ -21,7 +21,7 @@ from perdure.model.messages import DEFAULT_CHANNEL, Message
 from perdure.operations import agents as operations
 from perdure.operations.limits import set_budget
 
-__all__ = ["agent_signals", "app"]
+__all__ = ["agent_sessions", "agent_signals", "app"]
 
 Kind = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="The handler of its jobs; default: its id")]
 Name = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="For people")]
@@ -337,7 +337,8 @@ def _show(cli: Cli, agent: AgentInstance) -> None:
 
 
 ORDER = (
-    "ls", "get", "create", "set", "send", "inbox", "outbox", "signal", "signals", "pause", "resume", "rm",
+    "ls", "get", "create", "set", "send", "inbox", "outbox", "signal", "signals", "sessions", "session",
+    "set-session", "pause", "resume", "rm",
 )  # fmt: skip
 """The commands as the help lists them."""
 

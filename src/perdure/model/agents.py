@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
 from perdure.model.jobs import DEFAULT_QUEUE
 from perdure.model.timing import Backoff
@@ -98,8 +99,8 @@ class AgentInstance:
 
 
 class NewState(NamedTuple):
-    """What a job saves for its session. session_id: '' for that of jobs without one. state: JSON text. expected: the version that
-    it was read at, 0 if nothing was saved yet. key: of the call."""
+    """What is saved for a session. session_id: '' for that of jobs without one. state: JSON text. expected: the version that it
+    was read at, 0 if nothing was saved yet. key: of the call of a job, else one that no other call has."""
 
     agent_id: str
     session_id: str
@@ -110,11 +111,18 @@ class NewState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What the jobs of a session saved last. state: plain JSON. version: how often it was saved. updated_at: when."""
+    """What was saved last for a session of an agent.
 
+    session_id: None for that of jobs without one. state: plain JSON. version: how often it was saved. updated_at: when. job_id:
+    the job that saved it; None where a client did.
+    """
+
+    agent_id: str
+    session_id: str | None
     state: Any
     version: int
     updated_at: datetime
+    job_id: UUID | None = None
 
 
 class JobAgent(NamedTuple):

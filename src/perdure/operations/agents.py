@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.model.agents import AgentInstance
+from perdure.model.agents import AgentInstance, SessionState
 from perdure.model.errors import (
     AgentBusy,
     AgentExists,
@@ -13,6 +13,8 @@ from perdure.model.errors import (
     AgentPaused,
     IdempotencyConflict,
     InvalidInput,
+    NotFound,
+    SessionChanged,
     SignalConflict,
 )
 from perdure.model.jobs import Page
@@ -140,3 +142,27 @@ async def list_agent_signals(
 ) -> Page[AgentSignal]:
     """The signals to an agent, newest first; pending: only those that no job has got yet, and may."""
     return await client.agents.signals(id, pending=pending, limit=limit, cursor=cursor)
+
+
+@operation("agents.session", role=Role.VIEWER, errors=(InvalidInput, NotFound))
+async def get_session(client: Client, id: str, *, session: str | None = None) -> SessionState:
+    """What was saved last for a session of an agent; session: None for that of the jobs without one."""
+    state = await client.agents.session(id, session)
+    if state is None:
+        which = "the jobs without a session" if session is None else f"session '{session}'"
+        raise NotFound(f"nothing was saved for {which} of agent '{id}'", hint=f"perdure agents sessions {id}")
+    return state
+
+
+@operation("agents.sessions", role=Role.VIEWER, errors=(AgentNotFound, InvalidInput))
+async def list_sessions(client: Client, id: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionState]:
+    """The sessions of an agent for which something was saved."""
+    return await client.agents.sessions(id, limit=limit, cursor=cursor)
+
+
+@operation("agents.set_session", role=Role.OPERATOR, errors=(AgentNotFound, SessionChanged, InvalidInput))
+async def set_session(
+    client: Client, id: str, state: Any, *, session: str | None = None, expected: int | None = None
+) -> SessionState:
+    """Save the state of a session for its next job. expected: the version that it must have; None: any."""
+    return await client.agents.set_session(id, state, session=session, expected=expected)

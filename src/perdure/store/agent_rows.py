@@ -11,6 +11,7 @@ from typing import Any
 from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
 from perdure.model.messages import Message
 from perdure.model.timing import Backoff
+from perdure.store.errors import bad_cursor
 from perdure.store.rows import Codec, Row
 
 DELETING = ("refuse_messages", "end_agent_signals", "delete_states", "delete_deliveries", "delete_agent")
@@ -100,8 +101,29 @@ def saved_note(new: NewState) -> str:
 
 
 def state_of(row: Row, codec: Codec) -> SessionState:
-    """A row of `read_state`."""
-    return SessionState(json.loads(row["state"]), row["version"], codec.time(row["updated_at"]))
+    """A row of `agent_states`."""
+    return SessionState(
+        agent_id=row["agent_id"],
+        session_id=row["session_id"] or None,
+        state=json.loads(row["state"]),
+        version=row["version"],
+        updated_at=codec.time(row["updated_at"]),
+        job_id=None if row["job_id"] is None else codec.uuid(row["job_id"]),
+    )
+
+
+def session_cursor(last: SessionState) -> str:
+    """The cursor of a page that ends with this session, whose id may be empty."""
+    return f"={last.session_id or ''}"
+
+
+def session_after(cursor: str | None) -> str | None:
+    """The session that a page ended with. Raises InvalidInput."""
+    if cursor is None:
+        return None
+    if not cursor.startswith("="):
+        raise bad_cursor(cursor)
+    return cursor[1:]
 
 
 def backoff_text(backoff: Backoff | None) -> str | None:

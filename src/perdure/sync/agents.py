@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.model.agents import AgentInstance, AgentStatus, Intake, OnBusy
+from perdure.model.agents import AgentInstance, AgentStatus, Intake, OnBusy, SessionState
 from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, Sent
 from perdure.model.signals import AgentSignal
@@ -165,3 +165,17 @@ class Agents:
     ) -> Page[AgentSignal]:
         """See `Agents.signals`."""
         return self._background.run(self._agents.signals(agent_id, pending=pending, limit=limit, cursor=cursor))
+
+    def session(self, agent_id: str, session: str | None = None) -> SessionState | None:
+        """See `Agents.session`."""
+        return self._background.run(self._agents.session(agent_id, session))
+
+    def sessions(self, agent_id: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionState]:
+        """See `Agents.sessions`."""
+        return self._background.run(self._agents.sessions(agent_id, limit=limit, cursor=cursor))
+
+    def set_session(
+        self, agent_id: str, state: Any, *, session: str | None = None, expected: int | None = None
+    ) -> SessionState:
+        """See `Agents.set_session`."""
+        return self._background.run(self._agents.set_session(agent_id, state, session=session, expected=expected))

@@ -60,6 +60,7 @@ READS: dict[str, frozenset[str]] = {
             "list_messages",
             "bound_messages",
             "read_state",
+            "list_states",
         }
     ),
     "accounts": frozenset({"list_accounts", "get_account"}),

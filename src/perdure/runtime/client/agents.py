@@ -12,7 +12,7 @@ from perdure.model.jobs import Page
 from perdure.model.messages import DEFAULT_CHANNEL, Message, NewMessage, Sent
 from perdure.model.states import Status
 from perdure.model.timing import Backoff, Duration
-from perdure.runtime.client.agent_signals import AgentSignals
+from perdure.runtime.client.agent_sessions import AgentSessions
 from perdure.runtime.client.jobs import Jobs
 from perdure.runtime.handle import Handle
 from perdure.runtime.message_checks import check_agent, check_agent_id, check_changes, check_message
@@ -22,7 +22,7 @@ from perdure.store.errors import agent_exists, agent_not_found
 _NOT_ENDED = tuple(status for status in Status if not status.terminal)
 
 
-class Agents(AgentSignals):
+class Agents(AgentSessions):
     """Agents: long-lived identities with many jobs over time, and a mailbox. Jobs need none: `get` then gives None."""
 
     async def create(

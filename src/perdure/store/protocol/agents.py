@@ -81,6 +81,15 @@ class AgentStore(Protocol):
         expected one, `LeaseLost`."""
         ...
 
+    async def set_state(self, new: NewState, *, any_version: bool = False) -> SessionState:
+        """Save the state of a session, by no job, and return it. Called again with the same key it changes nothing. Raises
+        `AgentNotFound`; `SessionChanged` unless the version is the expected one, or any_version is given."""
+        ...
+
+    async def list_states(self, agent_id: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionState]:
+        """What was saved for the sessions of an agent, by session."""
+        ...
+
     async def due_agents(self, *, limit: int = 100) -> list[str]:
         """Agents, and channels of replies, whose mailboxes are to be looked at, by `deliver`."""
         ...

@@ -10,11 +10,20 @@ from uuid import UUID
 from perdure.model.agents import AgentInstance, AgentStatus, JobAgent, NewAgent, NewState, SessionState
 from perdure.model.jobs import Lease, Page
 from perdure.model.messages import Message, NewMessage, Sent
-from perdure.store.agent_rows import DELETING, agent_of, changed_agent, job_agent_of, message_of, state_of
+from perdure.store.agent_rows import (
+    DELETING,
+    agent_of,
+    changed_agent,
+    job_agent_of,
+    message_of,
+    session_after,
+    session_cursor,
+    state_of,
+)
 from perdure.store.errors import agent_in_use, agent_not_found, parse_cursor
 from perdure.store.sqlite.agents.deliver import deliver
 from perdure.store.sqlite.agents.send import send
-from perdure.store.sqlite.agents.states import save_state
+from perdure.store.sqlite.agents.states import save_state, set_state
 from perdure.store.sqlite.engine.batch import NEWS, NOTHING, WORK
 from perdure.store.sqlite.engine.codec import CODEC
 from perdure.store.sqlite.engine.engine import Engine
@@ -113,6 +122,19 @@ class SqliteAgents:
     async def save_state(self, lease: Lease, new: NewState) -> int:
         """See `protocol.AgentStore.save_state`."""
         return await self._engine.write(lambda conn, now: save_state(conn, now, self._tenant_id, lease, new), NOTHING)
+
+    async def set_state(self, new: NewState, *, any_version: bool = False) -> SessionState:
+        """See `protocol.AgentStore.set_state`."""
+        return await self._engine.write(
+            lambda conn, now: set_state(conn, now, self._tenant_id, new, any_version=any_version), NOTHING
+        )
+
+    async def list_states(self, agent_id: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionState]:
+        """See `protocol.AgentStore.list_states`."""
+        place = {"tenant_id": self._tenant_id, "agent_id": agent_id}
+        rows = await self._engine.rows("list_states", **place, after=session_after(cursor), limit=limit + 1)
+        items = tuple(state_of(row, CODEC) for row in rows[:limit])
+        return Page(items, session_cursor(items[-1]) if len(rows) > limit else None)
 
     async def due_agents(self, *, limit: int = 100) -> list[str]:
         """See `protocol.AgentStore.due_agents`."""

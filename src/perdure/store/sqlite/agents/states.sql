@@ -1,7 +1,7 @@
 -- What jobs of agents save for the next job of their session. Where the dialect differs: no row locks.
 
 -- name: read_state
-select state, version, updated_at from agent_states
+select agent_id, session_id, state, version, updated_at, job_id from agent_states
 where tenant_id = :tenant_id and agent_id = :agent_id and session_id = :session_id
 
 -- name: lock_state
@@ -16,3 +16,9 @@ on conflict do nothing returning version
 -- name: change_state
 update agent_states set version = version + 1, state = :state, job_id = :job_id, save_key = :key, updated_at = :now
 where tenant_id = :tenant_id and agent_id = :agent_id and session_id = :session_id
+
+-- name: list_states
+-- after: the session that a page ended with; null: the first page.
+select agent_id, session_id, state, version, updated_at, job_id from agent_states
+where tenant_id = :tenant_id and agent_id = :agent_id and (:after is null or session_id > :after)
+order by session_id limit :limit

@@ -97,7 +97,7 @@ create table perdure.agent_states (
   session_id text not null,
   version bigint not null,
   state json not null,
-  job_id uuid not null,
+  job_id uuid,
   save_key text not null,
   updated_at timestamptz not null default perdure.db_now(),
   primary key (tenant_id, agent_id, session_id),
@@ -240,7 +240,7 @@ comment on column perdure.agent_states.agent_id is 'The agent.';
 comment on column perdure.agent_states.session_id is 'The session; empty for that of jobs without one.';
 comment on column perdure.agent_states.version is 'How often it was saved.';
 comment on column perdure.agent_states.state is 'What was saved last, as JSON.';
-comment on column perdure.agent_states.job_id is 'The job that saved it.';
+comment on column perdure.agent_states.job_id is 'The job that saved it; null: a client did.';
 comment on column perdure.agent_states.save_key is 'The key of its call: a call that is written twice counts once.';
 comment on column perdure.agent_states.updated_at is 'When it was saved.';
 comment on table perdure.agent_deliveries is 'When to look at the mailbox of which agent; emptied all the time.';

@@ -83,7 +83,7 @@ create table agent_states (
   session_id text not null,
   version integer not null check (version > 0),
   state text not null check (json_valid(state)),
-  job_id text not null,
+  job_id text,
   save_key text not null,
   updated_at integer not null,
   primary key (tenant_id, agent_id, session_id)
