@@ -8,6 +8,7 @@ from typing import Any, assert_type
 from uuid import UUID
 
 from perdure import (
+    Action,
     App,
     Approval,
     ApprovalRequest,
@@ -18,6 +19,7 @@ from perdure import (
     Explanation,
     Finding,
     First,
+    Fitted,
     Handle,
     Handler,
     Job,
@@ -73,6 +75,16 @@ async def research(ctx: JobContext, brief: Brief) -> Report:
     assert_type(await ctx.step("format", "{}".format, 1), str)
     assert_type(await ctx.step("constructor", Report, "text"), Report)
     assert_type(await ctx.step("lambda", lambda: 7), int)
+
+    assert_type(ctx.messages.list(), list[dict[str, Any]])
+    assert_type(ctx.messages.fit(1_000, count=lambda message: len(str(message))), Fitted)
+    assert_type(await ctx.messages.append("user", "hello", name="ann"), None)
+    assert_type(await ctx.vars.set("turns", 1), None)
+    assert_type(ctx.vars.get("turns", 0), Any)
+    assert_type(ctx.vars.all(), dict[str, Any])
+    assert_type(await ctx.actions(), list[Action])
+    ctx.messages.fit("many")  # type: ignore[arg-type]
+    await ctx.vars.set(1, 1)  # type: ignore[arg-type]
 
     await ctx.step("search", search, 1)  # type: ignore[call-overload]
     await ctx.step("search", search)  # type: ignore[call-overload]
