@@ -92,3 +92,28 @@ def test_the_blocking_client(tmp_path: Any) -> None:
         found = client.limits.set("k", per_minute=3).rate
         assert found is not None
         assert (found.per_minute, found.set_by_hand) == (3, True)
+
+
+async def test_a_spawn_says_the_rate_of_the_key_of_its_child() -> None:
+    async with TestApp() as t:
+
+        @t.job
+        async def work(ctx: JobContext, n: int) -> int:
+            return n
+
+        @t.job
+        async def parent(ctx: JobContext) -> None:
+            for n in range(3):
+                await ctx.spawn(work, n, concurrency_key="mail", max_per_minute=2)
+
+        @t.job(max_retries=0)
+        async def keyless(ctx: JobContext) -> None:
+            await ctx.spawn(work, 1, max_per_minute=2)
+
+        await t.enqueue(parent)
+        refused = await t.enqueue(keyless)
+        await t.run_until_idle()
+        rate = (await t.limits.get("mail")).rate
+        assert rate is not None
+        assert (rate.per_minute, rate.started) == (2, 2)
+        assert "max_per_minute needs a concurrency_key" in str((await refused.get()).error_message)

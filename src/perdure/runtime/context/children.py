@@ -86,6 +86,7 @@ class SpawnOptions(TypedDict, total=False):
     goal: str
     concurrency_key: str
     max_concurrent: int
+    max_per_minute: int
     budget: Budget
     tags: Sequence[str]
     elsewhere: bool
@@ -124,9 +125,11 @@ async def spawn(
     compared: NewJob | None = None,
     budget: Budget | None = None,
     granted: str = "",
+    per_minute: int | None = None,
 ) -> UUID:
     """Store this job as a child, once under this key; returns its id. compared: what is compared with the record, the job itself
-    unless given. granted: what `tool_gate.admit` says. Raises StepChanged."""
+    unless given. granted: what `tool_gate.admit` says. per_minute: the rate of its concurrency key, which is said before the
+    child is stored. Raises StepChanged."""
     digest = _digest(compared or new)
     recorded = run.history.spawned.get(key)
     if recorded is not None and recorded["digest"] != digest and options.on_change not in ("keep", "rerun"):
@@ -156,6 +159,8 @@ async def spawn(
         context = {"context": run.history.approval_context, "by": "parent"}
         first.append(NewEvent("approval_context_set", json.dumps(context, ensure_ascii=False)))
     effects += begin_log(new.id, first)
+    if per_minute is not None and new.concurrency_key is not None:
+        await run.store.limits.say_rate(new.concurrency_key, per_minute)
     await run.record([*events, NewEvent("child_spawned", json.dumps(payload))], *effects)
     return child.id
 
