@@ -38,7 +38,7 @@ CUT_OFF = {
     "signals": {"take_signals"},
     "tool_runs": {"append_output"},
     "documents": {"change_documents"},
-    "memories": {"change_memories"},
+    "memories": {"change_memories", "index_vectors"},
 }
 """Writes of a worker: a killed one makes none."""
 
