@@ -12,7 +12,7 @@ from perdure.model.errors import LeaseLost
 from perdure.model.jobs import Lease
 from perdure.model.shared_budgets import TENANT, SharedBudget, scope_of
 from perdure.store.protocol import Store
-from tests.conformance.support import run_out, started
+from tests.conformance.support import claim, run_out, started
 
 AGENT = scope_of("ann")
 BOTH = (AGENT, TENANT)
@@ -109,6 +109,25 @@ async def test_what_an_attempt_leaves_counts_as_spent_once_it_is_over(store: Sto
     assert ((await of(store)).spent["tokens"], (await of(store)).held["tokens"]) == (40, 0)
     with pytest.raises(LeaseLost):
         await store.limits.reserve_budget(lease, "b", BOTH, Amounts(tokens=1))
+
+
+async def test_a_call_that_was_cut_off_is_set_aside_again_when_it_is_made_again(store: Store) -> None:
+    lease = await given(store, agent=Budget(tokens=100), tenant=Budget(tokens=1000))
+    await store.limits.reserve_budget(lease, "a", BOTH, Amounts(tokens=60))
+    await run_out(store, lease)
+    while await store.leases.reap(worker_id="reaper"):
+        pass
+    again = (await claim(store, lease.job_id)).lease
+    breach = (await store.limits.reserve_budget(again, "a", BOTH, Amounts(tokens=60))).breach  # before any worker folds
+    assert breach is not None
+    assert (breach.thing, breach.waits) == ("tokens", False)
+    for _ in range(2):
+        assert (await store.limits.reserve_budget(again, "a", BOTH, Amounts(tokens=40))).breach is None
+        for scope in BOTH:
+            assert ((await of(store, scope)).spent["tokens"], (await of(store, scope)).held["tokens"]) == (60, 40)
+    assert await store.limits.fold_budgets() == 0
+    await store.leases.record(again, [], effects=[release_hold("a")])
+    assert ((await of(store)).spent["tokens"], (await of(store)).held["tokens"]) == (60, 0)
 
 
 async def test_a_budget_that_is_set_again_keeps_what_was_spent_and_one_that_is_removed_does_not(store: Store) -> None:

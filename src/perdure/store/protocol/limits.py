@@ -53,8 +53,9 @@ class LimitStore(Protocol):
 
     async def reserve_budget(self, lease: Lease, key: str, scopes: Sequence[str], need: Amounts) -> Reserved:
         """Set aside under `key`, in all of these budgets or none, what a call of this attempt may use, and count the call. Scopes
-        without a budget are ignored. Called again with the same key it changes nothing. Where nothing is needed nothing is
-        written. The effects `use_hold`, `release_hold` and `spend_budget` settle it. Raises `LeaseLost`."""
+        without a budget are ignored. Called again with the same key it changes nothing; what an earlier attempt has left under
+        the key counts as spent first. Where nothing is needed nothing is written. The effects `use_hold`, `release_hold` and
+        `spend_budget` settle it. Raises `LeaseLost`."""
         ...
 
     async def fold_budgets(self) -> int:

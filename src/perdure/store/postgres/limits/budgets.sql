@@ -40,5 +40,10 @@ where tenant_id = :tenant_id and scope = :scope
 delete from perdure.budget_holds h where h.tenant_id = :tenant_id and not exists (
   select from perdure.job_claims k where k.job_id = h.job_id and k.attempt = h.attempt) returning h.*
 
+-- name: dead_holds_of_call
+-- Those of a call that an earlier attempt of its job was cut off in. Its budgets are locked.
+delete from perdure.budget_holds h where h.tenant_id = :tenant_id and h.job_id = :job_id and h.key = :key
+  and h.attempt <> :attempt and h.scope = any (:scopes::text[]) returning h.*
+
 -- name: spend_hold
 update perdure.budgets set tokens = tokens + :tokens, cost = cost + :cost where tenant_id = :tenant_id and scope = :scope

@@ -40,5 +40,10 @@ where tenant_id = :tenant_id and scope = :scope
 delete from budget_holds where tenant_id = :tenant_id and not exists (
   select 1 from job_claims k where k.job_id = budget_holds.job_id and k.attempt = budget_holds.attempt) returning *
 
+-- name: dead_holds_of_call
+-- Those of a call that an earlier attempt of its job was cut off in.
+delete from budget_holds where tenant_id = :tenant_id and job_id = :job_id and key = :key
+  and attempt <> :attempt and scope in (select value from json_each(:scopes)) returning *
+
 -- name: spend_hold
 update budgets set tokens = tokens + :tokens, cost = add_cost(cost, :cost) where tenant_id = :tenant_id and scope = :scope
