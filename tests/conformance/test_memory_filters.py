@@ -69,6 +69,8 @@ async def test_few_and_many_entries_that_count_give_the_same(store: Store, monke
 
     whole = await answers()
     assert any(len(found) > 20 for found in whole)
+    monkeypatch.setattr("perdure.runtime.memory_search.RANKED", 3)
+    assert await answers() == whole
     monkeypatch.setattr("perdure.runtime.memory_narrowing.FEW", 3)
     monkeypatch.setattr("perdure.store.memory_vectors.LOOKED_AT", (1, 2))
     assert await answers() == whole

@@ -15,9 +15,11 @@ COUNTED = 2_000
 """How many entries have a term is counted up to here."""
 SAMPLE = 128
 """Of a term that more have, so many of the newest entries say how many."""
-FEW = 500
-"""Where tags, kind or time leave so many entries, a search ranks them all."""
-RECENT = 200
+FEW = 1_000
+"""Where tags, kind or time leave so many entries, all of their vectors are compared."""
+RANKED = 200
+"""Where they leave so many, the words of all of them are."""
+RECENT = 100
 """Where they leave more, it ranks so many of the newest of these, next to those that rare words find."""
 K = TypeVar("K")
 

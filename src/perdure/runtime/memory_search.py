@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from perdure.memory.fusion import CANDIDATES, PINNED, Ranks, best, idf, ranks, recency, reciprocal
-from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, RECENT, SAMPLE, estimated, portions
+from perdure.memory.postings import COMPLETED, COUNTED, MOST_READ, RANKED, RECENT, SAMPLE, estimated, portions
 from perdure.memory.tokens import prefixes, query_terms, terms_of
 from perdure.model.errors import EmbedderUnavailable
 from perdure.model.memory import ANY, MemoryFilter, MemoryHit, Posting, Ranked, ScopeHead, SearchMode
@@ -93,7 +93,7 @@ async def _by_words(
     newest = portions(sizes, MOST_READ if within.only == ANY else MOST_READ // 2)
     postings = [Posting(no, term, weights[term], newest[no, term]) for no, term in sizes]
     rank = partial(store.memories.rank_memory_text, postings, average=average)
-    if within.whole:
+    if within.whole and len(within.nos) <= RANKED:
         return weights, await rank(limit=wanted, among=within.nos)
     if within.only == ANY and all(posting.newest is None for posting in postings):
         return weights, await rank(limit=wanted)
