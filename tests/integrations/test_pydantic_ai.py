@@ -1,7 +1,7 @@
 """Agents of pydantic-ai as jobs: what is recorded is not asked for again, and what needs approval asks a person."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -30,15 +30,15 @@ def parts_of(message: ModelMessage) -> list[Any]:
     return [getattr(part, "content", None) for part in message.parts]
 
 
-def make_agent(world: World, **settings: Any) -> Agent[None, str]:
-    """It searches twice at once, then deletes what it found, which needs approval, then says what came of it."""
+def make_agent(world: World, *, searches: Sequence[str] = ("a", "b"), **settings: Any) -> Agent[None, str]:
+    """It searches, twice at once, then deletes what it found, which needs approval, then says what came of it."""
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         del info
         world.do(f"model {len(messages)}")
         usage = RequestUsage(input_tokens=100, output_tokens=10)
         if len(messages) == 1:
-            calls = [ToolCallPart("search", {"what": what}, tool_call_id=what) for what in ("a", "b")]
+            calls = [ToolCallPart("search", {"what": what}, tool_call_id=what) for what in searches]
             return ModelResponse(parts=calls, usage=usage)
         if len(messages) == 3:
             return ModelResponse(parts=[ToolCallPart("delete", {"path": "a"}, tool_call_id="c")], usage=usage)
@@ -100,9 +100,9 @@ async def test_a_job_goes_on_after_an_approval_and_asks_for_nothing_again(t: Tes
 
 
 async def test_it_survives_a_crash_after_each_step(t: TestApp, world: World) -> None:
-    clean = clean_by(t, make_agent(world))
+    clean = clean_by(t, make_agent(world, searches=["a"]))  # calls at the same time have no one order
     report = await t.crash_after_each_step(clean, "what can go?", effects=world.done)
-    assert len(report.boundaries) > 10
+    assert len(report.boundaries) > 8
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by their order", "by their names"])
