@@ -171,7 +171,7 @@ async def test_a_wait_for_one_that_did_not_fit_still_ends_with_its_time(file_app
     @file_app.job
     async def order(ctx: JobContext) -> str:
         try:
-            await ctx.wait_signal("paid", Payment, timeout=1.2)
+            await ctx.wait_signal("paid", Payment, timeout=2.5)
         except SignalTimeout:
             return "never"
         return "paid"
