@@ -31,9 +31,10 @@ async def test_it_has_what_runs_here_and_says_how_far_the_rest_is(app: App) -> N
         assert first in app.contexts
 
         async def all_written() -> bool:
-            return all([len(await app.jobs.actions(id)) for id in (first, second)])
+            return all([[a.success for a in await app.jobs.actions(id)] == [True] for id in (first, second)])
 
         await until(all_written)
+        await until(lambda: not any(ctx.tool_stack for ctx in contexts.values()))
         snapshot = await app.contexts.snapshot(first)
         assert snapshot is not None
         name = snapshot["variables"]["name"]
