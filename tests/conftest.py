@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 
 from perdure.store.open import open_store
 from tests.pgbouncer_server import PgBouncer, PgBouncerUnavailableError
@@ -29,6 +30,13 @@ async def migrate(url: str) -> None:
 def _user_data(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Large files of tests are not put into the home of the user."""
     os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def _log_settings() -> Iterator[None]:
+    """No test sees what another one has set for logs."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -23,11 +23,12 @@ async def messages(target: Target, sizes: Sizes) -> Figures:
     single agent that takes one at a time. `/jobs` compares the first with as many jobs that are enqueued by as many callers.
     The worker is in this process."""
     number, to_one = max(20, round(MESSAGES * sizes.part)), max(10, round(TO_ONE * sizes.part))
-    one_each = number / await _messages(target, number, AGENTS, 1)
+    agents = min(AGENTS, number)
+    one_each = number / await _messages(target, number, agents, 1)
     return {
         "messages": one_each,
         "messages/jobs": one_each / (number / await _jobs(target, number)),
-        "messages.batch": number / await _messages(target, number, AGENTS, BATCH),
+        "messages.batch": number / await _messages(target, number, agents, BATCH),
         "messages.to_one": to_one / await _messages(target, to_one, 1, 1),
     }
 

@@ -2,8 +2,11 @@
 
 import functools
 import pkgutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -215,8 +218,25 @@ def note(operation: Operation, names: list[str]) -> Callable[..., Any]:
     return noting
 
 
+made: dict[str, Any] = {}
+"""The ids of the first test, and the file that they are in: each other test begins with a copy of it."""
+
+
 @pytest.fixture
-def ids(perdure: Perdure) -> dict[str, str]:
+def ids(perdure: Perdure, place: Path) -> dict[str, str]:
+    file = place / "perdure.db"
+    if made:
+        file.write_bytes(made["file"])
+        file.chmod(0o600)  # as perdure makes it
+    else:
+        made["ids"] = make_jobs(perdure)
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("pragma wal_checkpoint(truncate)")
+        made["file"] = file.read_bytes()
+    return dict(made["ids"])
+
+
+def make_jobs(perdure: Perdure) -> dict[str, str]:
     return {
         "WAITING": perdure.ran("asks", "--input", '"draft"'),
         "FAILED": perdure.ran("fails"),
