@@ -208,8 +208,10 @@ async def test_bad_input() -> None:
                 with pytest.raises(InvalidInput, match="not one of an agent"):
                     await ctx.receive()
                 return
-            with pytest.raises(InvalidInput, match="limit must be between 1 and 100"):
-                await ctx.receive(limit=0)
+            wrong: Any
+            for wrong in (0, 2.5, "2", True):
+                with pytest.raises(InvalidInput, match="limit must be between 1 and 100"):
+                    await ctx.receive(limit=wrong)
             with pytest.raises(InvalidInput, match="timeout"):
                 await ctx.receive(timeout=-1)
             with pytest.raises(InvalidInput, match="for replies"):

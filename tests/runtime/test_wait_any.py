@@ -301,6 +301,9 @@ async def test_messages_are_for_jobs_of_agents_alone() -> None:
 
         @t.job
         async def bad(ctx: JobContext, limit: int) -> None:
+            name: Any = 5
+            with pytest.raises(InvalidInput, match="name must be text"):
+                await ctx.wait_any(OnMessage("news", name=name))
             await ctx.wait_any(OnMessage("reply:1" if limit else None, limit))
 
         for limit in (0, 1):

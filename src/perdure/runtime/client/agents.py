@@ -99,7 +99,8 @@ class Agents(AgentSessions):
         signals, until they are pruned: those that are pending count as expired.
 
         force: pause it and cancel its jobs first, and let pending messages and signals expire; a job that runs ends as soon as
-        its worker sees that. If it stops in between, the agent is paused, and another call goes on.
+        its worker sees that, and until then may save the state of its session again. If it stops in between, the agent is
+        paused, and another call goes on.
         Raises AgentNotFound, and AgentInUse while it has jobs that have not ended, or pending messages or signals.
         """
         agents = (await self._store()).agents

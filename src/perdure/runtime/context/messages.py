@@ -114,9 +114,9 @@ def check_receives(run: Run) -> None:
         )
 
 
-def check_limit(limit: int) -> int:
+def check_limit(limit: object) -> int:
     """Raise InvalidInput unless a wait can take so many messages."""
-    if not 1 <= limit <= MOST_RECEIVED:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_RECEIVED:
         raise InvalidInput(f"limit must be between 1 and {MOST_RECEIVED}, got {limit!r:.60}")
     return limit
 

@@ -220,6 +220,7 @@ class OnMessage(Awaited):
         messages.check_limit(self.limit)
         if self.channel is not None:
             check_channel(self.channel)
+        check_key(self.name, "name")
 
     async def begin(self, run: Run, key: str, options: CallOptions) -> Wait:
         """See `Awaited.begin`."""
