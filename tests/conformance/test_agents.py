@@ -431,7 +431,8 @@ async def test_the_state_of_a_session_is_set_by_no_job_at_its_version(store: Sto
     assert await store.agents.set_state(first) == saved
     assert await store.agents.read_state("ann", "x") == saved
     for expected, key in ((0, "client:2"), (2, "client:3")):
-        with pytest.raises(SessionChanged):
+        text = f"{expected} was expected\nread it again: perdure agents session ann --session x"
+        with pytest.raises(SessionChanged, match=text):
             await store.agents.set_state(NewState("ann", "x", "[2]", expected, key))
     second = await store.agents.set_state(NewState("ann", "x", "[3]", 1, "client:4"))
     third = await store.agents.set_state(NewState("ann", "x", "[4]", 0, "client:5"), any_version=True)

@@ -131,7 +131,7 @@ ADVICE: dict[str, str] = {
     "later is marked `late`.",
     "entry-superseded": "Supersede the newer entry that the message names; or `perdure memory restore` brings the old one back.",
     "session-changed": "The job reads it again in its next attempt, which uses no retry; or catch it, and call "
-    "`ctx.session.get()` again.",
+    "`ctx.session.get()` again. From outside, `perdure agents session ID` shows the version that it has.",
     "signal-timeout": "Catch it in a handler that waits with a `timeout`. Else the job is FAILED (`timeout`).",
     "tool-not-allowed": "Catch it in a handler that can go on without the tool. Else the job is FAILED (`denied`). To allow the "
     "tool, name it in `ApprovalContext(autonomous=[...])` of the App, the handler and the job, or leave `autonomous` out: then a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -389,12 +390,17 @@ def held_key(job: NewJob, existing: UUID) -> Enqueued | UniqueConflict:
     )
 
 
-def session_changed(new: NewState, version: int) -> SessionChanged:
-    """Another job saved since it was read."""
+def session_changed(new: NewState, version: int, *, by_client: bool = False) -> SessionChanged:
+    """Another one saved since it was read. by_client: what is refused comes from a client, and not from a job."""
     session = f"session '{new.session_id}'" if new.session_id else "the session"
+    hint = "read it again with ctx.session.get() and save what follows from that"
+    if by_client:
+        option = f" --session {shlex.quote(new.session_id)}" if new.session_id else ""
+        hint = f"read it again: perdure agents session {shlex.quote(new.agent_id)}{option}"
     return SessionChanged(
-        f"{session} of agent '{new.agent_id}' is at version {version}, and {new.expected} was read",
-        hint="read it again with ctx.session.get() and save what follows from that",
+        f"{session} of agent '{new.agent_id}' is at version {version}, and "
+        f"{new.expected} was {'expected' if by_client else 'read'}",
+        hint=hint,
     )
 
 

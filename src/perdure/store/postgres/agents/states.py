@@ -47,7 +47,7 @@ async def set_state(tx: Transaction, tenant_id: str, new: NewState, *, any_versi
     if row is None or row["save_key"] != new.key:  # else the answer of the first time was lost
         version: int = 0 if row is None else row["version"]
         if version != new.expected and not any_version:
-            raise session_changed(new, version)
+            raise session_changed(new, version, by_client=True)
         values = {**place, "state": new.state, "job_id": None, "key": new.key}
         if row is not None:
             await tx.rows("change_state", **values)

@@ -47,7 +47,7 @@ def set_state(conn: sqlite3.Connection, now: int, tenant_id: str, new: NewState,
     if row is None or row["save_key"] != new.key:  # else the answer of the first time was lost
         version: int = 0 if row is None else row["version"]
         if version != new.expected and not any_version:
-            raise session_changed(new, version)
+            raise session_changed(new, version, by_client=True)
         values = {**place, "state": new.state, "job_id": None, "key": new.key, "now": now}
         conn.execute(SQL["insert_state" if row is None else "change_state"], values)
     return state_of(cast("Row", conn.execute(SQL["read_state"], place).fetchone()), CODEC)
