@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import pairwise
 
 import pytest
@@ -84,6 +85,18 @@ def test_chunks_of_any_text_are_bounded(text: str) -> None:
     found = chunks_of(text)
     assert len(found) <= 4 * MOST_TEXT // LONGEST
     assert all(chunk.start < chunk.end and len(text[chunk.start : chunk.end]) <= LONGEST for chunk in found)
+
+
+def test_no_chunk_is_empty() -> None:
+    """Endpoints refuse to make a vector of nothing."""
+    text = "x" * 2 * LONGEST + " " * 2 * LONGEST + "\n\n" + "y" * LONGEST
+    assert all(said_of(text, chunk).strip() for chunk in chunks_of(text))
+
+
+def test_a_long_line_of_blanks_takes_no_time() -> None:
+    began = time.process_time()
+    chunks_of("#" + " " * (MOST_TEXT - 2) + "\n")
+    assert time.process_time() - began < 0.5
 
 
 async def test_a_hit_names_the_chunk_that_fits(store: Store) -> None:

@@ -48,7 +48,8 @@ def chunks_of(text: str) -> list[Chunk]:
         return [Chunk(0, len(text), "")]
     found: list[Chunk] = []
     above: list[_Block] = []
-    for blocks in _packed(text, list(_fitting(text))):
+    fitting = [block for block in _fitting(text) if not text[block.start : block.end].isspace()]
+    for blocks in _packed(text, fitting):
         first, start = blocks[0], blocks[0].start
         if first.kind == "heading":
             above = [heading for heading in above if heading.level < first.level]
@@ -152,7 +153,7 @@ def _begun(line: str, start: int, end: int) -> _Block | None:
         return None
     if _FENCE.match(line):
         return _Block("code", start, end)
-    if heading := _HEADING.match(line):
+    if heading := _HEADING.match(line.rstrip()):  # blanks at the end would be tried one by one
         return _Block("heading", start, end, heading[2], len(heading[1]))
     if said.startswith("|"):
         return _Block("table", start, end, said)
