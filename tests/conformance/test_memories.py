@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -426,6 +428,34 @@ async def test_a_damaged_export_is_refused_as_a_whole(store: Store, fresh_store_
             await Client(other).memory.import_lines(broken)
     assert await other.memories.memory_scopes(None) == []
     await other.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"created_at": "2026-01-01T00:00:00"},
+        {"archived_at": "2026-01-01"},
+        {"pinned_at": "0001-01-01T00:00:00+00:00"},
+        {"created_by": ["ann"]},
+        {"created_by": "a\x00b"},
+        {"created_by": "\ud800"},
+        {"created_at": None},
+        None,
+    ],
+)
+async def test_an_export_with_an_entry_that_cannot_be_stored_is_refused(store: Store, changed: Any) -> None:
+    """Also if its hash is right. None: the same entry twice."""
+    client = Client(store)
+    await client.memory.write("The pool has 20 connections.")
+    [first, line, _] = await exported(client)
+    entry = json.loads(line) | {"id": str(uuid7())}
+    given = [entry, entry] if changed is None else [entry, entry | {"id": str(uuid7())} | changed]
+    lines = [first, *map(json.dumps, given)]
+    hashed = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    lines.append(json.dumps({"record": "end", "entries": 2, "sha256": hashed}))
+    with pytest.raises(InvalidInput, match="line 3 of the export of memory"):
+        await client.memory.import_lines(lines)
+    assert len((await client.memory.list()).items) == 1
 
 
 async def test_what_lacks_terms_or_a_vector_is_indexed_again(store: Store) -> None:

@@ -13,9 +13,12 @@ from uuid import UUID
 from perdure.model.errors import InvalidInput
 from perdure.model.memory import MemoryEntry, MemoryLeave, NewMemory, parse_scope
 from perdure.runtime.memory_checks import leave_of, new_memory
+from perdure.runtime.validation import check_moment, check_text
 
 FORMAT = "perdure-memory"
 VERSION = 1
+MOST_NAME = 10_000
+"""Characters of the name of who wrote an entry."""
 
 
 class Imported(NamedTuple):
@@ -70,6 +73,7 @@ class Writer:
 def read_export(lines: Iterable[str]) -> list[Imported]:
     """The entries of an export. All of it is checked before any of it is returned. Raises InvalidInput, which names the line."""
     found: list[Imported] = []
+    ids: set[UUID] = set()
     hashed = hashlib.sha256()
     ended = False
     for number, line in enumerate(_whole(lines), 1):
@@ -87,7 +91,11 @@ def read_export(lines: Iterable[str]) -> list[Imported]:
             continue
         hashed.update(line.encode(errors="surrogatepass") + b"\n")
         if number > 1:
-            found.append(_entry(number, record))
+            entry = _entry(number, record)
+            if entry.new.id in ids:
+                raise _damaged(number, f"entry {entry.new.id} is in it twice")
+            ids.add(entry.new.id)
+            found.append(entry)
     if not ended:
         raise InvalidInput("the export of memory is cut off: its last line is missing", hint="export it again")
     return found
@@ -109,19 +117,19 @@ def _record(number: int, line: str) -> dict[str, Any]:
 
 def _entry(number: int, record: dict[str, Any]) -> Imported:
     try:
-        archived_at = _time(record["archived_at"])
+        archived_at = _time(record["archived_at"], "archived_at")
         new = new_memory(
             record["text"],
             scope=parse_scope(record["scope"]),
-            created_by=str(record["created_by"]),
+            created_by=check_text(record["created_by"], "created_by", MOST_NAME) or "unknown",
             tags=record["tags"],
             source=record["source"],
             kind=record["kind"],
         )._replace(
             id=UUID(record["id"]),
             job_id=None if record["job_id"] is None else UUID(record["job_id"]),
-            created_at=datetime.fromisoformat(record["created_at"]),
-            pinned_at=_time(record["pinned_at"]),
+            created_at=check_moment(datetime.fromisoformat(record["created_at"]), "created_at"),
+            pinned_at=_time(record["pinned_at"], "pinned_at"),
         )
         by = None if record["superseded_by"] is None else UUID(record["superseded_by"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -130,8 +138,8 @@ def _entry(number: int, record: dict[str, Any]) -> Imported:
     return Imported(new, leave)
 
 
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def _time(text: str | None, name: str) -> datetime | None:
+    return None if text is None else check_moment(datetime.fromisoformat(text), name)
 
 
 def _text(id: UUID | None) -> str | None:
