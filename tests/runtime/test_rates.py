@@ -94,6 +94,27 @@ def test_the_blocking_client(tmp_path: Any) -> None:
         assert (found.per_minute, found.set_by_hand) == (3, True)
 
 
+async def test_a_spawn_says_the_rate_of_the_handler_of_its_child() -> None:
+    async with TestApp() as t:
+
+        @t.job(concurrency_key=lambda n: f"customer:{n}", max_per_minute=2)
+        async def work(ctx: JobContext, n: int) -> int:
+            return n
+
+        @t.job
+        async def parent(ctx: JobContext) -> None:
+            for _ in range(3):
+                await ctx.spawn(work, 1)
+            await ctx.spawn(work, 2, concurrency_key="other")
+
+        await t.enqueue(parent)
+        await t.run_until_idle()
+        for key, started in (("customer:1", 2), ("other", 1)):
+            rate = (await t.limits.get(key)).rate
+            assert rate is not None
+            assert (rate.per_minute, rate.started) == (2, started)
+
+
 async def test_a_spawn_says_the_rate_of_the_key_of_its_child() -> None:
     async with TestApp() as t:
 

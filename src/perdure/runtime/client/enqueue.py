@@ -264,6 +264,10 @@ class JobEnqueue(JobQueries, JobControl, JobSignals):
         """The job that `enqueue` would store, checked; nothing is stored. Raises as `enqueue`."""
         return self._form(job, options).with_input(input)
 
+    def rate_of(self, job: Handler[Any, Any] | str, options: EnqueueOptions) -> int | None:
+        """How many jobs of the key of such a job start in any minute, as the options or its handler say."""
+        return self._form(job, options).per_minute
+
     async def enqueue_prepared(self, job: NewJob, options: EnqueueOptions) -> Enqueued:
         """Store a job that `prepared` made with these options. Raises as `enqueue`."""
         if job.agent_id is not None:

@@ -76,7 +76,7 @@ class ChildCalls:
         new, output = children.checked(self._run, job, input, options)
         its_key = await self._caller.enter(children.SPAWN, new.kind, self._keyed(key))
         budget = check_budget(options.get("budget"))
-        per_minute = options.get("max_per_minute")
+        per_minute = children.rate_of(self._run, job, options)
         id = await children.spawn(self._run, self._options, its_key, new, budget=budget, per_minute=per_minute)
         return ChildHandle(id, new.kind, its_key, output)
 

@@ -99,11 +99,20 @@ def checked(run: Run, job: Handler[Any, Any] | str, input: Any, options: SpawnOp
             "a child has no idempotency key and no unique key",
             hint="it is stored once under the key of its call: key=...",
         )
-    registry = run.registry or Registry()
-    scope = Scope(OpenStore(run.store), registry, f"{run.claimed.kind} …{short_id(run.claimed.id)}", "job")
-    handler = job if isinstance(job, Handler) else registry.find(job)
+    scope = _scope(run)
+    handler = job if isinstance(job, Handler) else scope.registry.find(job)
     new = JobEnqueue(scope).prepared(job, input, cast("EnqueueOptions", options))
     return new, None if handler is None else handler.output_type
+
+
+def rate_of(run: Run, job: Handler[Any, Any] | str, options: SpawnOptions) -> int | None:
+    """How many jobs of the key of such a child start in any minute, as the options or its handler say."""
+    return JobEnqueue(_scope(run)).rate_of(job, cast("EnqueueOptions", options))
+
+
+def _scope(run: Run) -> Scope:
+    name = f"{run.claimed.kind} …{short_id(run.claimed.id)}"
+    return Scope(OpenStore(run.store), run.registry or Registry(), name, "job")
 
 
 def _digest(job: NewJob) -> str:
