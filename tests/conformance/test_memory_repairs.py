@@ -14,6 +14,8 @@ TEXTS = ["the pool has 50 connections", "日志问题已经解决", "the shop de
 DAMAGE = {
     "some terms": "delete from memory_terms where entry_no = 1 and term <> 'pool'",
     "all terms": "delete from memory_terms where entry_no < 4",
+    "what searches are narrowed by": "delete from memory_terms where entry_no = 1 and term like '#kind%';"
+    " delete from memory_terms where entry_no = 2 and term like '#tag%'",
     "a wrong count": "update memory_terms set count = count + 1 where entry_no = 3 and term = 'shop'",
     "a vector": "delete from memory_vectors where entry_no = 2",
     "all vectors and sums": "delete from memory_vectors; update memory_scopes set entries = 9, tokens = 9",
@@ -27,7 +29,7 @@ async def test_what_searches_would_not_find_is_found_after_a_repair(
     file_store: Store, file_store_url: str, damage: str
 ) -> None:
     client = Client(file_store)
-    written = [await client.memory.write(text, scope="tenant") for text in TEXTS]
+    written = [await client.memory.write(text, scope="tenant", tags=["team"]) for text in TEXTS]
     await client.memory.archive(written[3].id)
     assert await fsck(file_store) == []
     async with open_shell(file_store_url) as shell:
@@ -41,6 +43,8 @@ async def test_what_searches_would_not_find_is_found_after_a_repair(
     for text, query in zip(TEXTS[:3], ("pool connections", "日志问题", "shop Mondays"), strict=True):
         for mode in ("text", "vector"):
             assert (await client.memory.search(query, 1, mode=mode))[0].entry.text == text
+            [narrowed] = await client.memory.search(query, 1, mode=mode, tags=["team"], kind="note")
+            assert narrowed.entry.text == text
     assert TEXTS[3] not in {hit.entry.text for hit in await client.memory.search("pool invoices", 10)}
     [head] = await file_store.memories.memory_scopes(None)
     assert (head.entries, head.tokens) == (3, sum(terms_of(text).total() for text in TEXTS[:3]))

@@ -171,7 +171,7 @@ def examine(case: Case) -> Examined:
 def memory_faults(unindexed: int, sums: int, tenant_id: str) -> list[Fault]:
     """What is wrong with long-term memory: how many entries, and how many scopes. The repair lets the entries whose terms are not
     whole lack all of them; who has an embedder makes them again."""
-    before = ("lock_tenant_memory", "drop_wrong_terms", "mark_unindexed")
+    before = ("lock_tenant_memory", "drop_wrong_terms", "mark_unindexed", "mark_unlabelled")
     repair = Repair("put_memory_sums", {"tenant_id": tenant_id}, before)
     found = []
     if unindexed:

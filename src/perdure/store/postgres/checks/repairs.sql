@@ -179,6 +179,14 @@ update perdure.memory_entries e set tokeniser = '', tokens = 0
 where e.tenant_id = :tenant_id and e.archived_at is null and e.tokens > 0 and e.no not in (
   select t.entry_no from perdure.memory_scopes s join perdure.memory_terms t on t.scope_no = s.no where s.tenant_id = :tenant_id)
 
+-- name: mark_unlabelled
+-- Entries that lack what searches are narrowed by: all they are found by is made again. Their terms are whole.
+update perdure.memory_entries e set tokeniser = ''
+where e.tenant_id = :tenant_id and e.archived_at is null and (not exists (select from perdure.memory_terms t
+    where t.scope_no = e.scope_no and t.term = '#kind ' || e.kind and t.entry_no = e.no)
+  or exists (select from unnest(e.tags) g(value) where not exists (select from perdure.memory_terms t
+    where t.scope_no = e.scope_no and t.term = '#tag ' || g.value and t.entry_no = e.no)))
+
 -- name: put_memory_sums
 with n as materialized (select s.no, count(e.no)::int as entries, coalesce(sum(e.tokens), 0)::bigint as tokens
   from perdure.memory_scopes s left join perdure.memory_entries e on e.scope_no = s.no and e.archived_at is null

@@ -173,7 +173,11 @@ select count(*) as n from prune_batch
 -- unindexed: entries that searches would find if they had terms and a vector. sums: scopes that say what is not so. One statement, so
 -- that all of it is of one moment.
 select (select count(*) from memory_entries e where e.tenant_id = :tenant_id and e.archived_at is null
-    and (e.tokeniser = '' or not exists (select 1 from memory_vectors v where v.entry_no = e.no))) as unindexed,
+    and (e.tokeniser = '' or not exists (select 1 from memory_vectors v where v.entry_no = e.no)
+    or not exists (select 1 from memory_terms t
+      where t.scope_no = e.scope_no and t.term = '#kind ' || e.kind and t.entry_no = e.no)
+    or exists (select 1 from json_each(e.tags) g where not exists (select 1 from memory_terms t
+      where t.scope_no = e.scope_no and t.term = '#tag ' || g.value and t.entry_no = e.no)))) as unindexed,
   (select count(*) from memory_scopes s
     left join (select scope_no, sum(count) as tokens from memory_terms group by scope_no) t on t.scope_no = s.no
     left join (select scope_no, count(*) as entries from memory_entries where archived_at is null group by scope_no) n

@@ -176,6 +176,14 @@ update memory_entries set tokeniser = '', tokens = 0
 where tenant_id = :tenant_id and archived_at is null and tokens > 0 and no not in (
   select t.entry_no from memory_scopes s join memory_terms t on t.scope_no = s.no where s.tenant_id = :tenant_id)
 
+-- name: mark_unlabelled
+-- Entries that lack what searches are narrowed by: all they are found by is made again. Their terms are whole.
+update memory_entries as e set tokeniser = ''
+where e.tenant_id = :tenant_id and e.archived_at is null and (not exists (select 1 from memory_terms t
+    where t.scope_no = e.scope_no and t.term = '#kind ' || e.kind and t.entry_no = e.no)
+  or exists (select 1 from json_each(e.tags) g where not exists (select 1 from memory_terms t
+    where t.scope_no = e.scope_no and t.term = '#tag ' || g.value and t.entry_no = e.no)))
+
 -- name: put_memory_sums
 with n as materialized (select s.no, count(e.no) as entries, coalesce(sum(e.tokens), 0) as tokens
   from memory_scopes s left join memory_entries e on e.scope_no = s.no and e.archived_at is null
