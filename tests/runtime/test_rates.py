@@ -115,6 +115,19 @@ async def test_a_spawn_says_the_rate_of_the_handler_of_its_child() -> None:
             assert (rate.per_minute, rate.started) == (2, started)
 
 
+async def test_a_schedule_says_the_rate_of_its_handler() -> None:
+    async with TestApp() as t:
+
+        @t.job(concurrency_key=lambda n: f"customer:{n}", max_per_minute=2)
+        async def work(ctx: JobContext, n: int) -> int:
+            return n
+
+        await t.schedules.add("daily", work, 1, cron="0 3 * * *")
+        rate = (await t.limits.get("customer:1")).rate
+        assert rate is not None
+        assert rate.per_minute == 2
+
+
 async def test_a_spawn_says_the_rate_of_the_key_of_its_child() -> None:
     async with TestApp() as t:
 

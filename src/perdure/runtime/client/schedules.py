@@ -79,6 +79,8 @@ class Schedules(ClientPart):
             wanted["max_retries"] = options["max_retries"]
         new = self._jobs.prepared(job, input, wanted)
         store = await self._store()
+        if new.concurrency_key is not None and (per_minute := self._jobs.rate_of(job, wanted)) is not None:
+            await store.limits.say_rate(new.concurrency_key, per_minute)
         now = await store.now()
         schedule = NewSchedule(
             id=id,
