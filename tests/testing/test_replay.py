@@ -16,6 +16,7 @@ from perdure import (
     ToolNotAllowed,
     current_context,
 )
+from perdure.model.errors import ContentMissing
 from perdure.model.ids import uuid7
 from perdure.model.steps import steps_of
 from perdure.runtime.export_records import line_of
@@ -228,7 +229,11 @@ def reader_of(app: App, calls: list[str], *, path: str = "large") -> Any:
     return reader
 
 
-async def test_approved_tools_and_their_outputs_replay() -> None:
+async def unreadable(*_: object, **__: object) -> bytes:
+    raise ContentMissing("it is on another machine")
+
+
+async def test_approved_tools_and_their_outputs_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     context = ApprovalContext({"read": "always", "delete": "unless_auto_approved"}, default="never")
     calls: list[str] = []
     async with TestApp() as app:
@@ -241,7 +246,12 @@ async def test_approved_tools_and_their_outputs_replay() -> None:
         assert calls == ["small", "large"]
         records = [record async for record in app.jobs.export(handle.id)]
         redacted = [record async for record in app.jobs.export(handle.id, redact=True)]
+        monkeypatch.setattr(type((await app.open()).files), "read_file", unreadable)
+        unread = [record async for record in app.jobs.export(handle.id)]
     assert [record["content"] for record in redacted if record["record"] == "output"] == [None]
+    monkeypatch.undo()
+    [output] = [record for record in unread if record["record"] == "output"]
+    assert (output["content"], output["missing"], unread[-1]["record"]) == (None, "it is on another machine", "end")
     [recording] = recordings_of(records, "it")
     calls.clear()
     same, other = App("memory:"), App("memory:")
@@ -253,7 +263,8 @@ async def test_approved_tools_and_their_outputs_replay() -> None:
     assert (await replay(same, recording, to=asked[1])).reached == asked[1]
     with pytest.raises(ReplayDiverged, match="tool 'read#2' was recorded with other arguments"):
         await replay(other, recording)
-    [lost] = recordings_of([record for record in records if record["record"] != "output"], "it")
-    with pytest.raises(ReplayDiverged, match=r"ends without tool 'count'.*it fails: ContentMissing"):
-        await replay(same, lost)
+    for without in ([record for record in records if record["record"] != "output"], unread):
+        [lost] = recordings_of(without, "it")
+        with pytest.raises(ReplayDiverged, match=r"ends without tool 'count'.*it fails: ContentMissing"):
+            await replay(same, lost)
     assert calls == []

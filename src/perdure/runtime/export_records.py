@@ -15,6 +15,7 @@ from uuid import UUID
 from perdure.model.approvals import Approval
 from perdure.model.children import ChildState
 from perdure.model.cost import text_of_cost
+from perdure.model.errors import ContentDamaged, ContentMissing
 from perdure.model.events import RESERVED_TYPES, Event
 from perdure.model.jobs import Job, RunRecord
 from perdure.model.signals import Signal
@@ -176,13 +177,16 @@ def _child(job_id: UUID, child: ChildState, redact: bool) -> Record:
 
 
 async def _output(store: Store, job_id: UUID, place: Record, redact: bool) -> Record:
-    """A large output of a tool. Raises ContentMissing, ContentDamaged."""
+    """A large output of a tool. One that cannot be read keeps no other job from being exported: it says why in its place."""
     shown: Record = {"v": FORMAT, "record": "output", "job_id": str(job_id), "of": place["job"]}
     shown |= {"attempt": place["attempt"], "path": place["path"]}
     if redact:
         return shown | {"content": None, "redacted": True}
     of, attempt = UUID(place["job"]), place["attempt"]
-    content = await store.files.read_file(of, place["path"], is_input=False, attempt=attempt)
+    try:
+        content = await store.files.read_file(of, place["path"], is_input=False, attempt=attempt)
+    except (ContentMissing, ContentDamaged) as error:
+        return shown | {"content": None, "missing": str(error)}
     return shown | {"content": None if content is None else json.loads(content)}
 
 
