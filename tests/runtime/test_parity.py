@@ -57,6 +57,7 @@ CLIENTS: list[tuple[type, type, Mapping[str, str]]] = [
             "prepare_in_transaction": "what the blocking `enqueue_many(tx=)` is made of: it runs in the caller's thread",
             "prepared": "what `prepare_in_transaction` is made of",
             "enqueue_prepared": "what `Tasks.enqueue` is made of",
+            "rate_of": "what `ctx.spawn` and `Schedules.add` ask",
         },
     ),
     (Approvals, approvals.Approvals, {}),
