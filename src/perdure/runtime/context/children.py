@@ -107,7 +107,11 @@ def checked(run: Run, job: Handler[Any, Any] | str, input: Any, options: SpawnOp
 
 def rate_of(run: Run, job: Handler[Any, Any] | str, options: SpawnOptions) -> int | None:
     """How many jobs of the key of such a child start in any minute, as the options or its handler say."""
-    return JobEnqueue(_scope(run)).rate_of(job, cast("EnqueueOptions", options))
+    scope = _scope(run)
+    handler = job if isinstance(job, Handler) else scope.registry.find(job)
+    if "max_per_minute" not in options and (handler is None or handler.policy.max_per_minute is None):
+        return None  # without checking the options once more
+    return JobEnqueue(scope).rate_of(job, cast("EnqueueOptions", options))
 
 
 def _scope(run: Run) -> Scope:
