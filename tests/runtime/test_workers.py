@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from perdure import App, Fail, JobContext, Request, Status, Worker
+from perdure import App, Backoff, Fail, JobContext, Request, Status, Worker
 from perdure.model.errors import ConfigError, InvalidInput
 from perdure.model.workers import WorkerCommand
 from perdure.runtime import worker as worker_module
 from perdure.store.hints import HintListener
 from tests.runtime.support import LINGER, PATIENCE, QUICK, ended, keys, only, reached, soon, types, until, working
+
+LATER = Backoff(base=3600, cap=3600)
 
 
 async def test_an_idle_worker_is_woken_by_the_enqueue(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ async def test_what_the_caller_leaves_open_the_policy_of_the_worker_decides(file
     async with App(file_store_url, migrate=True) as caller:
         charged: list[int] = []
 
-        @file_app.job(name="charge", max_retries=0)
+        @file_app.job(name="charge", max_retries=0, backoff=LATER)
         async def charge(ctx: JobContext) -> None:
             charged.append(1)
             raise RuntimeError("declined")
