@@ -67,7 +67,7 @@ class SharedBudgets:
                 return
             if breach.waits:
                 with run.busy():
-                    await asyncio.sleep(pause)
+                    await run.clock.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 if run.must_enter:
                     await run.enter()
